@@ -1,0 +1,6 @@
+"""What a message is: its names, properties, identifiers and stored bytes.
+
+Everything here is a pure function of bytes and values. Nothing opens a file or a socket, reads a
+clock or draws a random number, so that the broker, the clients, the Spark source and the
+simulator share one implementation. Import the submodules by name.
+"""

@@ -1,0 +1,133 @@
+"""The values that stand for messages: as an application sends one, and as the log keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from firearrow.message import properties as keys_of
+from firearrow.message.compress import DECOMPRESSED_BYTES_MAX, decompress
+from firearrow.message.hosts import Host
+from firearrow.message.ids import encode_offset_id
+from firearrow.message.sysflag import transaction_type
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True):
+    """One queue of a topic on one broker (name, not address); ordered as clients sort queues."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What an application sends.
+
+    ``flag`` is a number of the application's own; brokers carry it unread. `Message.of` builds
+    one from the properties that applications use most.
+    """
+
+    topic: str
+    body: bytes
+    properties: dict[str, str] = {}
+    flag: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | list[str] | None = None,
+        delay_level: int = 0,
+        deliver_at_ms: int = 0,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> Message:
+        """Build a message.
+
+        ``keys`` are searchable words. ``delay_level`` (1 to 18) and ``deliver_at_ms`` (wall clock)
+        put delivery off; 0 means at once. ``properties`` are the application's own.
+        """
+        merged = dict(properties or {})
+        if tags:
+            merged[keys_of.TAGS] = tags
+        if keys:
+            merged[keys_of.KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+        if delay_level:
+            merged[keys_of.DELAY_LEVEL] = str(delay_level)
+        if deliver_at_ms:
+            merged[keys_of.TIMER_DELIVER_MS] = str(deliver_at_ms)
+        return cls(topic, body, merged, flag)
+
+    @property
+    def tags(self) -> str | None:
+        """The tag that subscriptions filter on."""
+        return self.properties.get(keys_of.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The words under which the message can be found."""
+        return self.properties.get(keys_of.KEYS, "").split()
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the client gave, None before it is sent."""
+        return self.properties.get(keys_of.UNIQUE_KEY)
+
+
+class MessageView(msgspec.Struct, frozen=True):
+    """A message as the commit log holds it, decoded.
+
+    ``physical_offset`` is the byte in the commit log, ``queue_offset`` the number in the queue,
+    ``store_size`` the bytes of the whole record and ``body_crc`` the CRC-32 (31 bits) of ``body``,
+    which is as stored: perhaps compressed, see `body_decompressed`. Times are ms since 1970.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+    body_crc: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    store_timestamp_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    properties: dict[str, str]
+
+    @property
+    def tags(self) -> str | None:
+        """The tag that subscriptions filter on."""
+        return self.properties.get(keys_of.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The words under which the message can be found."""
+        return self.properties.get(keys_of.KEYS, "").split()
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the client gave."""
+        return self.properties.get(keys_of.UNIQUE_KEY)
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that says where the record lies."""
+        return encode_offset_id(self.store_host, self.physical_offset)
+
+    @property
+    def transaction_type(self) -> int:
+        """The transaction bits of the system flag."""
+        return transaction_type(self.sys_flag)
+
+    def body_decompressed(self, body_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+        """Return the body as its sender saw it; MessageError if it is damaged or too large."""
+        return decompress(self.body, self.sys_flag, body_bytes_max)

@@ -1,0 +1,273 @@
+"""Names of topics and groups: every rule in one place.
+
+RocketMQ keeps meaning in names. ``%RETRY%g`` holds the messages that group ``g`` failed to
+consume, ``%DLQ%g`` those it gave up, ``%LMQ%q`` a light queue without a topic of its own, and a
+fixed set of topics belongs to the broker itself::
+
+    SCHEDULE_TOPIC_XXXX          delayed messages, queue = delay level - 1
+    rmq_sys_wheel_timer          messages with a delivery time, until it comes
+    RMQ_SYS_TRANS_HALF_TOPIC     transactional messages before commit or rollback
+    RMQ_SYS_TRANS_OP_HALF_TOPIC  which of those have been decided
+    rmq_sys_REVIVE_LOG_<cluster> what POP consumers took and acknowledged
+
+Sources of the rules: TopicValidator, MixAll, KeyBuilder, NamespaceUtil, MessageExtBrokerInner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from struct import unpack
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+AUTO_CREATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_TRANS_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_TRANS_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+
+SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRACE_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        CHECKPOINT_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
+    }
+)
+"""System topics by name; the prefix ``rmq_sys_`` and the names of a broker come on top."""
+
+NOT_SENDABLE_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
+    }
+)
+"""Topics that no client may send to."""
+
+SYSTEM_GROUPS = frozenset(
+    {
+        "SELF_TEST_C_GROUP",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_PULL",
+        "CID_ONS-HTTP-PROXY",
+        TRANS_GROUP,
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+    }
+)
+"""Consumer groups that every broker has from its start."""
+
+TOPIC_LENGTH_MAX = 127  # characters: the length byte of a V1 record is signed
+RETRY_TOPIC_LENGTH_MAX = 255  # characters: needs a V2 record above 127
+GROUP_LENGTH_MAX = 120  # characters: leaves room for the retry prefix in 127
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NAME_RULE = "only letters, digits and the characters % | _ - are allowed"
+
+
+def validate_topic(name: str) -> str | None:
+    """Return why a name cannot be a topic, or None if it can.
+
+    Retry and dead-letter topics may have 255 characters, all others 127.
+    """
+    longest = RETRY_TOPIC_LENGTH_MAX if is_retry(name) or is_dlq(name) else TOPIC_LENGTH_MAX
+    return _validate("topic", name, longest)
+
+
+def validate_group(name: str) -> str | None:
+    """Return why a name cannot be a producer or consumer group, or None if it can."""
+    return _validate("group", name, GROUP_LENGTH_MAX)
+
+
+def _validate(kind: str, name: str, longest: int) -> str | None:
+    if not name.strip():
+        return f"the {kind} name is blank"
+    if _NAME.fullmatch(name) is None:
+        return f"the {kind} name {name!r} contains illegal characters, {_NAME_RULE}"
+    if len(name) > longest:
+        return f"the {kind} name is {len(name)} characters long, the limit is {longest}"
+    return None
+
+
+def is_system_topic(topic: str, added: Collection[str] = ()) -> bool:
+    """Tell whether a topic belongs to the broker, so that nobody may create or delete it.
+
+    ``added`` are the names that a broker adds at its start: see `broker_topics`.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in added
+
+
+def broker_topics(cluster: str, broker_name: str) -> frozenset[str]:
+    """Return the system topics that carry the name of one cluster or broker."""
+    return frozenset({cluster, broker_name, reply_topic(cluster)})
+
+
+def is_system_group(group: str) -> bool:
+    """Tell whether a group belongs to the broker or its tools."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_sendable(topic: str) -> bool:
+    """Tell whether clients may send to a topic, as far as its name goes."""
+    return topic not in NOT_SENDABLE_TOPICS
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that holds what a group failed to consume."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic that holds what a group gave up."""
+    return DLQ_PREFIX + group
+
+
+def is_retry(topic: str) -> bool:
+    """Tell whether a topic is a retry topic, of push or POP consumers."""
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq(topic: str) -> bool:
+    """Tell whether a topic is a dead-letter topic."""
+    return topic.startswith(DLQ_PREFIX)
+
+
+def group_of(topic: str) -> str | None:
+    """Return the group of a retry or dead-letter topic, None for all other topics.
+
+    Not for POP retry topics of the first form, whose group cannot be told from the name alone.
+    """
+    if is_retry(topic):
+        return topic[len(RETRY_PREFIX) :].split("+", 1)[0]
+    return topic[len(DLQ_PREFIX) :] if is_dlq(topic) else None
+
+
+def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
+    """Return the topic that holds what a group failed to consume of a topic by POP.
+
+    The first form joins group and topic with ``_``, the second (``enableRetryTopicV2``) with
+    ``+``, which no name of a user can contain.
+    """
+    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def is_pop_retry_v2(topic: str) -> bool:
+    """Tell whether a topic is a POP retry topic of the second form."""
+    return is_retry(topic) and "+" in topic
+
+
+def pop_retry_origin(topic: str, group: str) -> str:
+    """Return the topic behind a POP retry topic of a group; other names come back unchanged."""
+    for joint in "+_":
+        prefix = f"{RETRY_PREFIX}{group}{joint}"
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return topic
+
+
+def is_lmq(name: str) -> bool:
+    """Tell whether a name is a light queue, which has queue 0 only and no topic configuration."""
+    return name.startswith(LMQ_PREFIX)
+
+
+def lite_queue(parent_topic: str, lite_topic: str) -> str:
+    """Return the light queue of a lite topic below its parent topic."""
+    return f"{LMQ_PREFIX}${parent_topic}${lite_topic}"
+
+
+def reply_topic(cluster: str) -> str:
+    """Return the topic to which the answers of request/reply calls are addressed."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic that holds POP checkpoints and acknowledgements."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+
+
+def broker_member_topic(broker_name: str) -> str:
+    """Return the topic through which the brokers of one name find each other."""
+    return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"
+
+
+def with_namespace(name: str, namespace: str) -> str:
+    """Put a topic or group into a namespace: ``ns%name``, behind a retry or DLQ prefix.
+
+    System names, and names that are in the namespace already, come back unchanged.
+    """
+    prefix, bare = _split_prefix(name)
+    if not namespace or not bare or _is_system(bare) or bare.startswith(f"{namespace}%"):
+        return name
+    return f"{prefix}{namespace}%{bare}"
+
+
+def without_namespace(name: str) -> str:
+    """Take a topic or group out of its namespace; a retry or DLQ prefix stays."""
+    prefix, bare = _split_prefix(name)
+    namespace, percent, rest = bare.partition("%")
+    return prefix + rest if percent and namespace and not _is_system(bare) else name
+
+
+def _split_prefix(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def _is_system(name: str) -> bool:
+    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``: h = 31 h + unit over UTF-16 units, signed 32 bits."""
+    code = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            code = (31 * code + unit) & 0xFFFFFFFF
+    else:
+        encoded = text.encode("utf-16-be", "surrogatepass")
+        for unit in unpack(f">{len(encoded) // 2}H", encoded):
+            code = (31 * code + unit) & 0xFFFFFFFF
+    return code - 0x1_0000_0000 if code & 0x8000_0000 else code
+
+
+@lru_cache(maxsize=4096)  # tags repeat: a topic has a handful, and a miss costs about 1 µs
+def tag_code(tags: str | None) -> int:
+    """Return the number by which consume queues filter on tags; 0 stands for no tags.
+
+    It is the Java hash of the property ``TAGS``, sign-extended to 64 bits when stored.
+    """
+    return java_hash(tags) if tags else 0

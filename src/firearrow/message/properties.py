@@ -1,0 +1,159 @@
+r"""The properties string of a message, and the keys that have a meaning.
+
+Properties travel and are stored as text: ``key 0x01 value 0x02``, repeated; the last pair ends
+with 0x02 too. There is no escape, so neither keys nor values can contain the two separators, and
+an empty value means the same as no pair at all. Example: ``TAGS`` = ``A`` and ``KEYS`` = ``k1``::
+
+    54414753 01 41 02 4b455953 01 6b31 02        "TAGS\x01A\x02KEYS\x01k1\x02"
+
+The order of the pairs has no meaning; of a repeated key, the last pair counts. Source:
+MessageDecoder, MessageConst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firearrow.errors import MessageError
+
+NAME_END = "\x01"
+PAIR_END = "\x02"
+
+PROPERTIES_BYTES_MAX = 32_767  # the length field of a record is a signed i16
+
+# Set by the sender's application.
+KEYS = "KEYS"  # words separated by spaces, indexed
+TAGS = "TAGS"
+WAIT_STORE = "WAIT"  # "false": answer before the flush
+BUYER_ID = "BUYER_ID"
+SHARDING_KEY = "__SHARDINGKEY"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+LITE_TOPIC = "__LITE_TOPIC"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"  # light queues, joined by ","
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # their offsets in the same order
+TRACE_CONTEXT = "TRACE_CONTEXT"
+TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # never stored
+
+# Identity and origin.
+UNIQUE_KEY = "UNIQ_KEY"  # the id that the client gave
+EXTEND_UNIQUE_INFO = "EXTEND_UNIQ_INFO"
+INSTANCE_ID = "INSTANCE_ID"
+CLUSTER = "CLUSTER"
+MSG_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+DUP_INFO = "DUP_INFO"
+CRC32 = "__CRC32#"
+
+# Delay and time.
+DELAY_LEVEL = "DELAY"  # 1 to 18
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+TIMER_ROLL_LABEL = "TIMER_ROLL_LABEL"
+TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
+TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
+TIMER_ENGINE = "E_T"
+
+# Where a message goes when the broker is done with it.
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+FORWARD_QUEUE_ID = "PROPERTY_FORWARD_QUEUE_ID"
+REDIRECT = "REDIRECT"
+
+# Retry and dead letters.
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+ORIGIN_GROUP = "ORIGIN_GROUP"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+
+# Transactions.
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+TRANSACTION_ID = "__transactionId__"
+CHECK_IMMUNITY_SEC = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+TRANSACTION_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+TRANSACTION_OFFSET = "TRANS_OFFSET"
+
+# Request and reply.
+CORRELATION_ID = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+REPLY_TTL = "TTL"
+MESSAGE_TYPE = "MSG_TYPE"  # "reply"
+
+# POP, and what clients add to messages in memory.
+POP_CHECKPOINT = "POP_CK"
+FIRST_POP_TIME = "1ST_POP_TIME"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+
+# Inner batches: one record that holds several messages.
+INNER_COUNT = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+
+# Kept for messages of old clients; no rule of ours reads them.
+TRANSFER_FLAG = "TRANSFER_FLAG"
+CORRECTION_FLAG = "CORRECTION_FLAG"
+MQ2_FLAG = "MQ2_FLAG"
+
+
+def parse(text: str | bytes) -> dict[str, str]:
+    """Read a properties string; it never fails.
+
+    Pairs without a name, a separator or a value are skipped, as every RocketMQ reader does, and
+    bytes that are not UTF-8 read as U+FFFD: one damaged message must not stop a consumer.
+    """
+    if not isinstance(text, str):
+        text = str(text, "utf-8", "replace")
+    found: dict[str, str] = {}
+    for pair in text.split(PAIR_END):
+        key, _, value = pair.partition(NAME_END)
+        if key and value:
+            found[key] = value
+    return found
+
+
+def format(properties: Mapping[str, str]) -> str:  # noqa: A001 - callers say properties.format
+    """Write a properties string; pairs with an empty value are left out.
+
+    Raises MessageError for an empty key, or a key or value that contains a separator.
+    """
+    pairs = [f"{key}{NAME_END}{value}{PAIR_END}" for key, value in properties.items() if value]
+    text = "".join(pairs)
+    # Counting finds what is wrong without looking at each value: most messages pay two scans.
+    if text.count(NAME_END) != len(pairs) or text.count(PAIR_END) != len(pairs):
+        _refuse(properties)
+    if "" in properties:
+        raise MessageError("a property has an empty key", "properties")
+    return text
+
+
+def encode(properties: Mapping[str, str]) -> bytes:
+    """Write a properties string as the UTF-8 bytes that a record holds.
+
+    Raises MessageError like `format`, and for text that UTF-8 cannot carry or that is too long.
+    """
+    try:
+        encoded = format(properties).encode()
+    except UnicodeEncodeError as error:
+        raise MessageError("a lone surrogate cannot be stored", "properties") from error
+    if len(encoded) > PROPERTIES_BYTES_MAX:
+        raise MessageError(
+            f"{len(encoded)} bytes exceed the limit of {PROPERTIES_BYTES_MAX}", "properties"
+        )
+    return encoded
+
+
+def _refuse(properties: Mapping[str, str]) -> None:
+    for key, value in properties.items():
+        if NAME_END in key + value or PAIR_END in key + value:
+            raise MessageError(f"property {key!r} contains a separator", "properties")

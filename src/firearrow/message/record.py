@@ -1,0 +1,401 @@
+"""The commit log record: one stored message, byte for byte.
+
+The broker writes it; pull and POP answers, reads by id and transaction checks carry it unchanged
+to clients, one record after another. All numbers are big-endian and signed, text is UTF-8.
+
+==  ======  =======  ===========================  ==================================================
+no  offset  size     field                        meaning
+==  ======  =======  ===========================  ==================================================
+1   0       4        totalSize                    of the record, this field included
+2   4       4        magic                        0xDAA320A7 (V1) or 0xDAA320AB (V2)
+3   8       4        bodyCRC                      CRC-32 of the stored body, highest bit cleared
+4   12      4        queueId
+5   16      4        flag                         the application's own
+6   20      8        queueOffset                  number in the queue; 0 in prepared and rollback
+                                                  records
+7   28      8        physicalOffset               of this record in the log
+8   36      4        sysFlag                      see `firearrow.message.sysflag`
+9   40      8        bornTimestamp                ms, the sender's clock
+10  48      8 or 20  bornHost                     address and port of the sender
+11  56 *    8        storeTimestamp               ms, the broker's clock, never decreases in a log
+12  64 *    8 or 20  storeHost                    address and port of the broker
+13  72 *    4        reconsumeTimes
+14  76 *    8        preparedTransactionOffset    of a commit: physical offset of the half message
+15  84 *    4        bodyLength
+16  88 *    n        body                         as sent, perhaps compressed
+17          1 or 2   topicLength                  i8 in V1, i16 in V2
+18          n        topic
+19          2        propertiesLength
+20          n        properties                   see `firearrow.message.properties`
+==  ======  =======  ===========================  ==================================================
+
+(*) 12 bytes later for each IPv6 host before it. sysFlag 0x10 and 0x20 say which hosts are IPv6. V2
+exists for topics of more than 127 bytes, which only retry and dead-letter topics may have.
+
+Where a record does not fit into the rest of a log file, eight bytes end the file: a **blank**, made
+of the remaining size (i32) and the magic 0xCBD43194. Room for one is always kept.
+
+With ``enabledAppendPropCRC`` the properties end in a pair of 20 bytes, ``__CRC32#`` 0x01, ten
+digits, 0x02: the CRC-32 (31 bits) of all bytes of the record before these 20, in decimal, least
+significant digit first, padded with ``0``. 123456789 is written ``9876543210``.
+
+Worked example, a V1 record of 120 (0x78) bytes: topic ``%RETRY%xxxxxxxxxx``, queue 1, flag 2, born
+at 111 on 127.0.0.1:5, stored at 222 on 127.0.0.2:6, reconsumed 3 times, prepared offset 9, body
+``hello``, property ``TAGS`` = ``A``::
+
+    00000078 daa320a7 3610a686 00000001 00000002     size, magic, CRC, queue, flag
+    0000000000000000 0000000000000000 00000000       queue offset, physical offset, system flag
+    000000000000006f 7f000001 00000005               born
+    00000000000000de 7f000002 00000006               stored
+    00000003 0000000000000009                        reconsume times, prepared offset
+    00000005 68656c6c6f                              body
+    11 2552455452592578787878787878787878            topic
+    0007 54414753014102                              properties
+
+Sources: CommitLog, MessageExtEncoder, MessageDecoder.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError
+from typing import Any, TypeAlias
+from zlib import crc32
+
+from firearrow.errors import MessageError
+from firearrow.message import properties as properties_codec
+from firearrow.message.hosts import pack_host, unpack_host
+from firearrow.message.model import MessageView
+from firearrow.message.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX
+from firearrow.message.properties import PROPERTIES_BYTES_MAX
+from firearrow.message.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, STORE_HOST_V6
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+
+KiB = 1 << 10
+MiB = 1 << 20
+
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB
+MAGIC_BLANK = -875286124  # 0xCBD43194
+
+MESSAGE_BODY_BYTES_MAX = 4 * MiB  # upstream's maxMessageSize; brokers may allow less or more
+RECORD_OVERHEAD_BYTES_MAX = 64 * KiB  # upstream's allowance for all that is not body
+RECORD_BYTES_MAX = MESSAGE_BODY_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX
+BLANK_BYTES = 8
+CRC_PROPERTY_BYTES = 20
+
+_HEADS = {
+    0: Struct(">iiiiiqqiq8sq8siqi"),
+    BORN_HOST_V6: Struct(">iiiiiqqiq20sq8siqi"),
+    STORE_HOST_V6: Struct(">iiiiiqqiq8sq20siqi"),
+    HOSTS_V6_MASK: Struct(">iiiiiqqiq20sq20siqi"),
+}
+HEADS_BY_HOSTS = {
+    (8, 8): (_HEADS[0], 0),
+    (20, 8): (_HEADS[BORN_HOST_V6], BORN_HOST_V6),
+    (8, 20): (_HEADS[STORE_HOST_V6], STORE_HOST_V6),
+    (20, 20): (_HEADS[HOSTS_V6_MASK], HOSTS_V6_MASK),
+}
+_SIZE_AND_MAGIC = Struct(">ii")
+_SIZE = Struct(">i")
+_SYS_FLAG = _SIZE
+_I8 = Struct(">b")
+_I16 = Struct(">h")
+_SYS_FLAG_AT = 36
+_CRC_NAME = f"{properties_codec.CRC32}{properties_codec.NAME_END}".encode()
+_PAIR_END = properties_codec.PAIR_END.encode()
+
+RECORD_BYTES_MIN = _HEADS[0].size + 1 + 2  # IPv4 hosts, no body, topic or properties
+
+
+def body_crc(body: bytes) -> int:
+    """Return the CRC-32 of a body as records hold it: without the sign bit."""
+    return crc32(body) & 0x7FFF_FFFF
+
+
+@lru_cache(maxsize=4096)  # topics are few beside messages
+def topic_field(topic: str) -> tuple[int, bytes]:
+    """Return the magic that a topic asks for, and its length and text as stored.
+
+    Raises MessageError for a topic that no record can hold.
+    """
+    try:
+        text = topic.encode()
+    except UnicodeEncodeError as error:
+        raise MessageError("a lone surrogate cannot be stored", "topic") from error
+    if len(text) > RETRY_TOPIC_LENGTH_MAX:
+        raise MessageError(f"{len(text)} bytes exceed {RETRY_TOPIC_LENGTH_MAX}", "topic")
+    if len(text) > TOPIC_LENGTH_MAX:
+        return MAGIC_V2, _I16.pack(len(text)) + text
+    return MAGIC_V1, bytes((len(text),)) + text
+
+
+def record_size(topic: str, body_bytes: int, properties_bytes: int, hosts_bytes: int = 16) -> int:
+    """Return the size of a record before it is written.
+
+    ``hosts_bytes`` is the size of both packed hosts; ``properties_bytes`` counts the CRC property
+    if there is one.
+    """
+    fixed = _HEADS[0].size - 16 + 2
+    return fixed + hosts_bytes + body_bytes + len(topic_field(topic)[1]) + properties_bytes
+
+
+def encode_record(
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    flag: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+    crc: int | None = None,
+) -> bytes:
+    """Return the bytes of a record.
+
+    Args:
+        topic: name, at most 255 bytes; more than 127 make a V2 record.
+        body: as sent. Its limit is the broker's setting and not checked here.
+        properties: the encoded properties string, at most 32,767 bytes.
+        sys_flag: its two address bits are set from the sizes of the hosts.
+        born_host, store_host: 8 or 20 bytes, see `firearrow.message.hosts.pack_host`.
+        crc: `body_crc` of the body if it is known already, for instance from outside a lock.
+
+    Raises MessageError for a topic, properties or numbers that no record can hold.
+    """
+    magic, topic_bytes = topic_field(topic)
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        raise MessageError(f"{len(properties)} bytes exceed {PROPERTIES_BYTES_MAX}", "properties")
+    head, v6_flags = HEADS_BY_HOSTS[len(born_host), len(store_host)]
+    total = head.size + len(body) + len(topic_bytes) + 2 + len(properties)
+    try:
+        fixed = head.pack(
+            total,
+            magic,
+            crc32(body) & 0x7FFF_FFFF if crc is None else crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag & ~HOSTS_V6_MASK | v6_flags,
+            born_timestamp_ms,
+            born_host,
+            store_timestamp_ms,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            len(body),
+        )
+    except StructError as error:
+        raise MessageError(f"a number is out of its range: {error}", "record") from error
+    record = b"".join((fixed, body, topic_bytes, _I16.pack(len(properties)), properties))
+    assert len(record) == total
+    return record
+
+
+def encode_view(view: MessageView) -> bytes:
+    """Return the record of a decoded message, for instance after its topic was replaced.
+
+    Size and CRC are computed anew; all else is as in the view.
+    """
+    return encode_record(
+        view.topic,
+        view.body,
+        properties_codec.encode(view.properties),
+        view.queue_id,
+        view.queue_offset,
+        view.physical_offset,
+        view.flag,
+        view.sys_flag,
+        view.born_timestamp_ms,
+        pack_host(view.born_host),
+        view.store_timestamp_ms,
+        pack_host(view.store_host),
+        view.reconsume_times,
+        view.prepared_transaction_offset,
+    )
+
+
+def encode_blank(remaining_bytes: int) -> bytes:
+    """Return the eight bytes that end a log file with ``remaining_bytes`` left, these included."""
+    assert remaining_bytes >= BLANK_BYTES
+    return _SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
+
+
+def is_blank(buffer: Buffer, at: int) -> bool:
+    """Tell whether the blank that ends a log file lies at a position."""
+    if at < 0 or at + BLANK_BYTES > len(buffer):
+        return False
+    return bool(_SIZE_AND_MAGIC.unpack_from(buffer, at)[1] == MAGIC_BLANK)
+
+
+def decode_record(
+    buffer: Buffer, at: int = 0, end: int | None = None, *, check_body_crc: bool = False
+) -> MessageView:
+    """Read the record at a position.
+
+    ``end`` is where readable bytes stop, by default the end of the buffer. ``check_body_crc``
+    compares the body with its CRC, as recovery does. Raises MessageError, naming the field and its
+    position in the buffer, for anything that is not exactly one whole record.
+    """
+    head, body_at, topic_at, topic_start, properties_at = _locate(buffer, at, end)
+    total, _, crc, queue_id, flag, queue_offset, physical_offset, sys_flag = head[:8]
+    born_ms, born_host, store_ms, store_host, reconsume_times, prepared, _ = head[8:]
+    body = bytes(buffer[body_at:topic_at])
+    if check_body_crc and crc32(body) & 0x7FFF_FFFF != crc:
+        raise MessageError("is not the CRC-32 of the body", "bodyCRC", at + 8)
+    return MessageView(
+        _read_topic(buffer, topic_start, properties_at),
+        queue_id,
+        queue_offset,
+        physical_offset,
+        total,
+        crc,
+        flag,
+        sys_flag,
+        born_ms,
+        unpack_host(born_host),
+        store_ms,
+        unpack_host(store_host),
+        reconsume_times,
+        prepared,
+        body,
+        properties_codec.parse(bytes(buffer[properties_at + 2 : at + total])),
+    )
+
+
+def iter_records(
+    buffer: Buffer, start: int = 0, end: int | None = None, *, check_body_crc: bool = False
+) -> Iterator[MessageView]:
+    """Read records that lie one after another, as pull answers and log files hold them.
+
+    Ends at ``end``, or where a log file ends: at a blank, or at a size of 0, which is what bytes
+    that were never written read as. Raises MessageError like `decode_record`.
+    """
+    end = len(buffer) if end is None else min(end, len(buffer))
+    at = start
+    while at < end and not _is_file_end(buffer, at, end):
+        view = decode_record(buffer, at, end, check_body_crc=check_body_crc)
+        yield view
+        at += view.store_size
+
+
+def append_crc_property(record: bytes) -> bytes:
+    """Return a record with the CRC property at the end of its properties.
+
+    The last pair is closed first if its 0x02 is missing. Raises MessageError when the record is
+    malformed, when the properties grow too long, or when they end in a CRC property already.
+    """
+    length_at, properties = _find_properties(record)
+    if _has_crc(properties):
+        raise MessageError("there is a CRC property already", "properties", length_at + 2)
+    if properties and not properties.endswith(_PAIR_END):
+        properties += _PAIR_END
+    length = len(properties) + CRC_PROPERTY_BYTES
+    if length > PROPERTIES_BYTES_MAX:
+        raise MessageError(f"{length} bytes exceed {PROPERTIES_BYTES_MAX}", "properties")
+    total = _SIZE.pack(length_at + 2 + length)
+    covered = b"".join((total, record[4:length_at], _I16.pack(length), properties))
+    return covered + crc_property(crc32(covered) & 0x7FFF_FFFF)
+
+
+def crc_property(crc: int) -> bytes:
+    """Return the 20 bytes of the CRC property for a CRC of 31 bits."""
+    assert 0 <= crc <= 0x7FFF_FFFF
+    return _CRC_NAME + f"{crc:010d}"[::-1].encode() + _PAIR_END
+
+
+def verify_crc_property(record: bytes) -> bool | None:
+    """Tell whether a record agrees with its CRC property; None if it has none.
+
+    Raises MessageError when the record is malformed.
+    """
+    _, properties = _find_properties(record)
+    if not _has_crc(properties):
+        return None
+    covered = memoryview(record)[: len(record) - CRC_PROPERTY_BYTES]
+    return crc_property(crc32(covered) & 0x7FFF_FFFF) == properties[-CRC_PROPERTY_BYTES:]
+
+
+def _has_crc(properties: bytes) -> bool:
+    return properties[-CRC_PROPERTY_BYTES:].startswith(_CRC_NAME)
+
+
+def _find_properties(record: bytes) -> tuple[int, bytes]:
+    """Return where the length of the properties lies, and the properties."""
+    head, *_, properties_at = _locate(record, 0, None)
+    if head[0] != len(record):
+        raise MessageError(f"{head[0]}, but there are {len(record)} bytes", "totalSize", 0)
+    return properties_at, record[properties_at + 2 :]
+
+
+def _is_file_end(buffer: Buffer, at: int, end: int) -> bool:
+    if at + BLANK_BYTES > end:
+        return False  # a log file keeps room for a blank, so this is a record cut short
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, at)
+    return bool(size == 0 or magic == MAGIC_BLANK)
+
+
+def _locate(buffer: Buffer, at: int, end: int | None) -> tuple[tuple[Any, ...], int, int, int, int]:
+    """Check the frame of a record: that its lengths add up to its size.
+
+    Returns its head unpacked, and where its body, topic length, topic and properties length lie.
+    """
+    end = len(buffer) if end is None else min(end, len(buffer))
+    total, magic = _read_size_and_magic(buffer, at, end)
+    head_struct = _HEADS[_SYS_FLAG.unpack_from(buffer, at + _SYS_FLAG_AT)[0] & HOSTS_V6_MASK]
+    body_at = at + head_struct.size
+    record_end = at + total
+    # What must follow each field at least: a topic length and a properties length.
+    if body_at + 3 > record_end:
+        raise MessageError(f"{total} is too small for IPv6 hosts", "totalSize", at)
+    head = head_struct.unpack_from(buffer, at)
+    topic_at = _field_end(body_at, head[-1], record_end - 3, "bodyLength", body_at - 4)
+    if magic == MAGIC_V1:
+        (topic_length,) = _I8.unpack_from(buffer, topic_at)
+        topic_start = topic_at + 1
+    else:
+        (topic_length,) = _I16.unpack_from(buffer, topic_at)
+        topic_start = topic_at + 2
+    properties_at = _field_end(topic_start, topic_length, record_end - 2, "topicLength", topic_at)
+    (properties_length,) = _I16.unpack_from(buffer, properties_at)
+    if properties_length < 0 or properties_at + 2 + properties_length != record_end:
+        reason = f"{properties_length} does not lead to the end of the record at {record_end}"
+        raise MessageError(reason, "propertiesLength", properties_at)
+    return head, body_at, topic_at, topic_start, properties_at
+
+
+def _read_size_and_magic(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
+    if at < 0 or at + RECORD_BYTES_MIN > end:
+        raise MessageError(f"{max(end - at, 0)} bytes are too few for a record", "totalSize", at)
+    total, magic = _SIZE_AND_MAGIC.unpack_from(buffer, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        what = "the blank that ends a file" if magic == MAGIC_BLANK else "no record"
+        raise MessageError(f"{magic & 0xFFFF_FFFF:#010x} is {what}", "magic", at + 4)
+    if not RECORD_BYTES_MIN <= total <= end - at:
+        reason = f"{total} is not between {RECORD_BYTES_MIN} and the {end - at} bytes there are"
+        raise MessageError(reason, "totalSize", at)
+    return total, magic
+
+
+def _field_end(start: int, length: int, last: int, field: str, length_at: int) -> int:
+    if length < 0 or start + length > last:
+        raise MessageError(f"{length} does not fit into the record", field, length_at)
+    return start + length
+
+
+def _read_topic(buffer: Buffer, start: int, end: int) -> str:
+    try:
+        return str(buffer[start:end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MessageError("is not UTF-8", "topic", start) from error

@@ -1,0 +1,167 @@
+"""Rules of names: what is allowed, what is the broker's, and what a name means."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.message import names
+
+
+@pytest.mark.parametrize("topic", ["T", "a-b_C|9", "%RETRY%g", "ns%topic", "x" * 127])
+def test_topics_that_are_allowed(topic: str) -> None:
+    assert names.validate_topic(topic) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("", "blank"),
+        (" \t", "blank"),
+        ("a b", "illegal characters"),
+        ("a.b", "illegal characters"),
+        ("标签", "illegal characters"),
+        ("topic\n", "illegal characters"),
+        ("x" * 128, "128 characters long, the limit is 127"),
+    ],
+)
+def test_topics_that_are_refused(topic: str, reason: str) -> None:
+    remark = names.validate_topic(topic)
+    assert remark is not None
+    assert reason in remark
+
+
+@pytest.mark.parametrize("prefix", [names.RETRY_PREFIX, names.DLQ_PREFIX])
+def test_retry_and_dead_letter_topics_may_be_longer(prefix: str) -> None:
+    longest = prefix.ljust(255, "x")
+    assert names.validate_topic(longest) is None
+    assert "the limit is 255" in str(names.validate_topic(longest + "x"))
+
+
+def test_groups_end_at_120_characters() -> None:
+    assert names.validate_group("g" * 120) is None
+    assert "the limit is 120" in str(names.validate_group("g" * 121))
+    assert "the group name is blank" in str(names.validate_group(""))
+    assert "illegal" in str(names.validate_group("a+b"))
+
+
+def test_the_longest_group_has_a_valid_retry_topic() -> None:
+    assert names.validate_topic(names.retry_topic("g" * names.GROUP_LENGTH_MAX)) is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", names.TIMER_TOPIC]
+)
+def test_system_topics(topic: str) -> None:
+    assert names.is_system_topic(topic)
+
+
+def test_a_broker_adds_system_topics_of_its_own() -> None:
+    added = names.broker_topics("C", "broker-a")
+    assert added == {"C", "broker-a", "C_REPLY_TOPIC"}
+    assert names.is_system_topic("broker-a", added)
+    assert not names.is_system_topic("broker-a")
+    assert not names.is_system_topic("orders", added)
+
+
+def test_system_groups() -> None:
+    assert names.is_system_group("TOOLS_CONSUMER")
+    assert names.is_system_group(names.REVIVE_GROUP)
+    assert not names.is_system_group("g")
+
+
+def test_what_clients_may_not_send_to_is_a_system_topic() -> None:
+    assert names.NOT_SENDABLE_TOPICS < names.SYSTEM_TOPICS
+    assert not names.is_sendable("SCHEDULE_TOPIC_XXXX")
+    assert names.is_sendable("TBW102")
+    assert names.is_sendable("orders")
+
+
+def test_retry_and_dead_letter_topics_of_a_group() -> None:
+    assert names.retry_topic("g") == "%RETRY%g"
+    assert names.dlq_topic("g") == "%DLQ%g"
+    assert names.is_retry("%RETRY%g")
+    assert names.is_dlq("%DLQ%g")
+    assert not names.is_retry("%DLQ%g")
+    assert [names.group_of(t) for t in ("%RETRY%g", "%DLQ%g", "g")] == ["g", "g", None]
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_pop_retry_topics_lead_back_to_their_topic(v2: bool) -> None:
+    name = names.pop_retry_topic("T", "g", v2=v2)
+    assert name == ("%RETRY%g+T" if v2 else "%RETRY%g_T")
+    assert names.is_pop_retry_v2(name) is v2
+    assert names.pop_retry_origin(name, "g") == "T"
+
+
+def test_the_second_form_of_pop_retry_topics_tells_the_group() -> None:
+    assert names.group_of("%RETRY%g_1+T") == "g_1"
+
+
+def test_other_topics_are_their_own_origin() -> None:
+    assert names.pop_retry_origin("T", "g") == "T"
+    assert names.pop_retry_origin("%RETRY%h_T", "g") == "%RETRY%h_T"
+
+
+def test_names_made_of_cluster_broker_and_parent() -> None:
+    assert names.reply_topic("C") == "C_REPLY_TOPIC"
+    assert names.revive_topic("C") == "rmq_sys_REVIVE_LOG_C"
+    assert names.broker_member_topic("b") == "rmq_sys_SYNC_BROKER_MEMBER_b"
+    assert names.lite_queue("P", "l") == "%LMQ%$P$l"
+    assert names.is_lmq("%LMQ%x")
+    assert not names.is_lmq("x")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [("T", "ns%T"), ("%RETRY%g", "%RETRY%ns%g"), ("%DLQ%g", "%DLQ%ns%g")],
+)
+def test_a_namespace_goes_between_prefix_and_name(name: str, wrapped: str) -> None:
+    assert names.with_namespace(name, "ns") == wrapped
+    assert names.with_namespace(wrapped, "ns") == wrapped
+    assert names.without_namespace(wrapped) == name
+    assert names.without_namespace(name) == name
+
+
+@pytest.mark.parametrize("name", ["TBW102", "rmq_sys_x", names.REVIVE_GROUP, ""])
+def test_system_names_have_no_namespace(name: str) -> None:
+    assert names.with_namespace(name, "ns") == name
+
+
+def test_no_namespace_changes_nothing() -> None:
+    assert names.with_namespace("T", "") == "T"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 0),
+        ("TagA", 2598919),
+        ("标签", 857175),
+        ("AaAa", 2031744),
+        ("BBBB", 2031744),
+        ("T#k1", 2539445),
+        ("T#AaAa", -1855763633),
+        ("T#BBBB", -1855763633),
+        ("polygenelubricants", -(2**31)),
+        ("😀", 31 * 0xD83D + 0xDE00),
+    ],
+)
+def test_java_hash_vectors(text: str, code: int) -> None:
+    assert names.java_hash(text) == code
+
+
+@given(st.text(st.characters(exclude_categories=[]), max_size=20))
+def test_java_hash_is_the_polynomial_over_utf_16_units(text: str) -> None:
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    units = struct.unpack(f"<{len(encoded) // 2}H", encoded)
+    exact = sum(unit * 31**power for power, unit in enumerate(reversed(units)))
+    assert names.java_hash(text) % 2**32 == exact % 2**32
+    assert -(2**31) <= names.java_hash(text) < 2**31
+
+
+def test_tag_code_is_zero_without_tags() -> None:
+    assert names.tag_code(None) == 0
+    assert names.tag_code("") == 0
+    assert names.tag_code("TagA") == 2598919

@@ -1,0 +1,33 @@
+"""Bits of the system flag."""
+
+import pytest
+
+from firearrow.message import sysflag
+
+
+@pytest.mark.parametrize(
+    "transaction",
+    [
+        sysflag.TRANSACTION_NONE,
+        sysflag.TRANSACTION_PREPARED,
+        sysflag.TRANSACTION_COMMIT,
+        sysflag.TRANSACTION_ROLLBACK,
+    ],
+)
+def test_transaction_bits_are_replaced_and_others_kept(transaction: int) -> None:
+    changed = sysflag.with_transaction(0x301 | sysflag.TRANSACTION_PREPARED, transaction)
+    assert changed == 0x301 | transaction
+    assert sysflag.transaction_type(changed) == transaction
+
+
+def test_no_two_meanings_share_a_bit() -> None:
+    parts = [
+        sysflag.COMPRESSED,
+        sysflag.MULTI_TAGS,
+        sysflag.TRANSACTION_MASK,
+        sysflag.HOSTS_V6_MASK,
+        sysflag.NEED_UNWRAP,
+        sysflag.INNER_BATCH,
+        sysflag.COMPRESSION_MASK,
+    ]
+    assert sum(parts) == 0x7FF
