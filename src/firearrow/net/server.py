@@ -1,0 +1,275 @@
+"""A remoting server on asyncio: connections, dispatch by request code, back-pressure, idle peers.
+
+One read of a socket may deliver many requests. They are handled in order in one pass, and all
+their answers leave in one write: nothing on this way creates a task, a future or a lock. A
+processor that can't answer yet returns None, keeps the peer and the request's opaque, and calls
+``Peer.reply`` when it can (long polling, synchronous flush).
+
+Back-pressure: once a peer leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing
+more is read from it, and what was already read waits in ``_backlog`` (at most one read's worth).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
+from firearrow.wire.frame import AnyCommand, encode_request, encode_response
+
+log = logging.getLogger(__name__)
+
+Answer = Response | bytes | None
+Handler = Callable[["Peer", AnyCommand], Answer]
+
+WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
+REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
+IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
+IDLE_SWEEP_SECONDS: Final = 10.0
+CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
+
+
+class Peer(asyncio.Protocol):
+    """One client connection.
+
+    ``address`` is ``ip:port`` as RocketMQ prints it; ``host_bytes`` the same as stored in a
+    message: 4 or 16 bytes of address and the port as i32.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._wire = Connection(server.frame_bytes_max)
+        self._backlog: deque[AnyCommand] = deque()
+        self._paused = False
+        self._transport: asyncio.Transport | None = None
+        self.address = "unknown"
+        self.host_bytes = bytes(8)
+        self.last_heard = 0.0
+        self.received_ms = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether answers can still be sent."""
+        return self._transport is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register with the server (called by asyncio)."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        self.address, self.host_bytes = _remote_of(self._transport)
+        self.last_heard = self._server.loop.time()
+        self._server.peers.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the peer and tell who keeps something for it (called by asyncio)."""
+        self._transport = None
+        self._backlog.clear()
+        self._server.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle all requests that one read delivered (called by asyncio)."""
+        server = self._server
+        self.last_heard = server.loop.time()
+        self.received_ms = server.now_ms()
+        requests = self._wire.receive(data)
+        if self._backlog:
+            self._backlog.extend(requests)
+        else:
+            self._handle(requests)
+        if self._wire.violation is not None:
+            self.close(self._wire.violation)
+
+    def _handle(self, requests: list[AnyCommand]) -> None:
+        handlers = self._server.handlers
+        replies: list[bytes] = []
+        size = 0
+        for at, request in enumerate(requests):
+            flag = request.flag
+            if flag & FLAG_RESPONSE:
+                continue
+            try:
+                answer = handlers[request.code](self, request)
+                if answer is None or flag & FLAG_ONEWAY:
+                    continue
+                if type(answer) is not bytes:
+                    answer = encode_response(cast(Response, answer), request.opaque, request.binary)
+            except Exception as error:  # the boundary: one bad request must not end a server
+                refusal = self._refusal(request, error)
+                if flag & FLAG_ONEWAY:
+                    continue
+                answer = encode_response(refusal, request.opaque, request.binary)
+            replies.append(answer)
+            size += len(answer)
+            if size > REPLIES_BYTES_FLUSH:
+                self.send(b"".join(replies))
+                replies.clear()
+                size = 0
+                if self._paused:
+                    self._backlog.extend(requests[at + 1 :])
+                    return
+        if replies:
+            self.send(b"".join(replies))
+
+    def _refusal(self, request: AnyCommand, error: Exception) -> Response:
+        if isinstance(error, BrokerError):
+            return Response(error.code, error.remark)
+        if isinstance(error, KeyError) and request.code not in self._server.handlers:
+            return Response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {request.code} not supported",
+            )
+        log.error("request %d from %s failed", request.code, self.address, exc_info=error)
+        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def reply(self, request: AnyCommand, response: Response) -> None:
+        """Answer a request that was left open."""
+        if not request.flag & FLAG_ONEWAY:
+            self.send(encode_response(response, request.opaque, request.binary))
+
+    def push(self, command: AnyCommand) -> None:
+        """Send a one-way request of ours; a peer that doesn't read gets none."""
+        if not self._paused:
+            self.send(encode_request(command))
+
+    def send(self, frames: bytes) -> None:
+        """Write whole frames; nothing happens once the connection is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
+
+    def close(self, reason: str) -> None:
+        """Close after what was already written has left; a second time, whatever is unsent."""
+        if self._transport is None:
+            return
+        if self._transport.is_closing():
+            self._transport.abort()
+            return
+        log.warning("connection of %s closed: %s", self.address, reason)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        """The peer doesn't read: stop reading from it (called by asyncio)."""
+        self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up: handle what waited, then read again (called by asyncio)."""
+        self._paused = False
+        waiting = list(self._backlog)
+        self._backlog.clear()
+        self._handle(waiting)
+        if self._transport is not None and not self._paused:
+            self._transport.resume_reading()
+
+
+def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
+    name = transport.get_extra_info("peername")
+    if not isinstance(name, tuple):
+        return "unknown", bytes(8)
+    host, port = str(name[0]).partition("%")[0], int(name[1])
+    if host.startswith("::ffff:") and "." in host:
+        host = host.removeprefix("::ffff:")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")
+
+
+class Server:
+    """Listens and hands each request to the handler of its code.
+
+    ``on_close`` is told of each connection that ends.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        clock: Clock,
+        *,
+        on_close: Callable[[Peer], None] | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        idle_seconds_max: float = IDLE_SECONDS_MAX,
+    ) -> None:
+        self.handlers = handlers
+        self.now_ms = clock.now_ms
+        self.frame_bytes_max = frame_bytes_max
+        self.peers: set[Peer] = set()
+        self._on_close = on_close
+        self._idle_seconds_max = idle_seconds_max
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._all_gone: asyncio.Event | None = None
+        self.loop = cast(asyncio.AbstractEventLoop, None)
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take ``host:port`` (0: a free port) and return the port; OSError if it can't be had.
+
+        Clients are not accepted before ``serve``: what their requests need may not be there yet.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._server = await self.loop.create_server(
+            lambda: Peer(self), host, port, backlog=1024, reuse_address=True, start_serving=False
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def serve(self) -> None:
+        """Accept clients."""
+        assert self._server is not None, "bind comes first"
+        await self._server.start_serving()
+        self._plan_sweep()
+
+    async def start(self, host: str, port: int) -> int:
+        """Bind and serve; return the port."""
+        bound = await self.bind(host, port)
+        await self.serve()
+        return bound
+
+    async def stop(self) -> None:
+        """Stop listening, let answers leave, close every connection."""
+        if self._server is None:
+            return
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._server.close()
+        self._all_gone = asyncio.Event()
+        for peer in list(self.peers):
+            if peer._transport is not None:
+                peer._transport.close()
+        if self.peers:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                for peer in list(self.peers):
+                    peer.abort()
+                await self._all_gone.wait()
+        self._server = None
+
+    def forget(self, peer: Peer) -> None:
+        """A connection has ended (called by its Peer)."""
+        self.peers.discard(peer)
+        if self._on_close is not None:
+            self._on_close(peer)
+        if self._all_gone is not None and not self.peers:
+            self._all_gone.set()
+
+    def _close_idle(self) -> None:
+        limit = self.loop.time() - self._idle_seconds_max
+        for peer in [peer for peer in self.peers if peer.last_heard < limit]:
+            peer.close(f"nothing heard for {self._idle_seconds_max:g} s")
+        self._plan_sweep()
+
+    def _plan_sweep(self) -> None:
+        seconds = min(IDLE_SWEEP_SECONDS, self._idle_seconds_max)
+        self._sweep = self.loop.call_later(seconds, self._close_idle)

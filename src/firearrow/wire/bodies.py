@@ -1,0 +1,278 @@
+"""Bodies that brokers, name servers and their clients exchange about topics and routes.
+
+All are JSON in fastjson2's dialect (see ``wire.fastjson``), except that a broker may register with
+a compressed body, a zlib stream of:
+
+========  ====================================================================================
+size      content
+========  ====================================================================================
+4 + n     data version, JSON
+4         number of topics
+4 + n     each topic: ``name read write perm SINGLE_TAG {"message.type":"FIFO"}``
+4 + n     filter servers, a JSON list
+4         number of static topics
+4 + n     each of them: its mapping, JSON
+========  ====================================================================================
+
+Numbers and lengths are big-endian i32. The topic line for 4 read and 5 write queues is
+``542034203520362053494e474c455f544147207b7d``, ``T 4 5 6 SINGLE_TAG {}``. It has no place for a
+topic's ``order`` and ``topicSysFlag``. Releases before 5.0.0 send neither attributes nor mappings.
+
+Source: upstream ``org.apache.rocketmq.remoting.protocol.{body,route,statictopic}``,
+``TopicConfig#encode``, ``RegisterBrokerBody#encode``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from firearrow.errors import MessageError
+from firearrow.wire import fastjson
+
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+
+# A broker with 100,000 topics registers with about 20 MB.
+REGISTER_BODY_BYTES_MAX: Final = 128 * 1024 * 1024
+
+_LENGTH: Final = struct.Struct(">i")
+
+
+class Body(msgspec.Struct, rename="camel", frozen=True):
+    """Base of the bodies; ``fastjson.dumps`` writes them and ``fastjson.decode`` reads them."""
+
+
+class DataVersion(Body, frozen=True):
+    """Which state of a table this is: two states are the same when all three numbers are."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def next_version(self, now_ms: int, state_version: int | None = None) -> DataVersion:
+        """The version after one more change, made at ``now_ms``."""
+        state = self.state_version if state_version is None else state_version
+        return DataVersion(state, now_ms, self.counter + 1)
+
+
+class TopicConfig(Body, frozen=True):
+    """What a broker knows of a topic. ``perm`` is the sum of 4 read, 2 write, 1 inherit."""
+
+    topic_name: str | None = None
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = {}
+
+    def to_line(self) -> str:
+        """The form in a compressed register body."""
+        head = (self.topic_name, self.read_queue_nums, self.write_queue_nums, self.perm)
+        attributes = fastjson.dumps(self.attributes).decode()
+        return " ".join((*map(str, head), self.topic_filter_type, attributes))
+
+    @classmethod
+    def from_line(cls, line: str) -> TopicConfig:
+        """Read that form; MessageError when it is not one."""
+        name, *rest = line.split(" ", 5)
+        try:
+            read, write, perm, filter_type = int(rest[0]), int(rest[1]), int(rest[2]), rest[3]
+        except (ValueError, IndexError):
+            raise MessageError(f"not a topic config: {line[:80]!r}") from None
+        attributes = fastjson.decode(rest[4], dict[str, str]) if len(rest) > 4 else {}
+        return cls(name, read, write, perm, filter_type, attributes=attributes)
+
+
+class TopicQueueMappingInfo(Body, frozen=True):
+    """Which logical queues of a static topic a broker holds now."""
+
+    topic: str | None = None
+    scope: str | None = "__global__"
+    total_queues: int = 0
+    bname: str | None = None
+    epoch: int = 0
+    dirty: bool = False
+    curr_id_map: dict[int, int] = {}
+
+
+class TopicConfigTable(Body, frozen=True):
+    """The topics of a broker and their version; without the mapping fields it is topics.json."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = {}
+    mapping_data_version: DataVersion | None = None
+    topic_queue_mapping_detail_map: dict[str, Any] | None = None
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] | None = None
+
+
+class RegisterBody(Body, frozen=True):
+    """103: what a broker registers with."""
+
+    topic_config_serialize_wrapper: TopicConfigTable = TopicConfigTable()
+    filter_server_list: list[str] = []
+
+    def encode(self, compressed: bool = False) -> bytes:
+        """The plain or the compressed form."""
+        return zlib.compress(b"".join(self._parts())) if compressed else fastjson.dumps(self)
+
+    def _parts(self) -> Iterator[bytes]:
+        table = self.topic_config_serialize_wrapper
+        mappings = table.topic_queue_mapping_info_map or {}
+        yield _with_length(fastjson.dumps(table.data_version))
+        yield _LENGTH.pack(len(table.topic_config_table))
+        for topic in table.topic_config_table.values():
+            yield _with_length(topic.to_line().encode())
+        yield _with_length(fastjson.dumps(self.filter_server_list))
+        yield _LENGTH.pack(len(mappings))
+        for mapping in mappings.values():
+            yield _with_length(fastjson.dumps(mapping))
+
+    @classmethod
+    def decode(cls, data: bytes, compressed: bool = False) -> RegisterBody:
+        """Read either form; MessageError that says what is wrong with it."""
+        if not compressed:
+            return fastjson.decode(data, cls)
+        try:
+            return _read_register_body(_Reader(_inflate(data)))
+        except UnicodeDecodeError as error:
+            raise MessageError(f"the compressed register body can't be read: {error}") from None
+
+
+def body_crc32(data: bytes) -> int:
+    """The checksum of a register body: CRC-32 without its highest bit."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+class _Reader:
+    """Reads the fields of a compressed register body one after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def number(self) -> int:
+        if self._at + _LENGTH.size > len(self._data):
+            raise MessageError("the register body ends too early", position=self._at)
+        number: int = _LENGTH.unpack_from(self._data, self._at)[0]
+        if number < 0:
+            raise MessageError(f"{number} can't be a length", position=self._at)
+        self._at += _LENGTH.size
+        return number
+
+    def piece(self) -> bytes:
+        start = self._at + _LENGTH.size
+        end = start + self.number()
+        if end > len(self._data):
+            raise MessageError("the register body ends too early", position=start)
+        self._at = end
+        return self._data[start:end]
+
+
+def _read_register_body(reader: _Reader) -> RegisterBody:
+    version = fastjson.decode(reader.piece(), DataVersion)
+    topics = [TopicConfig.from_line(reader.piece().decode()) for _ in range(reader.number())]
+    filter_servers = fastjson.decode(reader.piece(), list[str])
+    mappings: list[TopicQueueMappingInfo] = []
+    if not reader.at_end:
+        mappings.extend(
+            fastjson.decode(reader.piece(), TopicQueueMappingInfo) for _ in range(reader.number())
+        )
+    table = TopicConfigTable(
+        version,
+        {topic.topic_name or "": topic for topic in topics},
+        topic_queue_mapping_info_map={mapping.topic or "": mapping for mapping in mappings},
+    )
+    return RegisterBody(table, filter_servers)
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(data, REGISTER_BODY_BYTES_MAX)
+    except zlib.error as error:
+        raise MessageError(f"the register body is no zlib stream: {error}") from None
+    if inflater.unconsumed_tail:
+        raise MessageError(f"the register body holds more than {REGISTER_BODY_BYTES_MAX} bytes")
+    if not inflater.eof:
+        raise MessageError("the register body is cut off")
+    return plain
+
+
+def _with_length(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+class QueueData(Body, frozen=True):
+    """The queues of a topic on one broker name."""
+
+    broker_name: str
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Body, frozen=True):
+    """The addresses (``ip:port``) of one broker name by broker id; 0 is the master."""
+
+    cluster: str | None
+    broker_name: str
+    broker_addrs: dict[int, str]
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class Route(Body, frozen=True):
+    """105, 217: where a topic is."""
+
+    queue_datas: list[QueueData] = []
+    broker_datas: list[BrokerData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
+
+
+class ClusterInfo(Body, frozen=True):
+    """106: all brokers, and the broker names of each cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class TopicList(Body, frozen=True):
+    """206, 224, 304, 305, 311 to 313, 343: names of topics."""
+
+    topic_list: list[str] = []
+    broker_addr: str | None = None
+
+
+class KVTable(Body, frozen=True):
+    """28, 103, 219: pairs of text."""
+
+    table: dict[str, str] = {}
+
+
+class MemberGroup(Body, frozen=True):
+    """The addresses of one broker name, as 901 tells them."""
+
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[int, str] = {}
+
+
+class MemberGroupBody(Body, frozen=True):
+    """901: a member group, absent when the broker name is unknown."""
+
+    broker_member_group: MemberGroup | None = None

@@ -1,0 +1,246 @@
+"""Bodies of the requests by which clients, and administrators of clients, talk to a broker.
+
+All are JSON in fastjson2's dialect (see ``wire.fastjson``); a map by queue has objects as keys::
+
+    {"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:{"maxOffset":7,...}},"topicPutTps":0.0}
+
+Source: upstream ``org.apache.rocketmq.remoting.protocol.{body,heartbeat,admin,subscription}``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import field
+
+from firearrow.errors import BrokerError, MessageError
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import DataVersion, TopicConfig
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import AnyCommand
+
+BROADCASTING: Final = "BROADCASTING"
+CLUSTERING: Final = "CLUSTERING"
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
+TAG: Final = "TAG"
+SUBSCRIBE_ALL: Final = "*"
+
+B = TypeVar("B")
+
+
+def body_of(command: AnyCommand, type_: type[B]) -> B:
+    """Read the body of a request; BrokerError(SYSTEM_ERROR) says what is wrong with it."""
+    try:
+        return fastjson.decode(command.body, type_)
+    except MessageError as error:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad body: {error}"
+        ) from None
+
+
+class Body(msgspec.Struct, rename="camel", frozen=True):
+    """Base of the bodies; ``fastjson.dumps`` writes them and `body_of` reads them."""
+
+
+class MessageQueue(Body, frozen=True):
+    """One queue of a topic on a broker; the key of many maps."""
+
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: int = 0
+
+
+class SubscriptionData(Body, frozen=True):
+    """What a group wants of a topic. ``sub_version`` is when the client decided so, in ms."""
+
+    topic: str = ""
+    sub_string: str = ""
+    sub_version: int = 0
+    expression_type: str = TAG
+    tags_set: list[str] = []
+    code_set: list[int] = []
+    class_filter_mode: bool = False
+
+
+class ConsumerData(Body, frozen=True):
+    """How one client takes part in a consumer group."""
+
+    group_name: str = ""
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class ProducerData(Body, frozen=True):
+    """That a client takes part in a producer group."""
+
+    group_name: str = ""
+
+
+class Heartbeat(Body, frozen=True):
+    """34: all that a client is. With a fingerprint other than 0 it is a heartbeat of version 2."""
+
+    client_id: str = field(name="clientID", default="")
+    producer_data_set: list[ProducerData] = []
+    consumer_data_set: list[ConsumerData] = []
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+class CheckClient(Body, frozen=True):
+    """46: a subscription that a client would like to make."""
+
+    client_id: str | None = None
+    group: str | None = None
+    namespace: str | None = None
+    subscription_data: SubscriptionData | None = None
+
+
+class ConsumerIdList(Body, frozen=True):
+    """38: the clients of a consumer group."""
+
+    consumer_id_list: list[str] = []
+
+
+class LockRequest(Body, frozen=True):
+    """41, 42: the queues that a client wants to lock or gives back."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool = False
+
+
+class LockResult(Body, frozen=True):
+    """41: those of them that the client holds now."""
+
+    lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default=[])
+
+
+class Connection(Body, frozen=True):
+    """One connection of a client; ``client_addr`` is ``ip:port``."""
+
+    client_id: str
+    client_addr: str
+    language: str | None
+    version: int
+
+
+class ConsumerConnection(Body, frozen=True):
+    """203: who is in a consumer group and what it subscribes to."""
+
+    connection_set: list[Connection]
+    subscription_table: dict[str, SubscriptionData]
+    consume_type: str | None
+    message_model: str | None
+    consume_from_where: str | None
+
+
+class ProducerConnection(Body, frozen=True):
+    """204: who is in a producer group."""
+
+    connection_set: list[Connection]
+
+
+class TopicOffset(Body, frozen=True):
+    """The ends of a queue; ``last_update_timestamp`` is when its last message was stored, in ms."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+class TopicStats(Body, frozen=True):
+    """202: the queues of a topic and the messages a second that it receives."""
+
+    offset_table: dict[MessageQueue, TopicOffset]
+    topic_put_tps: float = 0.0
+
+
+class OffsetWrapper(Body, frozen=True):
+    """How far a group is in a queue; ``last_timestamp`` is when that message was stored, in ms."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+class ConsumeStats(Body, frozen=True):
+    """208: how far a group is, and the messages a second that it takes."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper]
+    consume_tps: float = 0.0
+
+
+class GroupList(Body, frozen=True):
+    """300: names of groups."""
+
+    group_list: list[str] = []
+
+
+class TopicConfigList(Body, frozen=True):
+    """18: topics to create or change."""
+
+    topic_config_list: list[TopicConfig]
+
+
+def _default_retry_policy() -> dict[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+class SubscriptionGroupConfig(Body, frozen=True):
+    """What a broker knows of a consumer group.
+
+    ``group_retry_policy`` and ``subscription_data_set`` are kept as they are written: nothing
+    here reads them yet.
+    """
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: dict[str, Any] = field(default_factory=_default_retry_policy)
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscription_data_set: list[dict[str, Any]] | None = None
+    attributes: dict[str, str] = {}
+
+
+class GroupConfigList(Body, frozen=True):
+    """225: groups to create or change."""
+
+    group_config_list: list[SubscriptionGroupConfig]
+
+
+class SubscriptionGroupTable(Body, frozen=True):
+    """201: the groups of a broker; ``forbidden_table`` has bits by group and topic."""
+
+    data_version: DataVersion
+    subscription_group_table: dict[str, SubscriptionGroupConfig]
+    forbidden_table: dict[str, dict[str, int]]
+
+
+class StatsSnapshot(Body, frozen=True):
+    """A counter over some time: its sum, the sum a second, and the sum a call."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body, frozen=True):
+    """315: a counter over the last minute, hour and day."""
+
+    stats_minute: StatsSnapshot
+    stats_hour: StatsSnapshot
+    stats_day: StatsSnapshot

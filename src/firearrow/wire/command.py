@@ -1,0 +1,108 @@
+"""One remoting command, and what a server answers to one.
+
+``Command`` is what came over the wire: its ``ext`` (the wire's ``extFields``) is either a plain
+``dict[str, str]`` or, for the few codes that make up nearly all traffic, already the typed header
+of ``wire.headers`` (decoded in one go by ``wire.frame``). ``fields_of`` gives the typed header in
+both cases. ``Response`` is what a processor hands back; the server adds opaque and serialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from firearrow.errors import BrokerError
+from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, PROTOCOL_VERSION, ResponseCode
+
+Ext = TypeVar("Ext")
+Header = TypeVar("Header", bound=msgspec.Struct)
+FieldValue = str | int | bool
+
+NO_FIELDS: Mapping[str, FieldValue] = {}
+
+
+class Command(msgspec.Struct, Generic[Ext], gc=False):
+    """A request or response as received (upstream ``RemotingCommand``).
+
+    ``body`` and ``binary`` are not header fields: they are set by the frame reader. Their wire
+    names cannot occur in a header that any client writes, so no peer can forge them.
+    """
+
+    code: int
+    ext: Ext = msgspec.field(name="extFields")
+    opaque: int = 0
+    flag: int = 0
+    version: int = 0
+    language: str | int | None = None
+    remark: str | None = None
+    body: bytes = msgspec.field(name="(body)", default=b"")
+    binary: bool = msgspec.field(name="(binary)", default=False)
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of ours."""
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the peer wants no answer."""
+        return bool(self.flag & FLAG_ONEWAY)
+
+
+class Response(msgspec.Struct, gc=False):
+    """What a processor answers; ``fields`` values are written as RocketMQ writes them, as text."""
+
+    code: int = 0
+    remark: str | None = None
+    fields: Mapping[str, FieldValue] = NO_FIELDS
+    body: bytes = b""
+
+
+def request(
+    code: int,
+    fields: Mapping[str, FieldValue] = NO_FIELDS,
+    body: bytes = b"",
+    *,
+    opaque: int = 0,
+    oneway: bool = False,
+) -> Command[dict[str, str]]:
+    """Make a request to send, with its fields as the wire's text."""
+    return Command(
+        code=code,
+        ext={name: text_of(value) for name, value in fields.items()},
+        opaque=opaque,
+        flag=FLAG_ONEWAY if oneway else 0,
+        version=PROTOCOL_VERSION,
+        language="PYTHON",
+        body=body,
+    )
+
+
+def fields_of(command: Command[Any], header: type[Header]) -> Header:
+    """The typed header of a command.
+
+    Raises BrokerError(SYSTEM_ERROR) that names the field which is missing or of the wrong type, as
+    upstream answers a header that it cannot decode.
+    """
+    ext = command.ext
+    if type(ext) is header:
+        return ext
+    try:
+        return msgspec.convert(ext or {}, header, strict=False)
+    except msgspec.ValidationError as error:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad header: {error}"
+        ) from None
+
+
+def text_of(value: Any) -> str:
+    """A header value as RocketMQ writes it: ``true`` or ``false``, decimal for numbers."""
+    if isinstance(value, str):
+        return value
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return str(value)

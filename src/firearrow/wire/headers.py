@@ -1,0 +1,301 @@
+"""Typed request headers: one declarative table for each request that has fields.
+
+Names follow the wire in camelCase (``consumer_group`` is ``consumerGroup``); the one-letter form of
+``SEND_MESSAGE_V2`` has the same attributes under other wire names, so one processor serves both.
+Fields that some client leaves out have a default; the others are mandatory, and a request without
+them is refused with the field's name. On the wire every value is text; ``wire.command.fields_of``
+converts it. Source: upstream ``org.apache.rocketmq.remoting.protocol.header``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, field
+
+Int32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class Header(msgspec.Struct, rename="camel", gc=False):
+    """Base of all typed headers."""
+
+
+class SendMessage(Header):
+    """10, 324: one message; the body is the message's body."""
+
+    producer_group: str
+    topic: str
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    default_topic: str = ""
+    default_topic_queue_nums: Int32 = 4
+    properties: str = ""
+    reconsume_times: Int32 = 0
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+    batch: bool = False
+
+
+class SendMessageV2(Header):
+    """310, 320, 325: the fields of SendMessage under one-letter names."""
+
+    producer_group: str = field(name="a")
+    topic: str = field(name="b")
+    queue_id: Int32 = field(name="e")
+    sys_flag: Int32 = field(name="f")
+    born_timestamp: Int64 = field(name="g")
+    flag: Int32 = field(name="h")
+    default_topic: str = field(name="c", default="")
+    default_topic_queue_nums: Int32 = field(name="d", default=4)
+    properties: str = field(name="i", default="")
+    reconsume_times: Int32 = field(name="j", default=0)
+    unit_mode: bool = field(name="k", default=False)
+    max_reconsume_times: Int32 | None = field(name="l", default=None)
+    batch: bool = field(name="m", default=False)
+
+
+AnySendMessage = SendMessage | SendMessageV2
+
+
+class PullMessage(Header):
+    """11, 361: up to ``max_msg_nums`` messages of one queue from ``queue_offset`` on."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64 = 0
+    suspend_timeout_millis: Int64 = 0
+    subscription: str | None = None
+    sub_version: Int64 = 0
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+
+
+class QueryMessage(Header):
+    """12: messages of a topic by key (or by unique key, see ``_UNIQUE_KEY_QUERY``)."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    index_type: str | None = None
+    last_key: str | None = None
+    unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
+
+
+class QueryConsumerOffset(Header):
+    """14: the committed offset of a group in one queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool | None = None
+
+
+class UpdateConsumerOffset(Header):
+    """15: commit an offset; a missing queue or offset is answered with 29, not 1."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32 | None = None
+    commit_offset: Int64 | None = None
+
+
+class SearchOffset(Header):
+    """29: the offset by store time."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    boundary_type: str | None = None
+
+
+class QueueHeader(Header):
+    """30, 31, 32: one queue."""
+
+    topic: str
+    queue_id: Int32
+    committed: bool = True
+
+
+class ViewMessage(Header):
+    """33: one message by physical offset."""
+
+    offset: Int64
+    topic: str | None = None
+
+
+class UnregisterClient(Header):
+    """35: a client says good-bye for a producer or a consumer group (or both)."""
+
+    client_id: str = field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class ConsumerGroupHeader(Header):
+    """38, 203, 40: a consumer group."""
+
+    consumer_group: str
+
+
+class ProducerGroupHeader(Header):
+    """204: a producer group."""
+
+    producer_group: str
+
+
+class GetConsumeStats(Header):
+    """208: progress of a group, on all its topics or some (``topic_list`` joined by ``;``)."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class CreateTopic(Header):
+    """17: create a topic or change it."""
+
+    topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    default_topic: str | None = None
+    topic_filter_type: str | None = "SINGLE_TAG"
+    topic_sys_flag: Int32 | None = 0
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = False
+
+
+class TopicHeader(Header):
+    """105, 202, 215, 216, 300: a topic."""
+
+    topic: str
+    cluster_name: str | None = None
+    accept_standard_json_only: bool | None = None
+
+
+class GetAllTopicConfig(Header):
+    """21: a page of topic configs; clients before 5.3 send no fields and get all."""
+
+    topic_seq: Int32 | None = None
+    max_topic_num: Int32 | None = None
+    data_version: str | None = None
+
+
+class GetAllSubscriptionGroup(Header):
+    """201: a page of group configs; clients before 5.3 send no fields and get all."""
+
+    group_seq: Int32 | None = None
+    max_group_num: Int32 | None = None
+    data_version: str | None = None
+
+
+class GetSubscriptionGroup(Header):
+    """352: the config of one group."""
+
+    group: str
+
+
+class DeleteSubscriptionGroup(Header):
+    """207: delete a group, with or without its offsets."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+class KvConfig(Header):
+    """100, 101, 102: a key (and value) in a namespace of the name server."""
+
+    namespace: str
+    key: str
+    value: str | None = None
+
+
+class KvNamespace(Header):
+    """219: a namespace of the name server."""
+
+    namespace: str
+
+
+class RegisterBroker(Header):
+    """103: a broker announces itself and its topics."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+    ha_server_addr: str = ""
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    zone_name: str | None = field(name="__ZONE_NAME", default=None)
+
+
+class UnregisterBroker(Header):
+    """104: a broker leaves."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class QueryDataVersion(Header):
+    """322: has what the name server knows of this broker changed?"""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class BrokerHeartbeat(Header):
+    """904: a broker is alive."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    # Upstream spells this one field without the second i.
+    heartbeat_timeout_millis: Int64 | None = field(name="heartbeatTimeoutMills", default=None)
+    election_priority: Int32 | None = None
+
+
+class BrokerNameHeader(Header):
+    """205, 327: a broker name."""
+
+    broker_name: str
+
+
+class BrokerMemberGroup(Header):
+    """901: the addresses of one broker name."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class ClusterHeader(Header):
+    """224: a cluster."""
+
+    cluster: str
+
+
+class ViewBrokerStats(Header):
+    """315: one counter of a broker."""
+
+    stats_name: str
+    stats_key: str

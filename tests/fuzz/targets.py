@@ -1,0 +1,112 @@
+"""The servers that are fuzzed: each runs in a thread of its own, a test talks to it by socket.
+
+To fuzz another server, add a `Target`.
+"""
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from firearrow.net.server import Peer
+from firearrow.wire.codes import RequestCode
+from tests.namesrv.serving import name_server
+
+START_SECONDS_MAX = 30
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server to be fuzzed.
+
+    ``serve`` runs it, with its files in a directory, and gives its port. ``ping`` is a code that it
+    answers with success, whatever was done to it, when it is asked without fields and body.
+    ``held`` are the codes whose requests may be left open. ``forgets`` says that the answer to
+    ``ping`` is what it was once all peers are gone.
+    """
+
+    name: str
+    serve: Callable[[Path], AbstractAsyncContextManager[int]]
+    ping: int
+    codes: tuple[int, ...]
+    held: frozenset[int] = frozenset()
+    forgets: bool = False
+
+
+@asynccontextmanager
+async def _namesrv(directory: Path) -> AsyncIterator[int]:
+    async with name_server(directory) as asker:
+        yield asker.port
+
+
+TARGETS = [
+    Target(
+        "namesrv",
+        _namesrv,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        (100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318,
+         319, 322, 327, 901, 904, 10, 0, -1, 2**31),
+        forgets=True,
+    ),
+]  # fmt: skip
+
+
+class Complaints(logging.Handler):
+    """Keeps what is logged as an error or with a traceback; a sound server logs neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a record."""
+        if record.levelno >= logging.ERROR or record.exc_info:
+            self.records.append(logging.Formatter().format(record))
+
+
+class Stage:
+    """A running target."""
+
+    def __init__(self, target: Target, port: int, complaints: Complaints) -> None:
+        self.target = target
+        self.port = port
+        self.complaints = complaints
+
+    def open_peers(self) -> int:
+        """How many connections are still kept anywhere in this process."""
+        return sum(isinstance(item, Peer) and item.is_open for item in gc.get_objects())
+
+
+@contextmanager
+def running(target: Target, directory: Path) -> Iterator[Stage]:
+    """Run a target until the end of the block, and collect its complaints."""
+    started = threading.Event()
+    ports: list[int] = []
+    stops: list[Callable[[], object]] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with target.serve(directory) as port:
+            stops.append(lambda: loop.call_soon_threadsafe(stop.set))
+            ports.append(port)
+            started.set()
+            await stop.wait()
+
+    complaints = Complaints()
+    logging.getLogger().addHandler(complaints)
+    thread = threading.Thread(target=lambda: asyncio.run(main()), name=f"fuzzed {target.name}")
+    thread.start()
+    try:
+        assert started.wait(START_SECONDS_MAX), "the server did not start"
+        yield Stage(target, ports[0], complaints)
+    finally:
+        for stop in stops:
+            stop()
+        thread.join(START_SECONDS_MAX)
+        logging.getLogger().removeHandler(complaints)
+    assert not thread.is_alive()

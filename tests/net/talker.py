@@ -1,0 +1,74 @@
+"""A client that speaks in raw frames, for tests that must misbehave."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from firearrow.wire.command import Command
+from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
+from firearrow.wire.frame import LENGTHS, encode_request
+
+# A busy machine needs a while; a test that gets here has failed.
+WAIT_SECONDS_MAX = 20
+
+
+class Talker:
+    """One connection to a server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def address(self) -> str:
+        """Our end as ``ip:port``."""
+        host, port = self._writer.get_extra_info("sockname")[:2]
+        return f"{host}:{port}"
+
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are, in one write."""
+        self._writer.write(data)
+
+    def ask(self, *commands: Command[dict[str, str]]) -> None:
+        """Send requests in one write."""
+        self.write(b"".join(map(encode_request, commands)))
+
+    async def answer(self) -> Command[Any]:
+        """The next command that the server sends."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            lengths = await self._reader.readexactly(LENGTHS.size)
+            rest = await self._reader.readexactly(LENGTHS.unpack(lengths)[0] - 4)
+        [command] = Connection(FRAME_BYTES_MAX * 2).receive(lengths + rest)
+        return command
+
+    async def end(self) -> bytes:
+        """What is left until the server closes the connection."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            try:
+                return await self._reader.read()
+            except ConnectionResetError:
+                return b""
+
+    async def close(self) -> None:
+        """Close our end."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except ConnectionResetError:
+            return
+
+
+@asynccontextmanager
+async def talking(port: int, host: str = "127.0.0.1") -> AsyncIterator[Talker]:
+    """A connection that is closed in the end."""
+    talker = Talker(*await asyncio.open_connection(host, port))
+    try:
+        yield talker
+    finally:
+        await talker.close()
+
+
+def question(code: int, opaque: int = 1, **fields: str) -> Command[dict[str, str]]:
+    """A request."""
+    return Command(code, fields, opaque)

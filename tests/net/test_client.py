@@ -1,0 +1,156 @@
+"""The client: answers to whom they belong, and errors that say what happened."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from firearrow.clock import SystemClock
+from firearrow.errors import BrokerError, ConfigError, NotPermitted
+from firearrow.net.client import Client
+from firearrow.net.server import Answer, Handler, Peer, Server
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+from tests.net.conftest import Run
+
+ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST = 1, 2, 3, 4, 5, 6
+
+
+class Counterpart:
+    """A server that does what a test needs."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Peer, AnyCommand]] = []
+        self.heard: list[AnyCommand] = []
+        self.peers: set[Peer] = set()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            ECHO: self.echo,
+            SILENT: lambda peer, request: None,
+            REFUSE: self.refuse,
+            HANG_UP: lambda peer, request: peer.abort(),
+            TALK_ROT: lambda peer, request: peer.send(b"\xff" * 8),
+            LAST_FIRST: self.last_first,
+        }
+
+    def echo(self, peer: Peer, request: AnyCommand) -> Answer:
+        self.heard.append(request)
+        self.peers.add(peer)
+        return Response(fields=request.ext, body=request.body)
+
+    def refuse(self, peer: Peer, request: AnyCommand) -> Answer:
+        raise BrokerError(ResponseCode.NO_PERMISSION, "not you")
+
+    def last_first(self, peer: Peer, request: AnyCommand) -> Answer:
+        self.held.append((peer, request))
+        if len(self.held) == 10:
+            for held_peer, held in reversed(self.held):
+                held_peer.reply(held, Response(fields=held.ext))
+        return None
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Client, str, Counterpart]]:
+    counterpart = Counterpart()
+    server = Server(counterpart.handlers(), SystemClock())
+    port = await server.start("127.0.0.1", 0)
+    client = Client()
+    try:
+        yield client, f"127.0.0.1:{port}", counterpart
+    finally:
+        await client.close()
+        await server.stop()
+
+
+def test_an_answer_brings_fields_and_body(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            answer = await client.call(address, ECHO, {"n": 1, "b": True}, b"body")
+            assert (answer.ext, answer.body) == ({"n": "1", "b": "true"}, b"body")
+
+    run(main())
+
+
+def test_answers_out_of_order_reach_their_callers_on_one_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            calls = [client.call(address, LAST_FIRST, {"n": n}) for n in range(10)]
+            answers = await asyncio.gather(*calls)
+            assert [answer.ext["n"] for answer in answers] == list(map(str, range(10)))
+            assert len({peer for peer, _ in counterpart.held}) == 1
+
+    run(main())
+
+
+def test_a_refusal_is_the_error_of_its_code(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            with pytest.raises(NotPermitted) as caught:
+                await client.call(address, REFUSE)
+            assert caught.value.code == ResponseCode.NO_PERMISSION
+            assert caught.value.remark == "not you"
+            assert caught.value.address == address
+
+    run(main())
+
+
+def test_an_overdue_answer_ends_the_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            with pytest.raises(TimeoutError, match=f"{address} did not answer in 0.05 s"):
+                await client.call(address, SILENT, timeout_seconds=0.05)
+            await client.call(address, ECHO)
+            assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")]
+)
+def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
+    run: Run, code: int, reason: str
+) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            with pytest.raises(ConnectionError, match=reason):
+                await client.call(address, code)
+            assert (await client.call(address, ECHO, {"n": 2})).ext == {"n": "2"}
+
+    run(main())
+
+
+def test_a_server_that_is_not_there(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (_, address, _):
+            pass
+        with pytest.raises(ConnectionError, match=f"{address} can't be reached"):
+            await Client().call(address, ECHO)
+
+    run(main())
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:70000"])
+def test_what_is_no_address(run: Run, address: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigError, match=f"{address!r} is not an address"):
+            await Client().call(address, ECHO)
+
+    run(main())
+
+
+def test_one_way_requests(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.send(address, ECHO, {"n": 1})
+            await client.call(address, ECHO, {"n": 2})
+            assert [(c.is_oneway, c.ext["n"]) for c in counterpart.heard] == [
+                (True, "1"),
+                (False, "2"),
+            ]
+
+    run(main())

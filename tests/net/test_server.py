@@ -1,0 +1,359 @@
+"""The server: order, refusals, back-pressure and ends of connections, over real sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from firearrow.clock import SystemClock
+from firearrow.errors import BrokerError
+from firearrow.net import server as server_module
+from firearrow.net.server import Answer, Handler, Peer, Server
+from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
+from firearrow.wire.command import Command, Response, request
+from firearrow.wire.connection import FRAME_BYTES_MAX
+from firearrow.wire.frame import HEADER_BYTES_MAX, LENGTHS, AnyCommand, encode_response
+from tests.net.conftest import Run
+from tests.net.talker import Talker, question, talking
+from tests.wire.strategies import json_frame
+
+ECHO, RAW, REFUSE, FAIL, LATE, BIG, HUGE = 1, 2, 3, 4, 5, 6, 7
+
+
+def echo(peer: Peer, request: AnyCommand) -> Answer:
+    return Response(fields=request.ext, body=request.body)
+
+
+def raw(peer: Peer, request: AnyCommand) -> Answer:
+    return encode_response(Response(body=b"raw"), request.opaque)
+
+
+def refuse(peer: Peer, request: AnyCommand) -> Answer:
+    raise BrokerError(ResponseCode.NO_PERMISSION, "not you")
+
+
+def fail(peer: Peer, request: AnyCommand) -> Answer:
+    raise KeyError("a bug")
+
+
+def huge(peer: Peer, request: AnyCommand) -> Answer:
+    return Response(fields={"x": "x" * HEADER_BYTES_MAX})
+
+
+HANDLERS: dict[int, Handler] = {ECHO: echo, RAW: raw, REFUSE: refuse, FAIL: fail, HUGE: huge}
+
+
+@asynccontextmanager
+async def serving(
+    handlers: Mapping[int, Handler] = HANDLERS, **options: Any
+) -> AsyncIterator[tuple[Server, int]]:
+    server = Server(handlers, SystemClock(), **options)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        yield server, port
+    finally:
+        await server.stop()
+
+
+def test_requests_in_one_write_are_answered_in_order(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(*(question(ECHO, opaque, n=str(opaque)) for opaque in range(100)))
+            answers = [await talker.answer() for _ in range(100)]
+            assert [answer.opaque for answer in answers] == list(range(100))
+            assert [answer.ext["n"] for answer in answers] == list(map(str, range(100)))
+            assert {answer.flag for answer in answers} == {FLAG_RESPONSE}
+
+    run(main())
+
+
+def test_an_answer_has_the_serialisation_of_its_request(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            for binary in (False, True):
+                talker.ask(Command(ECHO, {"n": "1"}, 7, body=b"x", binary=binary))
+                answer = await talker.answer()
+                assert (answer.binary, answer.ext, answer.body) == (binary, {"n": "1"}, b"x")
+
+    run(main())
+
+
+def test_a_handler_may_give_the_frame(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(question(RAW, 5))
+            answer = await talker.answer()
+            assert (answer.opaque, answer.body) == (5, b"raw")
+
+    run(main())
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_unknown_codes_are_answered_with_3(run: Run, binary: bool) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(Command(999, {}, 4, binary=binary))
+            answer = await talker.answer()
+            assert (answer.code, answer.opaque) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 4)
+            assert answer.remark == " request type 999 not supported"
+
+    run(main())
+
+
+def test_a_refusal_carries_code_and_remark(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(question(REFUSE))
+            answer = await talker.answer()
+            assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not you")
+
+    run(main())
+    assert not caplog.records
+
+
+def test_a_failing_handler_is_answered_with_1_and_logged(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(question(FAIL, 1), question(ECHO, 2))
+            answer = await talker.answer()
+            assert (answer.code, answer.remark) == (1, "KeyError: 'a bug'")
+            assert (await talker.answer()).opaque == 2
+
+    run(main())
+    [record] = caplog.records
+    assert "request 4 from 127.0.0.1:" in record.getMessage()
+    assert record.exc_info is not None
+
+
+def test_an_answer_that_fits_no_frame_is_answered_with_1(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(question(HUGE, 1), question(ECHO, 2))
+            assert "a header of" in ((await talker.answer()).remark or "")
+            assert (await talker.answer()).opaque == 2
+
+    run(main())
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("code", [ECHO, REFUSE, FAIL, 999])
+def test_one_way_requests_are_never_answered(run: Run, code: int) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(Command(code, {}, 1, FLAG_ONEWAY), question(ECHO, 2))
+            assert (await talker.answer()).opaque == 2
+
+    run(main())
+
+
+def test_responses_that_nobody_waits_for_are_ignored(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.ask(Command(ECHO, {}, 1, FLAG_RESPONSE), question(ECHO, 2))
+            assert (await talker.answer()).opaque == 2
+
+    run(main())
+
+
+def test_a_late_answer_and_a_request_of_the_servers_own(run: Run) -> None:
+    waiting: list[tuple[Peer, AnyCommand]] = []
+
+    def late(peer: Peer, request: AnyCommand) -> Answer:
+        waiting.append((peer, request))
+        return None
+
+    async def main() -> None:
+        async with serving({LATE: late, ECHO: echo}) as (_, port), talking(port) as talker:
+            talker.ask(question(LATE, 1), Command(LATE, {}, 2, FLAG_ONEWAY), question(ECHO, 3))
+            assert (await talker.answer()).opaque == 3
+            for peer, command in waiting:
+                peer.reply(command, Response(body=b"at last"))
+            waiting[0][0].push(request(40, {"consumerGroup": "g"}, oneway=True))
+            answer = await talker.answer()
+            assert (answer.opaque, answer.body) == (1, b"at last")
+            pushed = await talker.answer()
+            assert (pushed.code, pushed.flag) == (40, FLAG_ONEWAY)
+        assert not waiting[0][0].is_open
+        waiting[0][0].reply(waiting[0][1], Response())
+
+    run(main())
+
+
+TOO_LONG = LENGTHS.pack(2**31 - 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (TOO_LONG, "a frame of 2147483647 bytes is above the limit of 16777216"),
+        (b"\x16\x03\x01\x00\xf4\x01\x00\x00", "the peer speaks TLS"),
+        (json_frame(b'{"code":'), "the JSON header can't be read"),
+        (json_frame({"code": "x"}), "header field code is not a number: 'x'"),
+        (LENGTHS.pack(10, 100) + bytes(6), "a header of 100 bytes in a frame of 10"),
+        (b"GET / HTTP/1.1\r\n\r\n", "above the limit"),
+    ],
+)
+def test_violations_close_the_connection_with_a_logged_reason(
+    run: Run, caplog: pytest.LogCaptureFixture, data: bytes, reason: str
+) -> None:
+    async def main() -> None:
+        async with serving() as (_, port), talking(port) as talker:
+            talker.write(json_frame({"code": ECHO, "opaque": 1}) + data)
+            assert (await talker.answer()).opaque == 1
+            assert await talker.end() == b""
+            address = talker.address
+            async with talking(port) as other:
+                other.ask(question(ECHO, 2))
+                assert (await other.answer()).opaque == 2
+        [record] = caplog.records
+        assert record.getMessage().startswith(f"connection of {address} closed: ")
+        assert reason in record.getMessage()
+
+    run(main())
+
+
+def test_a_slow_reader_is_not_served_until_it_reads(run: Run) -> None:
+    handled = 0
+    body = bytes(1024 * 1024)
+
+    def big(peer: Peer, request: AnyCommand) -> Answer:
+        nonlocal handled
+        handled += 1
+        return Response(body=body)
+
+    async def main() -> None:
+        async with (
+            serving({BIG: big, ECHO: echo}) as (_, port),
+            talking(port) as slow,
+            talking(port) as quick,
+        ):
+            slow.ask(*(question(BIG, opaque) for opaque in range(200)))
+            await round_trip(quick)
+            await round_trip(quick)
+            assert 0 < handled < 50
+            answers = [await slow.answer() for _ in range(200)]
+            assert [answer.opaque for answer in answers] == list(range(200))
+            assert all(len(answer.body) == len(body) for answer in answers)
+
+    run(main())
+
+
+async def round_trip(talker: Talker) -> None:
+    talker.ask(question(ECHO))
+    await talker.answer()
+
+
+def test_nothing_is_pushed_to_a_slow_reader(run: Run) -> None:
+    asked: asyncio.Queue[Peer] = asyncio.Queue()
+
+    def big(peer: Peer, request: AnyCommand) -> Answer:
+        asked.put_nowait(peer)
+        return Response(body=bytes(FRAME_BYTES_MAX))
+
+    async def main() -> None:
+        async with serving({BIG: big}) as (_, port), talking(port) as talker:
+            talker.ask(question(BIG))
+            peer = await asked.get()
+            peer.push(request(40, oneway=True))
+            assert len((await talker.answer()).body) == FRAME_BYTES_MAX
+            talker.ask(question(999, 7))
+            assert (await talker.answer()).opaque == 7
+
+    run(main())
+
+
+def test_idle_connections_are_closed(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving(idle_seconds_max=0.05) as (_, port), talking(port) as talker:
+            assert await talker.end() == b""
+
+    run(main())
+    assert "nothing heard for 0.05 s" in caplog.text
+
+
+def test_an_idle_connection_that_does_not_read_either_is_cut(run: Run) -> None:
+    async def main() -> None:
+        closed = asyncio.Event()
+        handlers: dict[int, Handler] = {
+            BIG: lambda peer, request: Response(body=bytes(64 * 1024 * 1024))
+        }
+        options = {"idle_seconds_max": 0.05, "on_close": lambda peer: closed.set()}
+        async with serving(handlers, **options) as (_, port), talking(port) as talker:
+            talker.ask(question(BIG))
+            async with asyncio.timeout(20):
+                await closed.wait()
+
+    run(main())
+
+
+def test_the_owner_is_told_of_each_connection_that_ends(run: Run) -> None:
+    gone: asyncio.Queue[str] = asyncio.Queue()
+
+    async def main() -> None:
+        async with serving(on_close=lambda peer: gone.put_nowait(peer.address)) as (server, port):
+            async with talking(port) as talker:
+                talker.ask(question(ECHO))
+                await talker.answer()
+                [peer] = server.peers
+                assert peer.address == talker.address
+                address, sent_port = talker.address.split(":")
+                assert peer.host_bytes == socket.inet_aton(address) + int(sent_port).to_bytes(4)
+            assert await gone.get() == peer.address
+            async with talking(port) as left:
+                left.ask(question(ECHO))
+                await left.answer()
+                await server.stop()
+                assert await left.end() == b""
+        assert gone.qsize() == 1
+
+    run(main())
+
+
+def test_peers_over_ipv6(run: Run) -> None:
+    async def main() -> None:
+        server = Server(HANDLERS, SystemClock())
+        try:
+            port = await server.start("::1", 0)
+        except OSError:
+            port = await server.start("::ffff:127.0.0.1", 0)
+        async with talking(port, "::1") as talker:
+            talker.ask(question(ECHO))
+            await talker.answer()
+            [peer] = server.peers
+            assert len(peer.host_bytes) == 20
+            assert peer.address.startswith("::1:")
+        await server.stop()
+
+    run(main())
+
+
+def test_a_stop_waits_for_answers_but_not_for_ever(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CLOSE_SECONDS_MAX", 0.05)
+    body = bytes(64 * 1024 * 1024)
+
+    async def main() -> None:
+        handlers: dict[int, Handler] = {
+            ECHO: echo,
+            BIG: lambda peer, request: Response(body=body),
+        }
+        server = Server(handlers, SystemClock())
+        port = await server.start("127.0.0.1", 0)
+        async with talking(port) as slow, talking(port) as quick:
+            slow.ask(question(BIG))
+            await round_trip(quick)
+            await server.stop()
+            assert not server.peers
+            assert len(await slow.end()) < len(body)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    run(main())

@@ -1,0 +1,116 @@
+"""A stream of frames, in any split, is the same commands; nothing else is taken."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Command
+from firearrow.wire.connection import CHUNKS_MAX, FRAME_BYTES_MAX, Connection
+from firearrow.wire.frame import LENGTHS
+from tests.wire.strategies import commands, frames_of, json_frame, split
+
+
+@given(st.lists(commands, max_size=6), st.data())
+def test_any_split_gives_the_same_commands(
+    sent: list[Command[dict[str, str]]], data: st.DataObject
+) -> None:
+    stream = frames_of(sent)
+    whole, parts = Connection(), Connection()
+    expected = whole.receive(stream)
+    got = [command for piece in data.draw(split(stream)) for command in parts.receive(piece)]
+    assert got == expected
+    assert [(c.code, c.body) for c in got] == [(c.code, c.body) for c in sent]
+    assert parts.violation is None
+    assert parts.held_bytes == 0
+
+
+@given(st.lists(commands, max_size=3), st.binary(max_size=60), st.data())
+def test_random_bytes_raise_nothing_and_hold_at_most_a_frame(
+    sent: list[Command[dict[str, str]]], noise: bytes, data: st.DataObject
+) -> None:
+    connection = Connection(frame_bytes_max=1000)
+    stream = frames_of(sent) + noise
+    got = 0
+    for piece in data.draw(split(stream)):
+        got += len(connection.receive(piece))
+        assert connection.held_bytes < 4 + 1000 + len(stream)
+    assert got >= len(sent)
+
+
+@given(st.binary(min_size=1, max_size=100), st.data())
+def test_no_more_than_one_frame_is_held(noise: bytes, data: st.DataObject) -> None:
+    connection = Connection(frame_bytes_max=64)
+    for piece in data.draw(split(noise)):
+        connection.receive(piece)
+        assert connection.held_bytes < 4 + 64
+        if connection.violation is not None:
+            assert connection.held_bytes == 0
+
+
+@pytest.mark.parametrize("length", [FRAME_BYTES_MAX + 1, 2**31 - 1, 2**31, 2**32 - 1])
+def test_an_absurd_length_ends_the_connection_before_anything_is_stored(length: int) -> None:
+    connection = Connection()
+    good = json_frame({"code": 1})
+    commands = connection.receive(good + LENGTHS.pack(length, 2) + b"{")
+    assert [command.code for command in commands] == [1]
+    assert connection.violation == f"a frame of {length} bytes is above the limit of 16777216"
+    assert connection.held_bytes == 0
+    assert connection.receive(good) == []
+
+
+def test_a_frame_in_very_many_pieces_is_whole() -> None:
+    connection = Connection()
+    frame = json_frame({"code": 1}, bytes(CHUNKS_MAX * 3))
+    got = []
+    for at in range(len(frame)):
+        got += connection.receive(frame[at : at + 1])
+    assert [len(command.body) for command in got] == [CHUNKS_MAX * 3]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (LENGTHS.pack(3, 0), "in a frame of 3"),
+        (LENGTHS.pack(0, 0), "in a frame of 0"),
+        (LENGTHS.pack(10, 7) + b"{}    ", "a header of 7 bytes in a frame of 10"),
+        (json_frame(b"{"), "JSON header"),
+        (LENGTHS.pack(6, 5 << 24 | 2) + b"{}", "serialisation type 5"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "speaks TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "above the limit"),
+    ],
+)
+def test_violations_say_why(data: bytes, reason: str) -> None:
+    connection = Connection()
+    assert connection.receive(data) == []
+    assert connection.violation is not None
+    assert reason in connection.violation
+
+
+def test_a_byte_at_a_time() -> None:
+    connection = Connection()
+    frame = json_frame({"code": 310, "extFields": {}, "opaque": 3}, b"body")
+    got = [command for byte in frame for command in connection.receive(bytes([byte]))]
+    assert [(command.code, command.opaque, command.body) for command in got] == [(310, 3, b"body")]
+
+
+def test_a_large_body_in_many_reads_is_joined_once() -> None:
+    connection = Connection()
+    body = bytes(range(256)) * 16384
+    header = json.dumps({"code": int(RequestCode.SEND_MESSAGE)}).encode()
+    frame = json_frame(header, body)
+    got = [
+        command
+        for at in range(0, len(frame), 65536)
+        for command in connection.receive(frame[at : at + 65536])
+    ]
+    assert [command.body for command in got] == [body]
+
+
+def test_the_limit_is_inclusive() -> None:
+    connection = Connection(frame_bytes_max=len(json_frame({"code": 1})) - 4)
+    assert len(connection.receive(json_frame({"code": 1}))) == 1
+    assert connection.receive(json_frame({"code": 1}, b"x")) == []
+    assert connection.violation is not None

@@ -1,0 +1,222 @@
+"""RocketMQ's JSON dialect: read as fastjson2 reads, write what it writes."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.errors import MessageError
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.fastjson import (
+    DEPTH_MAX,
+    ObjectKey,
+    decode,
+    dumps,
+    dumps_standard,
+    java_double,
+    loads,
+)
+from tests.golden import extract, golden_names
+
+integers = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+plain = st.one_of(texts, integers, st.booleans())
+object_keys = st.dictionaries(texts, plain, min_size=1, max_size=3).map(ObjectKey)
+keys = st.one_of(texts, integers, object_keys)
+values = st.recursive(
+    plain,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4)),
+    max_leaves=20,
+)
+
+
+class Queue(msgspec.Struct, rename="camel", frozen=True):
+    topic: str
+    broker_name: str
+    queue_id: int = 0
+
+
+class Table(msgspec.Struct, rename="camel"):
+    offset_table: dict[Queue, int]
+    name: str | None = None
+
+
+@given(values, st.booleans())
+def test_what_is_written_is_read_back(value: Any, pretty: bool) -> None:
+    assert loads(dumps(value, pretty)) == value
+
+
+@pytest.mark.parametrize("store", golden_names)
+def test_a_brokers_files_are_written_as_it_wrote_them(store: str, tmp_path: Path) -> None:
+    files = sorted((extract(store, tmp_path) / "config").glob("*.json"))
+    assert files
+    for file in files:
+        data = file.read_bytes()
+        assert dumps(loads(data), pretty=True) == data, file.name
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"offsetTable":{0:25,-1:7}}', {"offsetTable": {0: 25, -1: 7}}),
+        ('{"0":25}', {"0": 25}),
+        ('{{"queueId":3,"topic":"T"}:1}', {ObjectKey(queueId=3, topic="T"): 1}),
+        ("{'a':'it\\'s',}", {"a": "it's"}),
+        ("[1,2,]", [1, 2]),
+        ("/* x */ [1, // y\n 2] // z", [1, 2]),
+        ('\ufeff{"a":1}', {"a": 1}),
+        ('["tab\tnewline\nnul\x00"]', ["tab\tnewline\nnul\x00"]),
+        ('["\\ud83d\\ude00","\\ud83d"]', ["😀", "\ufffd"]),
+        ("['\\x41\\u00e9\\v\\0\\q']", ["Aé\v\0q"]),
+        ("[-1.5e3,true,false,null,]", [-1500.0, True, False, None]),
+        ("{1:{},2:[]}", {1: {}, 2: []}),
+    ],
+)
+def test_what_fastjson_reads_is_read(text: str, value: Any) -> None:
+    assert loads(text) == value
+    assert loads(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "at byte 0: a value is missing"),
+        ("{a:1}", "at byte 1: no JSON token"),
+        ("{'a':1} 2", "at byte 8: there is more after the end"),
+        ("{0:1", "at byte 4: a comma or } is missing"),
+        ("[1 2]", "at byte 3: a comma or ] is missing"),
+        ("{'a' 1}", "at byte 5: a colon is missing"),
+        ("{[1]:1}", "a name can't be this"),
+        ("{true:1}", "a name can't be this"),
+        ("{{'a':[1]}:1}", "the object that is a key is not plain"),
+        ("[,]", "a value is missing"),
+        ("'open", "no JSON token"),
+        ("/* open", "no JSON token"),
+        ("[1e999,]", "out of range"),
+        ("[1x]", "no JSON token"),
+        ("{0:" * 100_000, "nested deeper"),
+        ("[" * 100_000, "nested deeper"),
+        (" " * 100_000 + "@", "no JSON token"),
+        ("[" + "9" * 5000 + ",]", "out of range"),
+    ],
+)
+def test_what_it_refuses_is_refused_with_place_and_reason(text: str, reason: str) -> None:
+    with pytest.raises(MessageError, match=reason.replace("]", r"\]")):
+        loads(text)
+
+
+def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(MessageError, match="not UTF-8"):
+        loads(b'{"a":"\xff"}')
+
+
+@given(st.one_of(st.binary(), st.text()))
+def test_no_input_raises_anything_else(data: bytes | str) -> None:
+    with contextlib.suppress(MessageError):
+        loads(data)
+
+
+@given(st.text(alphabet="{}[],:'\"\\/*01-e.tnu \n", max_size=60))
+def test_nearly_sound_input_raises_nothing_else(text: str) -> None:
+    try:
+        value = loads(text)
+    except MessageError:
+        return
+    assert loads(dumps(value)) == _without_none(value)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    text = "[" * (DEPTH_MAX - 1) + "{0:1}" + "]" * (DEPTH_MAX - 1)
+    assert dumps(loads(text)).decode() == text
+
+
+def test_structs_print_alphabetically_without_what_is_none() -> None:
+    table = Table({Queue("T", "b", 3): 7})
+    text = b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:7}}'
+    assert dumps(table) == text
+    assert decode(text, Table) == table
+
+
+def test_the_pretty_form() -> None:
+    value = {"a": [], "b": {}, "c": [1, {"d": "x"}], "e": {0: {1: 2}}}
+    text = '{\n\t"a":[],\n\t"b":{},\n\t"c":[\n\t\t1,\n\t\t{\n\t\t\t"d":"x"\n\t\t}\n\t],\n\t"e":{\n'
+    assert dumps(value, pretty=True).decode() == text + "\t\t0:{\n\t\t\t1:2\n\t\t}\n\t}\n}"
+
+
+def test_the_standard_form_is_json_with_sorted_quoted_keys() -> None:
+    value = {"b": {10: "é", 2: None, 0: [Queue("T", "b")]}, "a": 1.5}
+    text = dumps_standard(value)
+    assert text.decode() == (
+        '{"a":1.5,"b":{"0":[{"brokerName":"b","queueId":0,"topic":"T"}],"10":"é"}}'
+    )
+    assert json.loads(text)
+
+
+def test_numbers_with_names_are_numbers() -> None:
+    assert dumps({"code": ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS: {1}}) == (
+        b'{"code":17,0:[1]}'
+    )
+
+
+def test_what_is_not_json_is_refused() -> None:
+    with pytest.raises(TypeError, match="bytes is not JSON"):
+        dumps({"a": b"x"})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (100.0, "100.0"),
+        (0.001, "0.001"),
+        (1e-4, "1.0E-4"),
+        (1.234e-10, "1.234E-10"),
+        (9999999.999, "9999999.999"),
+        (1e7, "1.0E7"),
+        (-12345678.9, "-1.23456789E7"),
+        (1e22, "1.0E22"),
+        (123456789012345680000.0, "1.2345678901234568E20"),
+        (float("nan"), "null"),
+        (float("inf"), "null"),
+    ],
+)
+def test_floats_as_java_prints_them(value: float, text: str) -> None:
+    assert java_double(value) == text
+    assert dumps([value]) == f"[{text}]".encode()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_keep_their_value(value: float) -> None:
+    assert float(java_double(value)) == value
+
+
+def test_typed_reading_is_as_lenient() -> None:
+    text = '{"offsetTable":{{"topic":"T","brokerName":"b","queueId":"3",x:1}:"7"},"name":null}'
+    assert decode(text.replace("x:", "'x':"), Table) == Table({Queue("T", "b", 3): 7})
+    assert decode('{0:"1","2":3}', dict[int, int]) == {0: 1, 2: 3}
+    assert decode('{"topic":"T","brokerName":"b","queueId":null}', Queue) == Queue("T", "b")
+
+
+@pytest.mark.parametrize("text", ["{}", '{"topic":5}', "[", '{"topic":"T","brokerName":[]}'])
+def test_typed_reading_says_what_does_not_fit(text: str) -> None:
+    with pytest.raises(MessageError, match="JSON"):
+        decode(text, Queue)
+
+
+def test_typed_reading_survives_any_depth() -> None:
+    with pytest.raises(MessageError):
+        decode('{"x":' * 100_000, Queue)
+    deep = '{"x":' + "[" * 5000 + "]" * 5000 + "}"
+    with pytest.raises(MessageError):
+        decode(deep, Queue)

@@ -1,0 +1,242 @@
+"""The two header encodings, both ways, and what is said of headers that are neither."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from firearrow.errors import BrokerError, LocalProtocolError, RemoteProtocolError
+from firearrow.wire import frame as frame_module
+from firearrow.wire import headers
+from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
+from firearrow.wire.command import Command, Response, fields_of
+from firearrow.wire.connection import Connection, decode
+from firearrow.wire.frame import (
+    HEADER_BYTES_MAX,
+    KIND_BINARY,
+    KIND_JSON,
+    REMARK_CHARS_MAX,
+    decode_header,
+    encode_request,
+    encode_response,
+    response_frame,
+)
+from tests.wire.strategies import commands, ext_fields, int16, int32, texts
+
+# From the 5.5.0 encoder: request 14, opaque 7, queueId=3, topic=T, consumerGroup=g.
+JAVA_JSON = bytes.fromhex("000000a20000009e") + (
+    b'{"code":14,"extFields":{"queueId":"3","topic":"T","consumerGroup":"g"},"flag":0,'
+    b'"language":"PYTHON","opaque":7,"serializeTypeCurrentRPC":"JSON","version":513}'
+)
+JAVA_BINARY = bytes.fromhex(
+    "0000004701000043000e0302010000000700000000000000000000002e00077175657565496400000001330005746f"
+    "7069630000000154000d636f6e73756d657247726f75700000000167"
+)
+
+
+def received(frame: bytes) -> Command[Any]:
+    [command] = Connection().receive(frame)
+    return command
+
+
+@pytest.mark.parametrize("frame", [JAVA_JSON, JAVA_BINARY])
+def test_frames_of_the_java_encoder(frame: bytes) -> None:
+    command = received(frame)
+    assert (command.code, command.opaque, command.flag, command.version) == (14, 7, 0, 513)
+    assert command.language == "PYTHON"
+    assert command.remark is None
+    assert command.body == b""
+    assert command.ext == {"queueId": "3", "topic": "T", "consumerGroup": "g"}
+    assert encode_request(command) == frame
+
+
+def test_the_worked_example_of_the_module_is_right() -> None:
+    text = (frame_module.__doc__ or "").partition("``topic=T``:\n``")[2].partition("``")[0]
+    command = received(bytes.fromhex(text))
+    assert (command.code, command.opaque, command.version, command.ext) == (
+        14,
+        7,
+        513,
+        {"topic": "T"},
+    )
+
+
+@given(commands)
+def test_requests_both_ways(command: Command[dict[str, str]]) -> None:
+    got = received(encode_request(command))
+    sent = msgspec.structs.replace(command, version=PROTOCOL_VERSION, language="PYTHON")
+    assert got == sent
+
+
+@given(int16, int32, st.none() | texts.filter(bool), ext_fields, st.binary(), st.booleans())
+def test_responses_both_ways(
+    code: int, opaque: int, remark: str | None, fields: dict[str, str], body: bytes, binary: bool
+) -> None:
+    got = received(encode_response(Response(code, remark, fields, body), opaque, binary))
+    assert (got.code, got.opaque, got.remark, got.ext) == (code, opaque, remark, fields)
+    assert (got.flag, got.body, got.binary) == (FLAG_RESPONSE, body, binary)
+    assert got.is_response
+
+
+def test_values_of_fields_are_text() -> None:
+    fields: dict[str, str | int | bool] = {"i": -3, "t": True, "f": False, "s": "x"}
+    got = received(encode_response(Response(fields=fields), 1))
+    assert got.ext == {"i": "-3", "t": "true", "f": "false", "s": "x"}
+
+
+def test_a_hot_processors_own_header_makes_the_same_frame() -> None:
+    frame = encode_response(Response(0, body=b"x"), 1)
+    header = frame[8:-1]
+    assert response_frame(header, b"x") == frame
+
+
+def test_pop_codes_do_not_fit_the_binary_header() -> None:
+    command = Command[dict[str, str]](code=RequestCode.POP_MESSAGE, ext={}, binary=True)
+    with pytest.raises(LocalProtocolError, match="200050"):
+        encode_request(command)
+
+
+def test_a_long_remark_is_cut() -> None:
+    got = received(encode_response(Response(1, "\0" * 10_000_000), 1))
+    assert got.remark == "\0" * REMARK_CHARS_MAX
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_header_that_is_too_long_for_a_frame_is_refused(binary: bool) -> None:
+    response = Response(fields={"value": "x" * HEADER_BYTES_MAX})
+    with pytest.raises(LocalProtocolError, match="header of"):
+        encode_response(response, 1, binary)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ({"code": 14}, Command(14, {})),
+        ({"code": 14, "extFields": None, "unknown": [1]}, Command(14, {})),
+        ({"opaque": 3, "extFields": {"n": 5, "b": True, "x": None}, "code": 14},
+         Command(14, {"n": "5", "b": "true"}, 3)),
+        ({"code": 14, "language": 3}, Command(14, {}, language=3)),
+        ({"code": 14, "language": "COBOL"}, Command(14, {}, language="COBOL")),
+        ({"code": "14", "opaque": "7", "flag": "2"}, Command(14, {}, 7, 2)),
+        ({"code": 14, "remark": 5, "extFields": [1], "language": [2]},
+         Command(14, {}, remark="5")),
+        ({"code": 14, "\0body": "aGk=", "\0binary": True}, Command(14, {})),
+        ({"code": 200050, "opaque": 2**31 - 1}, Command(200050, {}, 2**31 - 1)),
+    ],
+)  # fmt: skip
+def test_headers_of_other_writers(header: Any, expected: Command[Any]) -> None:
+    assert decode_header(KIND_JSON, json.dumps(header).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "header", "reason"),
+    [
+        (KIND_JSON, b"{", "JSON header can't be read"),
+        (KIND_JSON, b'{"code":1,"remark":"\xff"}', "JSON header can't be read"),
+        (KIND_JSON, b"[" * 200_000, "JSON header can't be read"),
+        (KIND_JSON, b"[]", "JSON header can't be read"),
+        (KIND_JSON, b"{}", "field code is missing"),
+        (KIND_JSON, b'{"code":1,"flag":null}', "field flag is missing"),
+        (KIND_JSON, b'{"code":"x"}', "field code is not a number: 'x'"),
+        (KIND_JSON, b'{"code":true}', "field code is not a number"),
+        (KIND_JSON, b'{"code":1,"opaque":[]}', "field opaque is not a number"),
+        (KIND_JSON, b'{"code":1,"opaque":"%s"}' % (b"9" * 5000), "field opaque is not a number"),
+        (KIND_BINARY, b"", "binary header can't be read"),
+        (KIND_BINARY, bytes(13) + b"\x7f\xff\xff\xff", "leaves it"),
+        (KIND_BINARY, bytes(13) + b"\xff\xff\xff\xff", "leaves it"),
+        (KIND_BINARY, bytes(17) + b"\x00\x00\x00\x06\x00\x09topi", "leaves it"),
+        (KIND_BINARY, bytes(17) + b"\x00\x00\x00\x03\x00\x01\xff", "can't be read"),
+        (2, b"{}", "serialisation type 2 is neither"),
+    ],
+)
+def test_what_is_wrong_with_a_header_is_said(kind: int, header: bytes, reason: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=reason):
+        decode_header(kind, header)
+
+
+SEND = {
+    "producerGroup": "g", "topic": "T", "queueId": "3", "sysFlag": "0", "bornTimestamp": "1",
+    "flag": "0", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "properties": "a\1b\2",
+    "reconsumeTimes": "0", "unitMode": "false", "maxReconsumeTimes": "16", "batch": "true",
+}  # fmt: skip
+SEND_V2 = dict(zip("abefghcdijklm", SEND.values(), strict=True))
+PULL = {
+    "consumerGroup": "g", "topic": "T", "queueId": "3", "queueOffset": "7", "maxMsgNums": "32",
+    "sysFlag": "2", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*",
+    "subVersion": "1", "expressionType": "TAG", "maxMsgBytes": "100",
+}  # fmt: skip
+COMMIT = {"consumerGroup": "g", "topic": "T", "queueId": "3", "commitOffset": "7"}
+
+HOT: list[tuple[int, type[msgspec.Struct], dict[str, str]]] = [
+    (RequestCode.SEND_MESSAGE, headers.SendMessage, SEND),
+    (RequestCode.SEND_MESSAGE_V2, headers.SendMessageV2, SEND_V2),
+    (RequestCode.SEND_BATCH_MESSAGE, headers.SendMessageV2, SEND_V2),
+    (RequestCode.PULL_MESSAGE, headers.PullMessage, PULL),
+    (RequestCode.UPDATE_CONSUMER_OFFSET, headers.UpdateConsumerOffset, COMMIT),
+]
+strange_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(
+        ["", " 1", "1 ", "+1", "0x1", "1_0", "1.0", "1e3", "TRUE", "yes", "null", "-0"]
+    ),
+    int32.map(str),
+    texts,
+    st.lists(st.integers(), max_size=1),
+    st.dictionaries(texts, texts, max_size=1),
+)
+
+
+@pytest.mark.parametrize(("code", "header", "fields"), HOT)
+def test_hot_codes_come_typed(
+    code: int, header: type[msgspec.Struct], fields: dict[str, str]
+) -> None:
+    frame = encode_request(Command(code, fields, 5, version=1, language="JAVA"))
+    command = received(frame)
+    assert type(command.ext) is header
+    assert command.ext == fields_of(Command(code, fields), header)
+
+
+@given(st.sampled_from(HOT), st.data())
+def test_hot_decoders_equal_the_general_decoder(
+    hot: tuple[int, type[msgspec.Struct], dict[str, str]], data: st.DataObject
+) -> None:
+    code, header, fields = hot
+    names = st.sampled_from([*fields, "unknown"])
+    changes = data.draw(st.dictionaries(names, strange_values, max_size=3))
+    gone = data.draw(st.sets(names, max_size=1))
+    changed = {n: v for n, v in {**fields, **changes}.items() if n not in gone}
+    outer = data.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={"opaque": int32 | int32.map(str), "flag": st.integers(0, 3), "remark": texts},
+        )
+    )
+    text = json.dumps({"code": code, "extFields": changed, **outer}, separators=(",", ":")).encode()
+    quick, general = decode(KIND_JSON, text), decode_header(KIND_JSON, text)
+    assert outcome(quick, header) == outcome(general, header)
+    for name in ("code", "opaque", "flag", "remark", "version", "language"):
+        assert getattr(quick, name) == getattr(general, name)
+
+
+def outcome(command: Command[Any], header: type[msgspec.Struct]) -> Any:
+    """The typed header of a command, or why it has none."""
+    try:
+        return fields_of(command, header)
+    except BrokerError as error:
+        return error.code, str(error)
+
+
+@given(st.sampled_from([KIND_JSON, KIND_BINARY]), st.binary(max_size=80))
+def test_any_header_is_read_or_refused(kind: int, header: bytes) -> None:
+    try:
+        command = decode(kind, header)
+    except RemoteProtocolError:
+        return
+    assume(isinstance(command.ext, dict))
+    assert all(isinstance(item, str) for pair in command.ext.items() for item in pair)
