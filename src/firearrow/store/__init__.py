@@ -1,0 +1,22 @@
+"""The message store: RocketMQ's files, byte for byte.
+
+Callers see ``MessageStore`` and the values that it takes and gives; what the files look like is
+nobody else's business.
+"""
+
+from firearrow.store.batch import append_batch, members_of
+from firearrow.store.commitlog import DiskFull
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.engine import MessageStore
+from firearrow.store.reader import Boundary, GetResult, GetStatus
+
+__all__ = [
+    "Boundary",
+    "ConsumeQueue",
+    "DiskFull",
+    "GetResult",
+    "GetStatus",
+    "MessageStore",
+    "append_batch",
+    "members_of",
+]

@@ -1,0 +1,132 @@
+"""The three small files that say how a store was left: ``checkpoint``, ``abort`` and ``lock``.
+
+``checkpoint`` is 4096 bytes, six i64, big-endian, the rest zero:
+
+====== ====================================================================
+offset field
+====== ====================================================================
+0      store time of the last record that is on the disk, ms
+8      store time of the last record whose ConsumeQueue entry is, ms
+16     store time of the last key in a full (or closed) IndexFile, ms
+24     what a slave knows of its master's flushed offset
+32     confirmed physical offset
+40     physical offset of the last record whose ConsumeQueue entry is on the disk
+====== ====================================================================
+
+``abort`` exists while a broker serves and holds its pid: a start that finds it is an abnormal one.
+``lock`` is locked for as long as the store is open; its bytes are ``lock``, and the holder's pid is
+in ``abort``.
+
+Source: upstream ``StoreCheckpoint``, ``DefaultMessageStore#createTempFile``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from firearrow.errors import StoreLocked
+from firearrow.store import fs
+
+CHECKPOINT_BYTES: Final = 4096
+_FIELDS: Final = struct.Struct(">6q")
+_LOCK_TEXT: Final = b"lock"
+# File locks hold between processes only; this one holds between the stores of this process.
+_held: set[Path] = set()
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The fields of ``checkpoint``."""
+
+    log_ms: int = 0
+    queues_ms: int = 0
+    index_ms: int = 0
+    master_flushed_offset: int = 0
+    confirmed_offset: int = 0
+    queues_physical_offset: int = 0
+
+    @staticmethod
+    def load(path: Path) -> Checkpoint:
+        """Read the file; all zero where there is none or it is short."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return Checkpoint()
+        return Checkpoint(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else Checkpoint()
+
+    def save(self, path: Path) -> None:
+        """Write all fields in place and return once they are on the disk."""
+        fields = _FIELDS.pack(
+            self.log_ms,
+            self.queues_ms,
+            self.index_ms,
+            self.master_flushed_offset,
+            self.confirmed_offset,
+            self.queues_physical_offset,
+        )
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(fd).st_size != CHECKPOINT_BYTES:
+                os.ftruncate(fd, CHECKPOINT_BYTES)
+            # One write within one disk sector: it is there whole or not at all.
+            os.pwrite(fd, fields, 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
+class StoreGuard:
+    """Holds a store directory for this process: its lock, and the mark of an unclean end."""
+
+    def __init__(self, root: Path) -> None:
+        self._abort = root / "abort"
+        self._lock = root / "lock"
+        self._fd = -1
+
+    def take(self) -> bool:
+        """Lock the store; return whether the last run ended without ``release``.
+
+        Raises StoreLocked, naming the holder's pid, when another process has it.
+        """
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        if self._lock.resolve() in _held:
+            raise StoreLocked(f"store {self._lock.parent} is open in this process already")
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            # The same range as upstream's FileChannel.tryLock(0, 1, false), so the two exclude
+            # each other.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            os.close(fd)
+            raise StoreLocked(f"store {self._lock.parent} is in use by {self._holder()}") from None
+        os.pwrite(fd, _LOCK_TEXT, 0)
+        self._fd = fd
+        _held.add(self._lock.resolve())
+        return self._abort.exists()
+
+    def _holder(self) -> str:
+        try:
+            pid = self._abort.read_text().strip()
+        except FileNotFoundError:
+            pid = ""
+        return f"process {pid}" if pid else "another process"
+
+    def mark(self) -> None:
+        """Leave the mark that only ``release(clean=True)`` takes away."""
+        self._abort.write_text(str(os.getpid()))
+        fs.sync_directory(self._abort.parent)
+
+    def release(self, *, clean: bool) -> None:
+        """Unlock the store, and remove the mark if everything is on the disk."""
+        if self._fd < 0:
+            return
+        if clean:
+            self._abort.unlink(missing_ok=True)
+        os.close(self._fd)
+        self._fd = -1
+        _held.discard(self._lock.resolve())

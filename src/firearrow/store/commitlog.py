@@ -1,0 +1,270 @@
+"""The CommitLog: every message of a broker, one record after another.
+
+``append`` gives a record its physical offset and its queue offset and copies it into the mapped
+file in one assignment; when it returns, the record outlives the process. Nothing is durable against
+the loss of the machine before ``firearrow.store.flush`` has seen to it.
+
+A record never spans two files. Where it does not fit, eight bytes of blank (remaining size, magic)
+mark the rest of the file as unused, and the record starts the next one, which a background thread
+has made ready by then (``prepare_next``), so that a roll costs a pointer.
+
+Record layout: ``firearrow.message.record``. Source: upstream ``CommitLog#asyncPutMessage``,
+``MessageExtEncoder``, ``AllocateMappedFileService``.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from firearrow.errors import MessageError, StoreError
+from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
+from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.scan import Columns, Stop, scan
+from firearrow.store.segments import Segment, Segments
+
+log = logging.getLogger(__name__)
+
+# The next file is made ready once this share of the current one is used.
+PREPARE_NEXT_AT: Final = 0.5
+_TAIL_BYTES: Final = 2  # length of the properties
+
+
+class DiskFull(StoreError):
+    """No room for the next file; nothing was written."""
+
+
+class CommitLog:
+    """The log as one address space; ``end_offset`` is where the next record goes."""
+
+    def __init__(self, directory: Path, file_size_bytes: int, store_host: bytes) -> None:
+        self.segments = Segments(directory, file_size_bytes)
+        self.store_host = store_host
+        self.end_offset = 0
+        self.last_store_ms = 0
+        self._map: mmap.mmap | None = None
+        self._base = 0
+        self._limit = 0  # no record may end behind it: room for the blank is kept
+        self._prepare_at = 0
+        self._next: Segment | None = None
+        self._preparing: threading.Thread | None = None
+
+    def load(self) -> None:
+        """Map the files that are there; ``resume`` says where the log ends."""
+        self.segments.load()
+
+    def resume(self, end_offset: int, last_store_ms: int) -> None:
+        """Go on writing at ``end_offset``, behind a record that was stored at ``last_store_ms``."""
+        self.end_offset = end_offset
+        self.last_store_ms = last_store_ms
+        segment = self.segments.find(end_offset)
+        if segment is not None:
+            self._enter(segment)
+
+    @property
+    def start_offset(self) -> int:
+        """The lowest physical offset that the log still holds."""
+        return self.segments.first_offset
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        now_ms: int,
+        reconsume_times: int,
+    ) -> int:
+        """Append one message to a queue and return its physical offset.
+
+        ``sys_flag`` has no address bits: they follow from the hosts. Its store time is ``now_ms``,
+        but never lower than the one before. Its queue offset is ``queue.next_offset`` as before the
+        call. Raises DiskFull or MessageError, having written nothing.
+        """
+        head, address_flags = _HEADS[len(born_host), len(self.store_host)]
+        body_bytes = len(body)
+        size = head.size + body_bytes + len(queue.topic_field) + _TAIL_BYTES + len(properties)
+        at = self.end_offset
+        if at + size > self._limit:
+            at = self._roll(size)
+        if now_ms > self.last_store_ms:
+            self.last_store_ms = now_ms
+        start = at - self._base
+        queue_offset = queue.next_offset
+        self._map[start : start + size] = b"".join(  # type: ignore[index]
+            (
+                head.pack(
+                    size,
+                    queue.magic,
+                    crc32(body) & 0x7FFFFFFF,
+                    queue.queue_id,
+                    flag,
+                    queue_offset,
+                    at,
+                    sys_flag | address_flags,
+                    born_ms,
+                    born_host,
+                    self.last_store_ms,
+                    self.store_host,
+                    reconsume_times,
+                    0,
+                    body_bytes,
+                ),
+                body,
+                queue.topic_field,
+                len(properties).to_bytes(2, "big"),
+                properties,
+            )
+        )
+        queue.next_offset = queue_offset + 1
+        self.end_offset = at + size
+        return at
+
+    def make_room(self, size: int, now_ms: int) -> tuple[int, int]:
+        """Find room for ``size`` bytes of records in one file.
+
+        Returns their physical offset and their store time; ``write`` is to follow before anything
+        else is appended.
+        """
+        at = self.end_offset
+        if at + size > self._limit:
+            at = self._roll(size)
+        self.last_store_ms = max(now_ms, self.last_store_ms)
+        return at, self.last_store_ms
+
+    def write(self, queue: ConsumeQueue, at: int, records: bytes, count: int) -> None:
+        """Write ``count`` records of a queue, for which ``make_room`` found the room."""
+        assert at == self.end_offset
+        start = at - self._base
+        self._map[start : start + len(records)] = records  # type: ignore[index]
+        queue.next_offset += count
+        self.end_offset = at + len(records)
+
+    def _roll(self, size: int) -> int:
+        """Enter the file that has room for ``size`` bytes; return the offset where it starts."""
+        file_size = self.segments.file_size_bytes
+        if size + BLANK_BYTES > file_size:
+            raise MessageError(
+                f"a record of {size} bytes does not fit a CommitLog file of {file_size}", "record"
+            )
+        at = self.end_offset
+        if self._map is None or at == self._base + file_size:
+            base = at - at % file_size
+        else:
+            base = self._base + file_size
+        segment = self._take_next(base)
+        if self._map is not None and at < base:
+            start = at - self._base
+            self._map[start : start + BLANK_BYTES] = encode_blank(base - at)
+        self.segments.attach(segment)
+        self._enter(segment)
+        self.end_offset = base
+        return base
+
+    def _enter(self, segment: Segment) -> None:
+        self._map = segment.map
+        self._base = segment.base
+        self._limit = segment.end - BLANK_BYTES
+        self._prepare_at = segment.base + int(segment.size_bytes * PREPARE_NEXT_AT)
+
+    def _take_next(self, base: int) -> Segment:
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
+        segment, self._next = self._next, None
+        if segment is not None and segment.base == base:
+            return segment
+        try:
+            return self.segments.create(base)
+        except OSError as error:
+            raise DiskFull(f"no room for the CommitLog file {base:020d}: {error}") from error
+
+    def prepare_next(self) -> None:
+        """Make the next file ready in a thread if it will be needed soon; cheap to call often."""
+        if self.end_offset < self._prepare_at or self._preparing is not None or self._next:
+            return
+        if self._map is None:
+            return
+        base = self._base + self.segments.file_size_bytes
+        self._preparing = threading.Thread(
+            target=self._prepare, args=(base,), name="firearrow-next-file", daemon=True
+        )
+        self._preparing.start()
+
+    def _prepare(self, base: int) -> None:
+        try:
+            self._next = self.segments.create(base)
+        except OSError as error:
+            # Not yet a failure: the roll tries again and then answers the sender.
+            log.warning("can't make the next CommitLog file ready: %s", error)
+
+    def scan(self, physical_offset: int, end_offset: int, records_max: int) -> Columns | None:
+        """The records from an offset on, within its file; None where the log has no file.
+
+        Positions of the result are within the file: add ``base_of(physical_offset)``.
+        """
+        segment = self.segments.find(physical_offset)
+        if segment is None:
+            return None
+        end = min(end_offset - segment.base, segment.size_bytes)
+        return scan(segment.map, physical_offset - segment.base, end, records_max)
+
+    def base_of(self, physical_offset: int) -> int:
+        """The offset at which the file of a byte starts."""
+        return physical_offset - physical_offset % self.segments.file_size_bytes
+
+    def after(self, physical_offset: int, columns: Columns) -> int:
+        """Where a scan that began at ``physical_offset`` goes on: the next file after a blank."""
+        base = self.base_of(physical_offset)
+        if columns.stop is Stop.BLANK:
+            return base + self.segments.file_size_bytes
+        return base + columns.end
+
+    def record(self, physical_offset: int, size: int) -> bytes | None:
+        """The bytes of a stretch that lies within one file; None where the log doesn't hold it."""
+        segment = self.segments.find(physical_offset)
+        if segment is None or physical_offset + size > min(segment.end, self.end_offset):
+            return None
+        start = physical_offset - segment.base
+        return segment.map[start : start + size]
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record that begins at an offset, None if none does."""
+        head = self.record(physical_offset, 36)
+        if head is None:
+            return None
+        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big", signed=True)
+        if (
+            magic not in (MAGIC_V1, MAGIC_V2)
+            or int.from_bytes(head[28:36], "big") != physical_offset
+        ):
+            return None
+        return self.record(physical_offset, size)
+
+    def is_blank_at(self, physical_offset: int) -> bool:
+        """Whether a blank ends the file here."""
+        word = self.record(physical_offset, BLANK_BYTES)
+        return word is not None and int.from_bytes(word[4:], "big", signed=True) == MAGIC_BLANK
+
+    def cut(self, end_offset: int) -> None:
+        """Forget everything from ``end_offset`` on."""
+        self.segments.cut(end_offset)
+
+    def close(self) -> None:
+        """Unmap the files; the one made ready in advance stays, empty, as upstream leaves it."""
+        if self._preparing is not None:
+            self._preparing.join()
+        if self._next is not None:
+            self.segments.drop(self._next)
+            self._next = None
+        self._map = None
+        self._limit = 0
+        self.segments.close()

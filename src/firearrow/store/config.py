@@ -1,0 +1,148 @@
+"""The store's configuration: the keys of RocketMQ's MessageStoreConfig that the store obeys."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from firearrow.config.table import (
+    Percent,
+    Port,
+    PositiveInt,
+    ServerConfig,
+)
+
+CONSUME_QUEUE_UNIT_BYTES = 20
+
+FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
+# SLAVE is missing on purpose: a slave that behaves like a master would fork the log.
+BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER"]
+
+
+class StoreConfig(ServerConfig, frozen=True):
+    """Where a store lives, how large its files are, and when they reach the disk."""
+
+    # --- where ---
+    store_path_root_dir: Annotated[
+        str,
+        Meta(description="directory of the store"),
+    ] = field(default_factory=lambda: str(Path.home() / "store"))
+    store_path_commit_log: Annotated[
+        str,
+        Meta(description="directory of the CommitLog; empty: `commitlog` in the store"),
+    ] = ""
+
+    # --- how large ---
+    mapped_file_size_commit_log: Annotated[
+        PositiveInt,
+        Meta(description="bytes of one CommitLog file"),
+    ] = 1024 * 1024 * 1024
+    mapped_file_size_consume_queue: Annotated[
+        PositiveInt,
+        Meta(description="bytes of one ConsumeQueue file, rounded up to whole entries of 20"),
+    ] = 300_000 * CONSUME_QUEUE_UNIT_BYTES
+    max_hash_slot_num: Annotated[
+        PositiveInt,
+        Meta(description="hash slots of one IndexFile"),
+    ] = 5_000_000
+    max_index_num: Annotated[
+        PositiveInt,
+        Meta(description="entries of one IndexFile"),
+    ] = 20_000_000
+    max_message_size: Annotated[
+        PositiveInt,
+        Meta(description="bytes of the largest body; a larger one is refused with code 13"),
+    ] = 4 * 1024 * 1024
+
+    # --- what is indexed ---
+    message_index_enable: Annotated[
+        bool,
+        Meta(description="whether keys and ids are indexed"),
+    ] = True
+
+    # --- when it is on disk ---
+    broker_role: Annotated[
+        BrokerRole,
+        Meta(description="role of the broker; a slave is not supported yet"),
+    ] = "ASYNC_MASTER"
+    flush_disk_type: Annotated[
+        FlushDiskType,
+        Meta(description="whether a send is answered before or after its bytes are on disk"),
+    ] = "ASYNC_FLUSH"
+    flush_interval_commit_log: Annotated[
+        PositiveInt,
+        Meta(description="ms between flushes of the CommitLog under ASYNC_FLUSH"),
+    ] = 500
+    flush_interval_consume_queue: Annotated[
+        PositiveInt,
+        Meta(description="ms between flushes of the ConsumeQueues"),
+    ] = 1000
+    flush_consume_queue_thorough_interval: Annotated[
+        PositiveInt,
+        Meta(
+            description="ms after which all ConsumeQueues are flushed and the checkpoint advances"
+        ),
+    ] = 60_000
+
+    # --- start ---
+    check_crc_on_recover: Annotated[
+        bool,
+        Meta(description="whether recovery checks the CRC of every body that it passes"),
+    ] = True
+
+    # --- reading ---
+    max_transfer_bytes_on_message_in_memory: Annotated[
+        PositiveInt,
+        Meta(description="bytes of one pull from the recent part of the log"),
+    ] = 256 * 1024
+    max_transfer_count_on_message_in_memory: Annotated[
+        PositiveInt,
+        Meta(description="messages of one pull from the recent part of the log"),
+    ] = 32
+    max_transfer_bytes_on_message_in_disk: Annotated[
+        PositiveInt,
+        Meta(description="bytes of one pull from the older part of the log"),
+    ] = 64 * 1024
+    max_transfer_count_on_message_in_disk: Annotated[
+        PositiveInt,
+        Meta(description="messages of one pull from the older part of the log"),
+    ] = 8
+    access_message_in_memory_max_ratio: Annotated[
+        Percent,
+        Meta(description="percent of the machine's memory that counts as the recent part"),
+    ] = 40
+    max_filter_message_size: Annotated[
+        PositiveInt,
+        Meta(description="bytes of ConsumeQueue that one pull scans for a matching tag"),
+    ] = 16_000
+    default_query_max_num: Annotated[
+        PositiveInt,
+        Meta(description="messages that one query by key returns at most"),
+    ] = 32
+
+    # --- other servers ---
+    ha_listen_port: Annotated[
+        Port,
+        Meta(description="port that is announced for replication"),
+    ] = 10912
+    message_delay_level: Annotated[
+        str,
+        Meta(description="the delay levels, shortest first, each a number with s, m, h or d"),
+    ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+    @property
+    def root_path(self) -> Path:
+        """Directory of the store."""
+        return Path(self.store_path_root_dir)
+
+    @property
+    def commit_log_path(self) -> Path:
+        """Directory of the CommitLog's files."""
+        return Path(self.store_path_commit_log or self.root_path / "commitlog")
+
+    @property
+    def consume_queue_file_bytes(self) -> int:
+        """Bytes of one ConsumeQueue file: whole units only."""
+        # Java: MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up likewise.
+        units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_BYTES)
+        return units * CONSUME_QUEUE_UNIT_BYTES

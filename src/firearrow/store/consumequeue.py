@@ -1,0 +1,201 @@
+"""The ConsumeQueue: for each message of a queue where it lies in the log.
+
+An entry, 20 bytes, big-endian; entry number = queue offset:
+
+====== ==== ==============================================================
+offset size field
+====== ==== ==============================================================
+0      8    physical offset of the record
+8      4    size of the record
+12     8    tag code: hash of TAGS, sign-extended; 0 without tags
+====== ==== ==============================================================
+
+Worked example, a record of 300 bytes at 4096 with tag ``TagA``:
+``0000000000001000 0000012c 000000000027a807``.
+
+Files are named by the byte offset of their first entry. Where a queue's first file starts before
+its first message, the entries up to that are (0, 0x7FFFFFFF, 0). The rest of the last file is zero;
+as entries are written in order, the end is found by bisection.
+
+Source: upstream ``ConsumeQueue``.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+from firearrow.errors import CorruptStore
+from firearrow.message.record import topic_field
+from firearrow.store.segments import Segment, Segments
+
+ENTRY_BYTES: Final = 20
+ENTRY: Final = struct.Struct(">qiq")
+_PRE_BLANK: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
+_RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
+
+
+class ConsumeQueue:
+    """One queue of one topic.
+
+    ``next_offset`` is what the next appended message gets; ``max_offset`` is what dispatch has
+    written up to and consumers see; ``min_offset`` is the first whose record the log still holds.
+    """
+
+    __slots__ = (
+        "flushed_bytes",
+        "magic",
+        "max_offset",
+        "max_physical_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "segments",
+        "topic",
+        "topic_field",
+    )
+
+    def __init__(self, directory: Path, topic: str, queue_id: int, file_size_bytes: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.magic, self.topic_field = topic_field(topic)
+        file_size = -(-file_size_bytes // ENTRY_BYTES) * ENTRY_BYTES
+        self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size))
+        self.next_offset = 0
+        self.max_offset = 0
+        self.min_offset = 0
+        self.max_physical_offset = -1
+        self.flushed_bytes = 0
+
+    def load(self) -> None:
+        """Map the files and find the end."""
+        self.segments.load()
+        self._find_end()
+
+    def _find_end(self) -> None:
+        files = self.segments.files
+        self.max_offset = self.next_offset = self.segments.first_offset // ENTRY_BYTES
+        self.max_physical_offset = -1
+        for segment in reversed(files):
+            entries = _entries_written(segment)
+            if entries:
+                self.max_offset = self.next_offset = segment.base // ENTRY_BYTES + entries
+                physical, size, _ = self.entry(self.max_offset - 1)
+                if size != 0x7FFFFFFF:
+                    self.max_physical_offset = physical
+                break
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tag code; IndexError where there is no file for it."""
+        segment = self.segments.find(queue_offset * ENTRY_BYTES)
+        if segment is None:
+            raise IndexError(queue_offset)
+        entry: tuple[int, int, int] = ENTRY.unpack_from(
+            segment.map, queue_offset * ENTRY_BYTES - segment.base
+        )
+        return entry
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Up to ``count`` entries from an offset on, within one file; empty where none are."""
+        at = queue_offset * ENTRY_BYTES
+        segment = self.segments.find(at)
+        if segment is None:
+            return b""
+        end = min(at + count * ENTRY_BYTES, self.max_offset * ENTRY_BYTES, segment.end)
+        return segment.map[at - segment.base : max(end - segment.base, 0)]
+
+    def file_end(self, queue_offset: int) -> int:
+        """The queue offset at which the file after that of ``queue_offset`` starts."""
+        per_file = self.segments.file_size_bytes // ENTRY_BYTES
+        return (queue_offset // per_file + 1) * per_file
+
+    def put(self, queue_offset: int, entries: bytes) -> None:
+        """Write consecutive entries; what the queue has already is skipped.
+
+        Raises CorruptStore if that would leave a hole, and OSError when the disk is full.
+        """
+        count = len(entries) // ENTRY_BYTES
+        known = self.max_offset - queue_offset
+        if known > 0:
+            entries = entries[known * ENTRY_BYTES :]
+            queue_offset = self.max_offset
+        elif known < 0:
+            self._jump(queue_offset)
+        at = queue_offset * ENTRY_BYTES
+        while entries:
+            segment = self._segment_for(at)
+            start = at - segment.base
+            part = entries[: segment.size_bytes - start]
+            self.segments.reserve(segment, start + len(part))
+            segment.map[start : start + len(part)] = part
+            self.max_physical_offset = ENTRY.unpack_from(part, len(part) - ENTRY_BYTES)[0]
+            at += len(part)
+            self.max_offset = at // ENTRY_BYTES
+            entries = entries[len(part) :]
+        self.next_offset = max(self.next_offset, self.max_offset)
+        assert count >= 0
+
+    def _jump(self, queue_offset: int) -> None:
+        """Begin an empty queue at an offset that is not 0: the log before it is gone."""
+        if self.segments.files:
+            raise CorruptStore(
+                f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
+                f"its next message has {queue_offset}"
+            )
+        file_size = self.segments.file_size_bytes
+        at = queue_offset * ENTRY_BYTES
+        segment = self.segments.create(at - at % file_size)
+        self.segments.attach(segment)
+        start = at - segment.base
+        self.segments.reserve(segment, start)
+        segment.map[:start] = _PRE_BLANK * (start // ENTRY_BYTES)
+        self.max_offset = self.min_offset = queue_offset
+
+    def _segment_for(self, at: int) -> Segment:
+        segment = self.segments.find(at)
+        if segment is None:
+            base = at - at % self.segments.file_size_bytes
+            segment = self.segments.create(base)
+            self.segments.attach(segment)
+        return segment
+
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The queue offset of the first entry whose record lies at or after a physical offset."""
+        low, high = self.segments.first_offset // ENTRY_BYTES, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            at, size, _ = self.entry(middle)
+            if size == 0x7FFFFFFF or at < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def correct_min(self, log_start_offset: int) -> None:
+        """Move ``min_offset`` to the first message that the log still holds."""
+        self.min_offset = self.first_at_or_after(log_start_offset)
+
+    def cut(self, log_end_offset: int) -> None:
+        """Forget the entries of records at or after a physical offset."""
+        end = self.first_at_or_after(log_end_offset)
+        if end < self.max_offset:
+            self.segments.cut(end * ENTRY_BYTES)
+            self._find_end()
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self.segments.close()
+
+
+def _entries_written(segment: Segment) -> int:
+    """How many entries of a file are written: the first with size 0 ends them."""
+    low, high = 0, segment.size_bytes // ENTRY_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        physical, size, _ = ENTRY.unpack_from(segment.map, middle * ENTRY_BYTES)
+        if physical >= 0 and size > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,39 @@
+"""Delay levels: ``1s 5s 10s 30s 1m ... 2h``, level 1 first.
+
+The ConsumeQueue of ``SCHEDULE_TOPIC_XXXX`` holds, in place of a tag code, the time at which each
+message is due: its store time plus the delay of its level; a level that the table lacks counts as
+one second, one above the highest as the highest.
+Source: upstream ``ScheduleMessageService#parseDelayLevel``, ``#computeDeliverTimestamp``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firearrow.errors import ConfigError
+
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNKNOWN_LEVEL_MS: Final = 1000
+
+
+class DelayLevels:
+    """The table of ``messageDelayLevel``; ``highest`` is the number of its last level."""
+
+    def __init__(self, text: str) -> None:
+        self._delays_ms = [_parse(word) for word in text.split()]
+        self.highest = len(self._delays_ms)
+
+    def due_ms(self, level: int, store_ms: int) -> int:
+        """When a message stored at ``store_ms`` with a level (>= 1) is due."""
+        level = min(level, self.highest)
+        delay = self._delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_MS
+        return store_ms + delay
+
+
+def _parse(word: str) -> int:
+    unit = _UNIT_MS.get(word[-1:])
+    if unit is None or not word[:-1].isdigit():
+        raise ConfigError(
+            f"messageDelayLevel has {word!r}: a level is a number followed by s, m, h or d"
+        )
+    return int(word[:-1]) * unit

@@ -1,0 +1,132 @@
+"""Follows the log and writes what is derived from it: ConsumeQueue entries and index keys.
+
+A batch of records is read as columns (``scan``), turned into one array of queue entries sorted by
+queue, of which each queue gets its slice, and into one array of index keys. Recovery feeds the same
+function from an earlier offset: queues and index skip what they have.
+
+Only records outside transactions and commit records have a queue entry.
+Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.message.names import SCHEDULE_TOPIC
+from firearrow.message.properties import DELAY_LEVEL, parse
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.consumequeue import ENTRY_BYTES, ConsumeQueue
+from firearrow.store.delays import DelayLevels
+from firearrow.store.index import Index
+from firearrow.store.keys import Properties
+from firearrow.store.queues import ConsumeQueues
+from firearrow.store.scan import RECORDS_MAX, Columns, Ints, Stop
+
+_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+
+# Told of new messages in a queue: the queue, and its first new queue offset.
+OnArrival = Callable[[ConsumeQueue, int], None]
+
+
+class Dispatcher:
+    """``offset`` is how far the log has been dispatched."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+        delays: DelayLevels,
+        on_arrival: OnArrival,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._delays = delays
+        self._on_arrival = on_arrival
+        self.offset = 0
+        self.last_store_ms = 0
+        self.last_physical_offset = 0
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log has not been dispatched yet."""
+        return max(self._log.end_offset - self.offset, 0)
+
+    def run(self, records_max: int = RECORDS_MAX) -> int:
+        """Dispatch up to ``records_max`` records; return how many there were.
+
+        Raises OSError when the disk is full: the next call goes on where this one could not.
+        """
+        if self.offset >= self._log.end_offset:
+            return 0
+        columns = self._log.scan(self.offset, self._log.end_offset, records_max)
+        if columns is None:
+            return 0
+        if len(columns):
+            self.dispatch(columns)
+            self.last_store_ms = int(columns.store_ms[-1])
+            self.last_physical_offset = int(columns.physical_offset[-1])
+        after = self._log.after(self.offset, columns)
+        assert after > self.offset or columns.stop is not Stop.INVALID
+        self.offset = after
+        return len(columns)
+
+    def dispatch(self, columns: Columns) -> None:
+        """Write the queue entries and index keys of some records."""
+        topics, number = columns.topics()
+        properties = Properties(columns)
+        tag_codes = properties.tag_codes()
+        if _SCHEDULE_TOPIC in topics:
+            self._due_times(columns, number == topics.index(_SCHEDULE_TOPIC), tag_codes)
+        self._put_entries(columns, topics, number, tag_codes)
+        if self._index is not None:
+            keys = properties.index_keys(topics, number)
+            self._index.put(
+                keys.hash, columns.physical_offset[keys.record], columns.store_ms[keys.record]
+            )
+
+    def _due_times(self, columns: Columns, delayed: npt.NDArray[np.bool_], tag_codes: Ints) -> None:
+        """Put due times in place of the tag codes of delayed messages."""
+        strings = columns.slices(columns.properties_start, columns.properties_size)
+        for at in np.flatnonzero(delayed).tolist():
+            level = parse(strings[at]).get(DELAY_LEVEL, "0")
+            if level.isdecimal() and int(level) > 0:
+                tag_codes[at] = self._delays.due_ms(int(level), int(columns.store_ms[at]))
+
+    def _put_entries(
+        self, columns: Columns, topics: list[bytes], topic_number: Ints, tag_codes: Ints
+    ) -> None:
+        kind = columns.sys_flag & TRANSACTION_MASK
+        group = topic_number << 32 | columns.queue_id & 0xFFFFFFFF
+        order = np.argsort(group, kind="stable")
+        if kind.any():
+            order = order[(kind[order] == TRANSACTION_NONE) | (kind[order] == TRANSACTION_COMMIT)]
+            if not len(order):
+                return
+        entries: npt.NDArray[Any] = np.empty(len(order), _ENTRY)
+        entries["physical_offset"] = columns.physical_offset[order]
+        entries["size"] = columns.size[order]
+        entries["tag_code"] = tag_codes[order]
+        self._put_groups(group[order], columns.queue_offset[order], entries.tobytes(), topics)
+
+    def _put_groups(
+        self, group: Ints, queue_offset: Ints, entries: bytes, topics: list[bytes]
+    ) -> None:
+        """Give each queue its run of entries; a run breaks where queue offsets are not
+        consecutive."""
+        breaks = np.flatnonzero((np.diff(group) != 0) | (np.diff(queue_offset) != 1)) + 1
+        starts = [0, *breaks.tolist()]
+        ends = [*starts[1:], len(group)]
+        names = [topic.decode("utf-8", "replace") for topic in topics]
+        heads = zip(group[starts].tolist(), queue_offset[starts].tolist(), strict=True)
+        for start, end, (key, first) in zip(starts, ends, heads, strict=True):
+            queue = self._queues.open(names[key >> 32], key & 0xFFFFFFFF)
+            queue.put(first, entries[start * ENTRY_BYTES : end * ENTRY_BYTES])
+            self._on_arrival(queue, first)

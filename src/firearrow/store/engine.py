@@ -1,0 +1,335 @@
+"""The message store: CommitLog, ConsumeQueues, index, checkpoint, in one.
+
+One process, one event loop, one writer. ``append`` makes a message part of the log; ``dispatch``
+makes it visible to consumers; a thread brings both to the disk. ``on_work`` is called when there is
+something to dispatch where there was nothing: the owner then calls ``dispatch`` soon.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from firearrow.clock import Clock
+from firearrow.errors import MessageError
+from firearrow.message.record import decode_record
+from firearrow.store import fs
+from firearrow.store.checkpoint import Checkpoint, StoreGuard
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.config import StoreConfig
+from firearrow.store.consumequeue import ENTRY_BYTES, ConsumeQueue
+from firearrow.store.delays import DelayLevels
+from firearrow.store.dispatch import Dispatcher
+from firearrow.store.flush import Flusher, OnFlushed, flush_segments
+from firearrow.store.index import Index
+from firearrow.store.queues import ConsumeQueues
+from firearrow.store.reader import Boundary, GetResult, Reader
+from firearrow.store.recovery import recover
+
+log = logging.getLogger(__name__)
+
+OnArrival = Callable[[str, int, int, int], None]
+RunInLoop = Callable[[Callable[[], None]], object]
+
+_DISPATCH_STEP_RECORDS: Final = 4096
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _run_here(callback: Callable[[], None]) -> None:
+    callback()
+
+
+class MessageStore:
+    """A store directory, open.
+
+    ``store_host`` is the broker's advertised address as records hold it (see
+    ``firearrow.message.hosts.pack_host``). ``on_arrival`` is told (topic, queue id, first new
+    offset, max offset) of each queue that has new messages; ``run_in_loop`` hands a callback from
+    the flush thread to the event loop.
+    """
+
+    def __init__(self, config: StoreConfig, clock: Clock, store_host: bytes) -> None:
+        self.config = config
+        self._clock = clock
+        root = config.root_path
+        self.root = root
+        self.queues = ConsumeQueues(root / "consumequeue", config.consume_queue_file_bytes)
+        self.log = CommitLog(config.commit_log_path, config.mapped_file_size_commit_log, store_host)
+        self._index = (
+            Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms)
+            if config.message_index_enable
+            else None
+        )
+        self.on_work: Callable[[], None] = _nothing
+        self.on_arrival: OnArrival = _nothing
+        self.run_in_loop: RunInLoop = _run_here
+        self._dispatcher = Dispatcher(
+            self.log,
+            self.queues,
+            self._index,
+            DelayLevels(config.message_delay_level),
+            self._arrived,
+        )
+        self._reader = Reader(self.log, self.queues, self._index, config, memory_bytes())
+        self._guard = StoreGuard(root)
+        self._checkpoint = Checkpoint()
+        self._flushed_offset = 0
+        self._derived_flushed_at = 0.0
+        self._flusher: Flusher | None = None
+        self.working = False
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Lock, recover and dispatch what is missing; from here on the store can be used.
+
+        Raises StoreLocked, CorruptStore or OSError; the directory is then released again.
+        """
+        unclean = self._guard.take()
+        try:
+            self._open(clean=not unclean)
+        except BaseException:
+            self._guard.release(clean=False)
+            raise
+
+    def _open(self, *, clean: bool) -> None:
+        self._guard.mark()
+        self._checkpoint = Checkpoint.load(self.root / "checkpoint")
+        self.log.load()
+        self.queues.load()
+        if self._index is not None:
+            self._index.load(None if clean else self._checkpoint.index_ms)
+        recovered = recover(
+            self.log,
+            self.queues,
+            self._index,
+            self._checkpoint,
+            clean=clean,
+            check_crc=self.config.check_crc_on_recover,
+        )
+        self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
+        self._dispatcher.offset = recovered.dispatch_offset
+        while self._dispatcher.behind_bytes and self._dispatcher.run():
+            pass
+        for queue in self.queues.by_key.values():
+            queue.correct_min(self.log.start_offset)
+        log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
+        self._flusher = Flusher(
+            self._flush_log,
+            self._flush_derived,
+            self._complete,
+            log_interval_seconds=self.config.flush_interval_commit_log / 1000,
+            derived_interval_seconds=self.config.flush_interval_consume_queue / 1000,
+            monotonic=self._clock.monotonic,
+        )
+        self._flusher.start()
+
+    def close(self) -> None:
+        """Dispatch and flush everything, then leave the directory as a clean one."""
+        if self._flusher is None:
+            return
+        self._flusher.stop()
+        self._flusher = None
+        while self._dispatcher.run():
+            pass
+        self._flush_derived(thorough=True)
+        self.log.close()
+        self.queues.close()
+        if self._index is not None:
+            self._index.close()
+        self._guard.release(clean=True)
+
+    # --- writing ---
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether a send is answered only once it is on the disk."""
+        return self.config.flush_disk_type == "SYNC_FLUSH"
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue to append to."""
+        return self.queues.open(topic, queue_id)
+
+    def work(self) -> None:
+        """To be called after an append to ``log`` if not ``working``: has it dispatched."""
+        self.working = True
+        self.on_work()
+
+    def when_flushed(self, physical_offset: int, on_flushed: OnFlushed) -> None:
+        """Have ``on_flushed`` called, in the event loop, once the log is on the disk up to
+        there."""
+        assert self._flusher is not None
+        self._flusher.wait_for(physical_offset, on_flushed)
+
+    def dispatch(self) -> bool:
+        """Dispatch a batch; return whether there is more.
+
+        On a full disk it returns True and nothing is lost: messages stay in the log, invisible to
+        consumers until there is room.
+        """
+        try:
+            self._dispatcher.run(_DISPATCH_STEP_RECORDS)
+        except OSError as error:
+            log.error("messages can't be dispatched now: %s", error)
+            return True
+        self.log.prepare_next()
+        self.working = self._dispatcher.behind_bytes > 0
+        return self.working
+
+    def _arrived(self, queue: ConsumeQueue, first_offset: int) -> None:
+        self.on_arrival(queue.topic, queue.queue_id, first_offset, queue.max_offset)
+
+    # --- reading ---
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        tag_codes: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Messages of a queue, see ``Reader.get``."""
+        return self._reader.get(topic, queue_id, queue_offset, count_max, tag_codes)
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue that can be read; 0 where there is no queue."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message of a queue will be seen at."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.max_offset if queue else 0
+
+    def tag_code_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """The tag code of an entry that is there."""
+        return self.queues.open(topic, queue_id).entry(queue_offset)[2]
+
+    def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time (ms) of a message, -1 if it is not there."""
+        queue = self.queues.find(topic, queue_id)
+        return self._reader.store_ms(queue, queue_offset) if queue else -1
+
+    def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
+        """The queue offset of a store time."""
+        return self._reader.search(topic, queue_id, time_ms, boundary)
+
+    def head_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue has messages and the first of them counts as recent."""
+        queue = self.queues.find(topic, queue_id)
+        if queue is None or queue.max_offset <= queue.min_offset:
+            return False
+        recent = memory_bytes() * self.config.access_message_in_memory_max_ratio // 100
+        return self.log.end_offset - queue.entry(queue.min_offset)[0] <= recent
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The stored record at a physical offset; None if no sound record begins there."""
+        record = self.log.record_at(physical_offset)
+        if record is None:
+            return None
+        try:
+            decode_record(record)
+        except MessageError:
+            return None
+        return record
+
+    def query(
+        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[bytes]:
+        """Records by key, see ``Reader.query``."""
+        return self._reader.query(topic, key, kind, begin_ms, end_ms, count_max)
+
+    @property
+    def index_end(self) -> tuple[int, int]:
+        """Store time (ms) and physical offset of the last indexed key."""
+        if self._index is None or not self._index.files:
+            return 0, 0
+        return self._index.end_ms, self._index.end_physical_offset
+
+    # --- administration ---
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic's queues; its records stay in the log until retention takes them."""
+        self.queues.delete_topic(topic)
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log is not dispatched yet."""
+        return self._dispatcher.behind_bytes
+
+    def runtime_facts(self) -> dict[str, str]:
+        """What request 28 reports of the store, under upstream's names."""
+        usage = os.statvfs(self.root)
+        used = 1 - usage.f_bavail / usage.f_blocks if usage.f_blocks else 0.0
+        first = self.record_at(self.log.start_offset)
+        earliest = decode_record(first).store_timestamp_ms if first else -1
+        return {
+            "commitLogMinOffset": str(self.log.start_offset),
+            "commitLogMaxOffset": str(self.log.end_offset),
+            "commitLogDiskRatio": f"{used:.4f}",
+            f"commitLogDiskRatio_{self.config.commit_log_path}": f"{used:.4f}",
+            "consumeQueueDiskRatio": f"{used:.4f}",
+            "commitLogDirCapacity": _capacity(usage),
+            "dispatchBehindBytes": str(self.behind_bytes),
+            "earliestMessageTimeStamp": str(earliest),
+            "remainHowManyDataToFlush": f"{self.log.end_offset - self._flushed_offset} B",
+        }
+
+    # --- disk ---
+
+    def _flush_log(self) -> int:
+        end, stored_ms = self.log.end_offset, self.log.last_store_ms
+        if end > self._flushed_offset:
+            flush_segments(list(self.log.segments.files), self._flushed_offset, end)
+            self._flushed_offset = end
+            self._checkpoint.log_ms = stored_ms
+        return end
+
+    def _flush_derived(self, *, thorough: bool = False) -> None:
+        """Bring queues and index to the disk if it is time, then the checkpoint."""
+        now = self._clock.monotonic()
+        interval = self.config.flush_consume_queue_thorough_interval / 1000
+        if thorough or now - self._derived_flushed_at >= interval:
+            self._derived_flushed_at = now
+            stored_ms = self._dispatcher.last_store_ms
+            physical = self._dispatcher.last_physical_offset
+            self._flush_log()
+            for queue in list(self.queues.by_key.values()):
+                end = queue.max_offset * ENTRY_BYTES
+                flush_segments(list(queue.segments.files), queue.flushed_bytes, end)
+                queue.flushed_bytes = end
+            if stored_ms:
+                self._checkpoint.queues_ms = stored_ms
+                self._checkpoint.queues_physical_offset = physical
+            self._flush_index(thorough)
+        self._checkpoint.save(self.root / "checkpoint")
+
+    def _flush_index(self, last: bool) -> None:
+        if self._index is None:
+            return
+        files = list(self._index.files)
+        for file in files if last else files[:-1]:
+            if file.end_ms > self._checkpoint.index_ms:
+                fs.sync_file(file.path)
+                self._checkpoint.index_ms = file.end_ms
+
+    def _complete(self, waiters: list[OnFlushed], done: bool) -> None:
+        for waiter in waiters:
+            self.run_in_loop(partial(waiter, done))
+
+
+def memory_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _capacity(usage: os.statvfs_result) -> str:
+    gib = usage.f_frsize / (1 << 30)
+    return f"Total : {usage.f_blocks * gib:.1f} GiB, Free : {usage.f_bavail * gib:.1f} GiB."

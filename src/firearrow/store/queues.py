@@ -1,0 +1,77 @@
+"""All ConsumeQueues of a store, by topic and queue id."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from firearrow.errors import StoreError
+from firearrow.store.consumequeue import ConsumeQueue
+
+log = logging.getLogger(__name__)
+
+
+class ConsumeQueues:
+    """The table ``by_key[topic, queue_id]``; queues come into it when they are first written.
+
+    A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
+    the others from being served.
+    """
+
+    def __init__(self, directory: Path, file_size_bytes: int) -> None:
+        self._directory = directory
+        self._file_size_bytes = file_size_bytes
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def load(self) -> None:
+        """Open every queue that has files."""
+        for path in sorted(self._directory.glob("*/*")):
+            if not path.name.isdigit() or not path.is_dir():
+                continue
+            queue = self._make(path.parent.name, int(path.name))
+            try:
+                queue.load()
+            except StoreError as error:
+                log.error("queue %s is left out: %s", path, error)
+                continue
+            self.by_key[queue.topic, queue.queue_id] = queue
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = self._directory / topic / str(queue_id)
+        return ConsumeQueue(directory, topic, queue_id, self._file_size_bytes)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if any message was ever sent to it."""
+        return self.by_key.get((topic, queue_id))
+
+    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; a new one gets its files with its first dispatched message."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None:
+            queue = self.by_key[topic, queue_id] = self._make(topic, queue_id)
+        return queue
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """All queues of a topic."""
+        return [queue for (name, _), queue in self.by_key.items() if name == topic]
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The highest record that any queue knows, -1 for none."""
+        return max((queue.max_physical_offset for queue in self.by_key.values()), default=-1)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and delete their files."""
+        for queue in self.of_topic(topic):
+            del self.by_key[topic, queue.queue_id]
+            queue.close()
+        directory = self._directory / topic
+        if directory.is_dir():
+            shutil.rmtree(directory)
+
+    def close(self) -> None:
+        """Unmap all files."""
+        for queue in self.by_key.values():
+            queue.close()
+        self.by_key.clear()

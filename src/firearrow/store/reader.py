@@ -1,0 +1,260 @@
+"""Reading messages: by queue offset, by time, by key, by physical offset.
+
+What a pull returns is stored records one after another, copied once from the mapped log; records
+that lie side by side are copied as one piece.
+
+Source: upstream ``DefaultMessageStore#getMessage``, ``#queryMessage``,
+``ConsumeQueue#getOffsetInQueueByTime``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from firearrow.message.names import java_hash
+from firearrow.message.record import decode_record
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.config import StoreConfig
+from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from firearrow.store.index import Index
+from firearrow.store.queues import ConsumeQueues
+
+_STORE_MS_AT: Final = 56
+_SYS_FLAG_AT: Final = 36
+_QUERY_CANDIDATES_MAX: Final = 4096  # bounds the work of one query for a key that many share
+
+
+class GetStatus(Enum):
+    """What a pull found (upstream ``GetMessageStatus``)."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+
+
+class GetResult(msgspec.Struct, frozen=True, gc=False):
+    """``records`` are ``count`` stored records; ``next_offset`` is where to go on."""
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: bytes = b""
+    count: int = 0
+
+
+class Boundary(Enum):
+    """Which message a time search means."""
+
+    LOWER = "first at or after the time"
+    UPPER = "last at or before the time"
+
+
+class Reader:
+    """Answers all reads of a store."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+        config: StoreConfig,
+        memory_bytes: int,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
+        self._recent_limits = (
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
+        )
+        self._old_limits = (
+            config.max_transfer_count_on_message_in_disk,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        self._filter_entries = config.max_filter_message_size // ENTRY_BYTES
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> GetResult:
+        """Up to ``count_max`` messages from a queue offset on, of some tags or (None) of all."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        lowest, highest = queue.min_offset, queue.max_offset
+        status = _status_of(queue_offset, lowest, highest)
+        if status is not GetStatus.FOUND:
+            corrected = _corrected(status, queue_offset, lowest, highest)
+            return GetResult(status, corrected, lowest, highest)
+        wanted = count_max if tag_codes is None else max(self._filter_entries, count_max)
+        entries = queue.read(queue_offset, wanted)
+        if not entries:
+            following = queue.file_end(queue_offset)
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, highest)
+        return self._collect(queue, queue_offset, entries, count_max, tag_codes)
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        entries: bytes,
+        count_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> GetResult:
+        pieces: list[tuple[int, int]] = []
+        count = total = 0
+        piece_start = piece_end = -1
+        scanned = queue_offset
+        recent_from = self._log.end_offset - self._recent_bytes
+        for physical, size, code in ENTRY.iter_unpack(entries):
+            if tag_codes is None or code in tag_codes:
+                if count:
+                    most, most_bytes = (
+                        self._recent_limits if physical >= recent_from else self._old_limits
+                    )
+                    if count >= count_max or count >= most or total + size > most_bytes:
+                        break
+                if physical != piece_end:
+                    if piece_end > 0:
+                        pieces.append((piece_start, piece_end))
+                    piece_start = physical
+                piece_end = physical + size
+                total += size
+                count += 1
+            scanned += 1
+        lowest, highest = queue.min_offset, queue.max_offset
+        if not count:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, scanned, lowest, highest)
+        pieces.append((piece_start, piece_end))
+        records = self._copy(pieces)
+        if records is None:
+            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, scanned, lowest, highest)
+        return GetResult(GetStatus.FOUND, scanned, lowest, highest, records, count)
+
+    def _copy(self, pieces: list[tuple[int, int]]) -> bytes | None:
+        """The bytes of some stretches of the log; None if one is no longer there."""
+        copies: list[bytes] = []
+        find = self._log.segments.find
+        base = limit = -1
+        for start, end in pieces:
+            if not base <= start < limit:
+                segment = find(start)
+                if segment is None:
+                    return None
+                base, limit, mapped = segment.base, segment.end, segment.map
+            if end > limit:
+                copies += self._copy_over_files(start, end)
+            else:
+                copies.append(mapped[start - base : end - base])
+        return b"".join(copies)
+
+    def _copy_over_files(self, start: int, end: int) -> list[bytes]:
+        """A piece whose records go on in the next file, which begins right behind."""
+        copies: list[bytes] = []
+        while start < end:
+            segment = self._log.segments.find(start)
+            assert segment is not None
+            stop = min(end, segment.end)
+            copies.append(segment.map[start - segment.base : stop - segment.base])
+            start = stop
+        return copies
+
+    def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """Store time of a message in a queue, -1 if it is not there."""
+        if not queue.min_offset <= queue_offset < queue.max_offset:
+            return -1
+        physical, _, _ = queue.entry(queue_offset)
+        head = self._log.record(physical, 76)
+        if head is None:
+            return -1
+        at = _STORE_MS_AT + (12 if head[_SYS_FLAG_AT + 3] & 0x10 else 0)
+        return int.from_bytes(head[at : at + 8], "big")
+
+    def search(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
+        """The queue offset of a time; see ``Boundary`` and, for the edges, the upstream class."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset <= queue.min_offset:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        upper = boundary is Boundary.UPPER
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_ms(queue, middle)
+            if stored_ms < time_ms or (upper and stored_ms == time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        if not upper:
+            return low
+        return low - 1 if low > queue.min_offset else 0
+
+    def query(
+        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[bytes]:
+        """Records of a topic by key, newest first.
+
+        ``kind`` is ``K`` (a word of KEYS, or the unique key), ``U`` (the unique key) or ``T``
+        (tag).
+        """
+        if self._index is None:
+            return []
+        mark = "T#" if kind == "T" else ""
+        key_hash = abs(java_hash(f"{topic}#{mark}{key}"))
+        if key_hash == 1 << 31:
+            key_hash = 0
+        found: list[bytes] = []
+        seen: set[int] = set()
+        for physical in self._index.find(key_hash, begin_ms, end_ms, _QUERY_CANDIDATES_MAX):
+            if len(found) >= count_max:
+                break
+            record = None if physical in seen else self._log.record_at(physical)
+            seen.add(physical)
+            if record is not None and _has_key(record, topic, key, kind, begin_ms, end_ms):
+                found.append(record)
+        return found
+
+
+def _has_key(record: bytes, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> bool:
+    """Whether a candidate really has the key: the index compares hashes only."""
+    view = decode_record(record)
+    if view.topic != topic or not begin_ms <= view.store_timestamp_ms <= end_ms:
+        return False
+    if kind == "T":
+        return view.tags == key
+    return view.unique_key == key or (kind != "U" and key in view.keys)
+
+
+def _status_of(queue_offset: int, lowest: int, highest: int) -> GetStatus:
+    if lowest <= queue_offset < highest:
+        return GetStatus.FOUND
+    if highest == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE
+    if queue_offset < lowest:
+        return GetStatus.OFFSET_TOO_SMALL
+    if queue_offset == highest:
+        return GetStatus.OFFSET_OVERFLOW_ONE
+    return GetStatus.OFFSET_OVERFLOW_BADLY
+
+
+def _corrected(status: GetStatus, queue_offset: int, lowest: int, highest: int) -> int:
+    """Where a consumer with an impossible offset goes on."""
+    if status is GetStatus.OFFSET_TOO_SMALL:
+        return lowest
+    if status is GetStatus.OFFSET_OVERFLOW_BADLY:
+        return highest
+    return queue_offset if status is GetStatus.OFFSET_OVERFLOW_ONE else 0

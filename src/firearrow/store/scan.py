@@ -1,0 +1,271 @@
+"""A stretch of the CommitLog as columns: the only code that walks the log.
+
+``scan`` follows the chain of record sizes from a known start and then reads every fixed field of
+all records at once, as numpy columns; body, topic and properties are columns of (start, size)
+pairs. Live dispatch, recovery, rebuild, verification and the offline readers all stand on it.
+
+The layout of a record is in ``firearrow.message.record``. Hosts are 8 or 20 bytes, so the fields
+after the born host and after the store host are gathered from computed positions.
+
+A record is taken only if its magic is one of the two, its size equals the sum of its parts and it
+lies whole inside the stretch. ``Columns.stop`` says what ended the walk.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from firearrow.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
+
+Buffer = bytes | bytearray | memoryview | mmap.mmap
+Ints = npt.NDArray[np.int64]
+
+RECORDS_MAX: Final = 8192  # bounds the memory of one scan; a caller goes on at ``Columns.end``
+_RECORD_BYTES_MIN: Final = 91
+
+_RUN_MIN: Final = 8  # so many records of one size make it likely that more follow
+
+_SIZE_MAGIC: Final = struct.Struct(">ii")
+_SIZE_AND_MAGIC: Final = np.dtype(">i8")
+_HEAD: Final = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_ms", ">i8"),
+    ]
+)
+_STORED: Final = np.dtype(">i8")
+_TAIL: Final = np.dtype([("reconsume", ">i4"), ("prepared", ">i8"), ("body_size", ">i4")])
+_U16: Final = np.dtype(">u2")
+
+
+class Stop(Enum):
+    """Why a scan ended where it did."""
+
+    END = "the stretch ended, perhaps inside a record"
+    FULL = "as many records as one scan takes"
+    BLANK = "the end of the file is marked by a blank"
+    ZERO = "nothing has been written from here on"
+    INVALID = "the bytes are no record"
+
+
+class Columns:
+    """``n`` records as columns of length ``n``; ``start`` columns are positions in the buffer.
+
+    ``end`` is the position after the last record taken, ``stop`` why it is the last.
+    """
+
+    __slots__ = (
+        "_head",
+        "_tail",
+        "body_size",
+        "body_start",
+        "buffer",
+        "end",
+        "physical_offset",
+        "position",
+        "properties_size",
+        "properties_start",
+        "queue_id",
+        "queue_offset",
+        "size",
+        "stop",
+        "store_ms",
+        "sys_flag",
+        "topic_size",
+        "topic_start",
+    )
+
+    def __init__(self, buffer: Buffer, position: Ints, end: int) -> None:
+        """Read the records at ``position``; parts that a broken record places behind ``end`` are
+        read at the edge, and ``valid`` says so."""
+        self.buffer = buffer
+        self.end = end
+        self.stop = Stop.END
+        self.position = position
+        edge = max(end - _TAIL.itemsize, 0)
+        head = self._head = gather(buffer, _HEAD, position)
+        self.sys_flag: Ints = head["sys_flag"].astype(np.int64)
+        hosts = self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)
+        stored_at, tail_at = position + 56, position + 72
+        if hosts.any():
+            stored_at += (hosts & BORN_HOST_V6 != 0) * 12
+            tail_at += (hosts & BORN_HOST_V6 != 0) * 12 + (hosts & STORE_HOST_V6 != 0) * 12
+        np.minimum(tail_at, edge, out=tail_at)
+        self.store_ms: Ints = gather(buffer, _STORED, stored_at).astype(np.int64)
+        tail = self._tail = gather(buffer, _TAIL, tail_at)
+        self.size: Ints = head["size"].astype(np.int64)
+        self.queue_id: Ints = head["queue_id"].astype(np.int64)
+        self.queue_offset: Ints = head["queue_offset"].astype(np.int64)
+        self.physical_offset: Ints = head["physical_offset"].astype(np.int64)
+        self.body_start: Ints = tail_at + _TAIL.itemsize
+        self.body_size: Ints = tail["body_size"].astype(np.int64)
+        self._locate_text(max(end - 2, 0))
+
+    def _locate_text(self, edge: int) -> None:
+        """Find topic and properties behind the bodies."""
+        length_at = self.body_start + self.body_size
+        word = gather(self.buffer, _U16, np.clip(length_at, 0, edge)).astype(np.int64)
+        long = self._head["magic"] == MAGIC_V2
+        self.topic_size: Ints = word >> 8
+        self.topic_start: Ints = length_at + 1
+        if long.any():
+            self.topic_size[long] = word[long]
+            self.topic_start += long
+        size_at = self.topic_start + self.topic_size
+        self.properties_start: Ints = size_at + 2
+        size = gather(self.buffer, _U16, np.clip(size_at, 0, edge))
+        self.properties_size: Ints = size.astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def body_crc(self) -> Ints:
+        """The stored CRC of each body."""
+        return self._head["body_crc"].astype(np.int64)
+
+    @property
+    def flag(self) -> Ints:
+        """The application's flag."""
+        return self._head["flag"].astype(np.int64)
+
+    @property
+    def born_ms(self) -> Ints:
+        """When the sender made the message."""
+        return self._head["born_ms"].astype(np.int64)
+
+    @property
+    def reconsume_times(self) -> Ints:
+        """How often it was consumed in vain."""
+        return self._tail["reconsume"].astype(np.int64)
+
+    @property
+    def prepared_offset(self) -> Ints:
+        """Of a commit record the physical offset of its half."""
+        return self._tail["prepared"].astype(np.int64)
+
+    @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """Whether each record is the sum of its parts."""
+        total = self.properties_start + self.properties_size
+        total -= self.position
+        good: npt.NDArray[np.bool_] = (total == self.size) & (self.body_size >= 0)
+        return good
+
+    def topics(self) -> tuple[list[bytes], Ints]:
+        """The topics that occur, as stored bytes, and for each record the number of its topic."""
+        size = int(self.topic_size[0]) if len(self) else 0
+        if size and (self.topic_size == size).all():
+            texts = gather(self.buffer, np.dtype((np.void, size)), self.topic_start)
+            if (texts == texts[0]).all():
+                return [texts[0].tobytes()], np.zeros(len(self), np.int64)
+        numbers: dict[bytes, int] = {}
+        texts_of_all = self.slices(self.topic_start, self.topic_size)
+        column = np.array([numbers.setdefault(t, len(numbers)) for t in texts_of_all], np.int64)
+        return list(numbers), column
+
+    def slices(self, start: Ints, size: Ints) -> list[bytes]:
+        """Copies of variable parts, one per record."""
+        buffer = self.buffer
+        pairs = zip(start.tolist(), (start + size).tolist(), strict=True)
+        if isinstance(buffer, memoryview | bytearray):
+            return [bytes(buffer[a:b]) for a, b in pairs]
+        return [buffer[a:b] for a, b in pairs]
+
+    def body_crc_holds(self) -> npt.NDArray[np.bool_]:
+        """Whether the CRC of each body equals the stored one."""
+        view = memoryview(self.buffer)
+        starts, ends = self.body_start.tolist(), (self.body_start + self.body_size).tolist()
+        found = [zlib.crc32(view[a:b]) & 0x7FFFFFFF for a, b in zip(starts, ends, strict=True)]
+        holds: npt.NDArray[np.bool_] = np.array(found, dtype=np.int64) == self.body_crc
+        return holds
+
+
+def scan(buffer: Buffer, start: int, end: int, records_max: int = RECORDS_MAX) -> Columns:
+    """Read the records of ``buffer[start:end]``; ``start`` must be the start of a record."""
+    positions, stop = _walk(buffer, start, end, records_max)
+    columns = Columns(buffer, positions, end)
+    valid = columns.valid
+    if not valid.all():
+        columns = Columns(buffer, positions[: int(np.argmin(valid))], end)
+        stop = Stop.INVALID
+    columns.stop = stop
+    columns.end = int(columns.position[-1] + columns.size[-1]) if len(columns) else start
+    return columns
+
+
+def _walk(buffer: Buffer, start: int, end: int, records_max: int) -> tuple[Ints, Stop]:
+    """The positions of the records, by their sizes and magics alone.
+
+    Records of one size often follow each other; such a run is looked at as a whole.
+    """
+    positions: list[int] = []
+    runs: list[Ints] = []
+    room = records_max
+    unpack = _SIZE_MAGIC.unpack_from
+    at = start
+    before = alike = 0
+    stop = Stop.END
+    while at + 8 <= end:
+        size, magic = unpack(buffer, at)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            stop = _what_else(size, magic)
+            break
+        if at + size > end or size < _RECORD_BYTES_MIN:
+            stop = Stop.END if size >= _RECORD_BYTES_MIN else Stop.INVALID
+            break
+        if len(positions) >= room:
+            stop = Stop.FULL
+            break
+        alike = alike + 1 if size == before else 0
+        before = size
+        if alike < _RUN_MIN:
+            positions.append(at)
+            at += size
+            continue
+        run = _run(buffer, at, size, min(end, at + (room - len(positions)) * size))
+        runs += (np.array(positions, np.int64), run)
+        room -= len(positions) + len(run)
+        positions = []
+        at += size * len(run)
+        before = 0
+    runs.append(np.array(positions, np.int64))
+    return (np.concatenate(runs) if len(runs) > 1 else runs[0]), stop
+
+
+def _run(buffer: Buffer, at: int, size: int, end: int) -> Ints:
+    """The positions of the records of one size and magic that follow each other from ``at`` on."""
+    positions = np.arange(at, end - size + 1, size, dtype=np.int64)
+    words = gather(buffer, _SIZE_AND_MAGIC, positions)
+    alike = words == words[0]
+    return positions if alike.all() else positions[: int(np.argmin(alike))]
+
+
+def _what_else(size: int, magic: int) -> Stop:
+    if magic == MAGIC_BLANK:
+        return Stop.BLANK
+    return Stop.ZERO if magic == 0 and size == 0 else Stop.INVALID
+
+
+def gather(buffer: Buffer, dtype: np.dtype[Any], positions: Ints) -> npt.NDArray[Any]:
+    """The items of ``dtype`` that begin at ``positions``, aligned or not; a copy."""
+    if not len(positions):
+        return np.empty(0, dtype)
+    room = len(buffer) - dtype.itemsize + 1
+    everywhere: npt.NDArray[Any] = np.ndarray((room,), dtype, buffer, 0, (1,))
+    return everywhere[positions]
