@@ -1,0 +1,100 @@
+"""A name server as a whole: its tables, its socket, and the two things it does unasked.
+
+It looks every few seconds for brokers that went silent, and tells brokers of a change of the
+smallest broker id among them (when configured). Everything else happens when a request arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from firearrow.clock import Clock
+from firearrow.namesrv.config import NamesrvConfig
+from firearrow.namesrv.kv import KvConfig
+from firearrow.namesrv.processor import Processor
+from firearrow.namesrv.routes import MinBrokerIdChange, Routes
+from firearrow.net.client import Client
+from firearrow.net.server import Peer, Server
+from firearrow.wire.codes import RequestCode
+
+log = logging.getLogger(__name__)
+
+# A broker that can't be told in time hears it from its next registration.
+NOTIFY_SECONDS_MAX: Final = 3.0
+
+
+class NameServer:
+    """Listens for brokers and clients; ``start`` and ``stop`` once each, in one event loop."""
+
+    def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
+        self._kv = KvConfig(Path(config.kv_config_path))
+        self._routes = Routes(clock, lambda: self._processor.config, self._notify)
+        self._processor = Processor(config, clock, self._routes, self._kv)
+        self._server = Server(
+            self._processor.handlers(),
+            clock,
+            on_close=self._routes.close_channel,
+            idle_seconds_max=config.server_channel_max_idle_time_seconds,
+        )
+        self._client = Client()
+        self._notices: set[asyncio.Task[None]] = set()
+        self._scan: asyncio.TimerHandle | None = None
+
+    @property
+    def config(self) -> NamesrvConfig:
+        """The configuration in force; clients may change it."""
+        return self._processor.config
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on ``host:port`` (0: a free port) and return the port.
+
+        Raises ConfigError when the key-value file can't be read, OSError when the port is taken.
+        """
+        self._kv.load()
+        bound = await self._server.start(host, port)
+        self._plan_scan()
+        return bound
+
+    async def stop(self) -> None:
+        """Close all connections; what is known of brokers is forgotten."""
+        if self._scan is not None:
+            self._scan.cancel()
+        for notice in self._notices:
+            notice.cancel()
+        await asyncio.gather(*self._notices, return_exceptions=True)
+        await self._client.close()
+        await self._server.stop()
+
+    def _plan_scan(self) -> None:
+        seconds = self.config.scan_not_active_broker_interval / 1000
+        self._scan = asyncio.get_running_loop().call_later(seconds, self._forget_silent_brokers)
+
+    def _forget_silent_brokers(self) -> None:
+        for channel in self._routes.expire():
+            if isinstance(channel, Peer):
+                channel.close("the broker on it has not registered in time")
+        self._plan_scan()
+
+    def _notify(self, change: MinBrokerIdChange) -> None:
+        for address in change.tell:
+            notice = asyncio.get_running_loop().create_task(self._notify_one(address, change))
+            self._notices.add(notice)
+            notice.add_done_callback(self._notices.discard)
+
+    async def _notify_one(self, address: str, change: MinBrokerIdChange) -> None:
+        fields: dict[str, str | int | None] = {
+            "minBrokerId": change.min_broker_id,
+            "brokerName": change.broker_name,
+            "minBrokerAddr": change.min_broker_addr,
+            "offlineBrokerAddr": change.offline_broker_addr,
+            "haBrokerAddr": change.ha_broker_addr,
+        }
+        present = {name: value for name, value in fields.items() if value is not None}
+        try:
+            async with asyncio.timeout(NOTIFY_SECONDS_MAX):
+                await self._client.send(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, present)
+        except (OSError, TimeoutError) as error:
+            log.warning("broker %s can't be told the new smallest id: %r", address, error)

@@ -1,0 +1,86 @@
+"""The name server's configuration: keys of RocketMQ's NamesrvConfig and NettyServerConfig."""
+
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from firearrow.config.table import CountInt, Port, PositiveInt, PositiveLong, ServerConfig
+
+
+def _in_home(name: str) -> str:
+    return str(Path.home() / "namesrv" / name)
+
+
+class NamesrvConfig(ServerConfig, frozen=True):
+    """Where a name server listens, what it keeps, and how it treats brokers."""
+
+    # --- connections ---
+    listen_port: Annotated[
+        Port,
+        Meta(description="port to listen on; 0 takes a free one"),
+    ] = 9876
+    bind_address: Annotated[
+        str,
+        Meta(description="address to listen on"),
+    ] = "0.0.0.0"
+    server_channel_max_idle_time_seconds: Annotated[
+        PositiveInt,
+        Meta(description="seconds of silence after which a connection is closed"),
+    ] = 120
+
+    # --- files ---
+    kv_config_path: Annotated[
+        str,
+        Meta(description="file that keeps the key-value configuration"),
+    ] = field(default_factory=lambda: _in_home("kvConfig.json"))
+    config_store_path: Annotated[
+        str,
+        Meta(description="file that a changed configuration is written to"),
+    ] = field(default_factory=lambda: _in_home("namesrv.properties"))
+    config_black_list: Annotated[
+        str,
+        Meta(description="keys that no client may change, separated by `;`"),
+    ] = "configBlackList;configStorePath;kvConfigPath"
+
+    # --- routes ---
+    scan_not_active_broker_interval: Annotated[
+        PositiveLong,
+        Meta(description="ms between looks for brokers that went silent"),
+    ] = 5000
+    delete_topic_with_broker_registration: Annotated[
+        bool,
+        Meta(description="whether a topic that a broker no longer registers is removed"),
+    ] = False
+    order_message_enable: Annotated[
+        bool,
+        Meta(description="whether routes carry the order configuration of their topic"),
+    ] = False
+    return_order_topic_config_to_broker: Annotated[
+        bool,
+        Meta(description="whether brokers get the order configuration when they register"),
+    ] = True
+    support_acting_master: Annotated[
+        bool,
+        Meta(description="whether a slave may stand in for a lost master in routes"),
+    ] = False
+    notify_min_broker_id_changed: Annotated[
+        bool,
+        Meta(description="whether brokers are told when the smallest id of their name changes"),
+    ] = False
+    enable_all_topic_list: Annotated[
+        bool,
+        Meta(description="whether the list of all topics is given out"),
+    ] = True
+    enable_topic_list: Annotated[
+        bool,
+        Meta(description="whether the lists of topics by cluster and kind are given out"),
+    ] = True
+    need_wait_for_service: Annotated[
+        bool,
+        Meta(description="whether routes are withheld for a while after the start"),
+    ] = False
+    wait_seconds_for_service: Annotated[
+        CountInt,
+        Meta(description="seconds of that while"),
+    ] = 45

@@ -1,0 +1,434 @@
+"""What a name server knows: brokers, their clusters and topics, and how long that holds.
+
+Brokers say what there is by registering, and keep saying it (every 30 s). What a broker said is
+forgotten when its lease ends, when its connection closes or when it takes leave. Nothing of this is
+on disk.
+
+=============== ============================================ ===============================
+table           key                                          value
+=============== ============================================ ===============================
+topics          topic, broker name                           queues and permission
+brokers         broker name                                  cluster, addresses by broker id
+clusters        cluster                                      broker names
+live            cluster, broker address                      data version, lease, channel
+filter servers  cluster, broker address                      addresses
+mappings        static topic, broker name                    which logical queues are there
+=============== ============================================ ===============================
+
+All values are immutable and replaced on change; ``version`` counts the changes, so whoever keeps
+something made of these tables knows when it is outdated. The tables are pure: they know no sockets,
+a channel is whatever object stands for a broker's connection.
+
+Source of the rules: upstream ``RouteInfoManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.message.names import broker_member_topic
+from firearrow.namesrv.config import NamesrvConfig
+from firearrow.wire.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    MemberGroup,
+    QueueData,
+    RegisterBody,
+    Route,
+    TopicConfig,
+    TopicConfigTable,
+    TopicQueueMappingInfo,
+)
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers import RegisterBroker
+
+MASTER_ID: Final = 0
+LEASE_SECONDS: Final = (
+    120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
+)
+
+UNIT_FLAG: Final = 1
+UNIT_SUB_FLAG: Final = 2
+
+_SYNC_MEMBER_PREFIX: Final = broker_member_topic("")
+
+
+class Live(msgspec.Struct, frozen=True):
+    """A registered broker process; times are of the monotonic clock, in seconds."""
+
+    broker_name: str
+    channel: object
+    data_version: DataVersion
+    ha_server_addr: str
+    lease_seconds: float
+    expires_at: float
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """What a broker learns from registering: its master, if it is a slave that has one."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class MinBrokerIdChange(msgspec.Struct, frozen=True):
+    """The smallest broker id of a broker name is another; ``tell`` are the addresses to notify."""
+
+    broker_name: str
+    min_broker_id: int
+    min_broker_addr: str
+    offline_broker_addr: str | None
+    ha_broker_addr: str | None
+    tell: tuple[str, ...]
+
+
+_Key = tuple[str, str]
+
+
+class Routes:
+    """The tables of a name server.
+
+    ``config`` is asked at each use, because it can be changed while the server runs.
+    ``on_min_broker_id`` is told of changes of the smallest broker id.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: Callable[[], NamesrvConfig],
+        on_min_broker_id: Callable[[MinBrokerIdChange], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._on_min_broker_id = on_min_broker_id
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[_Key, Live] = {}
+        self._filter_servers: dict[_Key, list[str]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self.version = 0
+
+    # --- what brokers say -------------------------------------------------------------------
+
+    def register(self, header: RegisterBroker, body: RegisterBody, channel: object) -> Registered:
+        """Take what a broker says of itself and its topics; begins or renews its lease.
+
+        A broker that is not known yet and comes with exactly one topic is refused with code 1: that
+        is an incremental registration, and what it would add to is not here. A broker whose id is
+        held by another address with a newer state is ignored. An address is one broker: if it had
+        another name, that is forgotten.
+        """
+        table = body.topic_config_serialize_wrapper
+        address, name, cluster = header.broker_addr, header.broker_name, header.cluster_name
+        live = self._live.get((cluster, address))
+        if live is not None and live.broker_name != name:
+            self.unregister(cluster, live.broker_name, address)
+        before = self._brokers.get(name)
+        before_addrs = before.broker_addrs if before else {}
+        addrs = {
+            broker_id: other
+            for broker_id, other in before_addrs.items()
+            if other != address or broker_id == header.broker_id
+        }
+        if self._is_outdated(cluster, addrs.get(header.broker_id), address, table.data_version):
+            self.unregister(cluster, name, address)
+            return Registered()
+        if header.broker_id not in addrs and len(table.topic_config_table) == 1:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        is_new = before is None or header.broker_id not in addrs
+        addrs = dict(sorted({**addrs, header.broker_id: address}.items()))
+        broker = BrokerData(
+            before.cluster if before else cluster,
+            name,
+            addrs,
+            bool(header.enable_acting_master),
+            header.zone_name,
+        )
+        self._put_broker(cluster, broker)
+        self._put_tables(header, broker, table, is_new)
+        self._put_live(header, body, channel)
+        if before_addrs and header.broker_id < min(before_addrs):
+            self._tell_min_broker_id(broker, None, header.ha_server_addr)
+        return self._master_of(cluster, broker, header.broker_id)
+
+    def _is_outdated(
+        self, cluster: str, holder: str | None, address: str, version: DataVersion
+    ) -> bool:
+        if holder is None or holder == address:
+            return False
+        live = self._live.get((cluster, holder))
+        return live is not None and live.data_version.state_version > version.state_version
+
+    def _put_broker(self, cluster: str, broker: BrokerData) -> None:
+        names = self._clusters.setdefault(cluster, {})
+        if broker.broker_name not in names or self._brokers.get(broker.broker_name) != broker:
+            names[broker.broker_name] = None
+            self._brokers[broker.broker_name] = broker
+            self.version += 1
+
+    def _put_tables(
+        self, header: RegisterBroker, broker: BrokerData, table: TopicConfigTable, is_new: bool
+    ) -> None:
+        """Take over the topics of a master, or of the slave that is next to be one."""
+        is_master = header.broker_id == MASTER_ID
+        knows_acting = header.enable_acting_master is not None
+        is_prime_slave = (
+            knows_acting and not is_master and header.broker_id == min(broker.broker_addrs)
+        )
+        if not (is_master or is_prime_slave):
+            return
+        mappings = table.topic_queue_mapping_info_map or {}
+        if self._config().delete_topic_with_broker_registration and not mappings:
+            self._drop_missing_topics(broker.broker_name, table)
+        live = self._live.get((header.cluster_name, header.broker_addr))
+        is_changed = is_new or live is None or live.data_version != table.data_version
+        read_only = is_prime_slave and broker.enable_acting_master
+        for name, topic in table.topic_config_table.items():
+            topic_name = topic.topic_name or name
+            if is_changed or broker.broker_name not in self._topics.get(topic_name, {}):
+                self._put_queues(topic_name, _queues_of(broker.broker_name, topic, read_only))
+        if is_changed:
+            for topic_name, mapping in mappings.items():
+                self._mappings.setdefault(topic_name, {})[mapping.bname or ""] = mapping
+                self.version += 1
+
+    def _drop_missing_topics(self, broker_name: str, table: TopicConfigTable) -> None:
+        kept = table.topic_config_table
+        for topic in [t for t, on in self._topics.items() if broker_name in on and t not in kept]:
+            self._drop_queues(topic, broker_name)
+
+    def _put_queues(self, topic: str, queues: QueueData) -> None:
+        on = self._topics.setdefault(topic, {})
+        if on.get(queues.broker_name) != queues:
+            on[queues.broker_name] = queues
+            self.version += 1
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        on = self._topics.get(topic, {})
+        if on.pop(broker_name, None) is not None:
+            self.version += 1
+            if not on:
+                del self._topics[topic]
+
+    def _put_live(self, header: RegisterBroker, body: RegisterBody, channel: object) -> None:
+        key = (header.cluster_name, header.broker_addr)
+        millis = header.heartbeat_timeout_millis
+        lease = LEASE_SECONDS if millis is None else millis / 1000
+        version = body.topic_config_serialize_wrapper.data_version
+        self._live[key] = Live(
+            header.broker_name,
+            channel,
+            version,
+            header.ha_server_addr,
+            lease,
+            self._clock.monotonic() + lease,
+        )
+        before = self._filter_servers.pop(key, [])
+        if body.filter_server_list:
+            self._filter_servers[key] = body.filter_server_list
+        if before != body.filter_server_list:
+            self.version += 1
+
+    def _master_of(self, cluster: str, broker: BrokerData, broker_id: int) -> Registered:
+        master = broker.broker_addrs.get(MASTER_ID)
+        if broker_id == MASTER_ID or master is None:
+            return Registered()
+        live = self._live.get((cluster, master))
+        return Registered() if live is None else Registered(live.ha_server_addr, master)
+
+    def touch(self, cluster: str, address: str) -> None:
+        """Renew the lease of a broker, if it is known."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            expires_at = self._clock.monotonic() + live.lease_seconds
+            self._live[cluster, address] = msgspec.structs.replace(live, expires_at=expires_at)
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The version of the topics that a broker registered last; None if it is not known."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.data_version
+
+    # --- how it is forgotten ----------------------------------------------------------------
+
+    def unregister(self, cluster: str, broker_name: str, address: str) -> None:
+        """Forget an address of a broker name, and with its last one the name and its queues."""
+        live = self._live.get((cluster, address))
+        if live is not None and live.broker_name == broker_name:
+            del self._live[cluster, address]
+        if self._filter_servers.pop((cluster, address), None) is not None:
+            self.version += 1
+        before = self._brokers.get(broker_name)
+        if before is None:
+            return
+        addrs = {key: value for key, value in before.broker_addrs.items() if value != address}
+        if addrs == before.broker_addrs:
+            return
+        self.version += 1
+        if not addrs:
+            self._forget_name(broker_name)
+            return
+        broker = msgspec.structs.replace(before, broker_addrs=addrs)
+        self._brokers[broker_name] = broker
+        if broker.enable_acting_master and MASTER_ID not in addrs:
+            self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+        if min(addrs) != min(before.broker_addrs):
+            self._tell_min_broker_id(broker, address, live.ha_server_addr if live else None)
+
+    def _forget_name(self, broker_name: str) -> None:
+        del self._brokers[broker_name]
+        for cluster in [cluster for cluster, on in self._clusters.items() if broker_name in on]:
+            del self._clusters[cluster][broker_name]
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
+        for topic in [topic for topic, on in self._topics.items() if broker_name in on]:
+            self._drop_queues(topic, broker_name)
+
+    def expire(self) -> list[object]:
+        """Forget every broker whose lease has ended; return their channels, to be closed."""
+        now = self._clock.monotonic()
+        dead = {key: live for key, live in self._live.items() if live.expires_at < now}
+        self._forget(dead.items())
+        return [live.channel for live in dead.values()]
+
+    def close_channel(self, channel: object) -> None:
+        """Forget what came over a connection that has ended."""
+        self._forget([(k, live) for k, live in self._live.items() if live.channel is channel])
+
+    def _forget(self, gone: Iterable[tuple[_Key, Live]]) -> None:
+        for (cluster, address), live in gone:
+            self.unregister(cluster, live.broker_name, address)
+
+    def _tell_min_broker_id(
+        self, broker: BrokerData, offline: str | None, ha_address: str | None
+    ) -> None:
+        if self._on_min_broker_id is None or not self._config().notify_min_broker_id_changed:
+            return
+        addrs = broker.broker_addrs
+        lowest = min(addrs)
+        tell_all = offline is not None or len(addrs) == 1
+        tell = tuple(addr for key, addr in addrs.items() if tell_all or key != lowest)
+        self._on_min_broker_id(
+            MinBrokerIdChange(broker.broker_name, lowest, addrs[lowest], offline, ha_address, tell)
+        )
+
+    # --- what administrators change ---------------------------------------------------------
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write permission off all topics on a broker name; return how many."""
+        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Make all topics on a broker name readable and writable; return how many.
+
+        The inherit bit is lost with that, as it is upstream.
+        """
+        return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        changed = [on for on in self._topics.values() if broker_name in on]
+        for on in changed:
+            queues = on[broker_name]
+            on[broker_name] = msgspec.structs.replace(queues, perm=change(queues.perm))
+        self.version += 1
+        return len(changed)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget the queues of a topic, all of them or those in one cluster."""
+        names = self._clusters.get(cluster, {}) if cluster else self._topics.get(topic, {})
+        for broker_name in list(names):
+            self._drop_queues(topic, broker_name)
+
+    def add_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Add queues of a topic, up to the first that is on no known broker name."""
+        for item in queues:
+            if item.broker_name not in self._brokers:
+                return
+            self._put_queues(topic, item)
+
+    # --- what is asked ----------------------------------------------------------------------
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic is; None when no broker that is here has it."""
+        on = self._topics.get(topic, {})
+        brokers = [self._brokers[name] for name in on if name in self._brokers]
+        if not brokers:
+            return None
+        route = Route(
+            list(on.values()),
+            brokers,
+            dict(self._filter_servers_of(brokers)),
+            topic_queue_mapping_by_broker=self._mappings.get(topic),
+        )
+        if self._config().support_acting_master and not topic.startswith(_SYNC_MEMBER_PREFIX):
+            brokers = [_with_acting_master(broker, on[broker.broker_name]) for broker in brokers]
+            route = msgspec.structs.replace(route, broker_datas=brokers)
+        return route
+
+    def _filter_servers_of(self, brokers: list[BrokerData]) -> Iterator[tuple[str, list[str]]]:
+        if self._filter_servers:
+            for broker in brokers:
+                for address in broker.broker_addrs.values():
+                    servers = self._filter_servers.get((broker.cluster or "", address))
+                    if servers:
+                        yield address, servers
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers and clusters."""
+        names = {cluster: list(names) for cluster, names in self._clusters.items()}
+        return ClusterInfo(dict(self._brokers), names)
+
+    def member_group(self, cluster: str, broker_name: str) -> MemberGroup:
+        """The addresses of a broker name, none if it is unknown."""
+        broker = self._brokers.get(broker_name)
+        return MemberGroup(cluster, broker_name, broker.broker_addrs if broker else {})
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics that are on any broker of a cluster."""
+        names = self._clusters.get(cluster, {})
+        return [topic for topic, on in self._topics.items() if not names.keys().isdisjoint(on)]
+
+    def topics_with_flags(self, having: int, lacking: int = 0) -> list[str]:
+        """The topics whose system flag, as their first broker has it, fits."""
+        flags = {
+            topic: next(iter(on.values())).topic_sys_flag for topic, on in self._topics.items()
+        }
+        return [topic for topic, flag in flags.items() if flag & having and not flag & lacking]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """The topics named after clusters and brokers, and the address of some broker."""
+        names = [name for cluster, on in self._clusters.items() for name in (cluster, *on)]
+        addresses = (a for broker in self._brokers.values() for a in broker.broker_addrs.values())
+        return list(dict.fromkeys(names)), next(addresses, None)
+
+
+def _queues_of(broker_name: str, topic: TopicConfig, read_only: bool) -> QueueData:
+    return QueueData(
+        broker_name,
+        topic.read_queue_nums,
+        topic.write_queue_nums,
+        topic.perm & ~PERM_WRITE if read_only else topic.perm,
+        topic.topic_sys_flag,
+    )
+
+
+def _with_acting_master(broker: BrokerData, queues: QueueData) -> BrokerData:
+    """Show the lowest slave as master where there is none and only reading is allowed."""
+    addrs = broker.broker_addrs
+    if MASTER_ID in addrs or not broker.enable_acting_master or queues.perm & PERM_WRITE:
+        return broker
+    lowest = min(addrs)
+    acting = {MASTER_ID if key == lowest else key: addr for key, addr in addrs.items()}
+    return msgspec.structs.replace(broker, broker_addrs=acting)
