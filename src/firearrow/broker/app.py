@@ -1,0 +1,232 @@
+"""A broker as a whole: its parts, the order in which they start and stop, and what it does by time.
+
+Start: take the port, open the store (which recovers it), load the state files, serve clients,
+register with the name servers. Stop is the same backwards, so that no client is told of a broker
+that does not answer, and everything that was acknowledged is on the disk when the lock is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.processors.pull import PullProcessor
+from firearrow.broker.registration import Identity, Registration, addresses_of
+from firearrow.broker.routes import Parts, handlers_of
+from firearrow.broker.state.clients import ClientRegistry
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.locks import QueueLocks
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
+from firearrow.clock import Clock
+from firearrow.message.hosts import Host, pack_host
+from firearrow.net.server import Handler, Peer, Server
+from firearrow.store import MessageStore
+from firearrow.store.config import StoreConfig
+from firearrow.wire.bodies import TopicConfig
+
+log = logging.getLogger(__name__)
+
+DISPATCH_INTERVAL_SECONDS: Final = 0.002  # batches under load; the first message goes at once
+DISPATCH_RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
+HELD_SWEEP_SECONDS: Final = 0.5
+CLIENT_SWEEP_SECONDS: Final = 10.0
+
+
+class Broker:
+    """One broker on one store; ``start`` and ``stop`` once each, in one event loop.
+
+    ``config_file`` is where changes of the configuration by clients are written to.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        clock: Clock,
+        config_file: Path | None = None,
+    ) -> None:
+        self.config = config
+        self._store_config = store_config
+        self._clock = clock
+        self._config_file = config_file
+        self._handlers: dict[int, Handler] = {}
+        self._server = Server(
+            self._handlers,
+            clock,
+            on_close=self._closed,
+            idle_seconds_max=config.server_channel_max_idle_time_seconds,
+        )
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._last_dispatch = 0.0
+        self.address = ""
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on ``host:port`` (0: a free port) and return the port.
+
+        Raises OSError when the port is taken, StoreError when the store can't be opened,
+        ConfigError when a state file can't be read.
+        """
+        bound = await self._server.bind(host, port)
+        try:
+            self._open(host, bound)
+            self._load()
+        except BaseException:
+            await self._server.stop()
+            raise
+        await self._server.serve()
+        self._start_timers()
+        await self._registration.start()
+        log.info("broker serves name=%s address=%s", self.config.broker_name, self.address)
+        return bound
+
+    def _open(self, host: str, port: int) -> None:
+        """Open the store and make all parts."""
+        config = self.config
+        ip = config.broker_ip1 or host
+        self.address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        self._loop = asyncio.get_running_loop()
+        self.store = store = MessageStore(
+            self._store_config, self._clock, pack_host(Host(ip, port))
+        )
+        store.on_work = self._work_came
+        store.run_in_loop = self._loop.call_soon_threadsafe
+        store.open()
+        root = self._store_config.root_path
+        clock = self._clock
+        self.settings = Settings(clock, config, self._store_config, file=self._config_file)
+        self.topics = TopicTable(self.settings, clock, root)
+        self.groups = GroupTable(self.settings, clock, root)
+        self.offsets = ConsumerOffsets(
+            clock, root, commits_per_version=config.consumer_offset_update_version_step
+        )
+        self.clients = ClientRegistry(self.settings, clock)
+        self.locks = QueueLocks(clock)
+        self.stats = BrokerStats(clock, config.broker_cluster_name)
+
+    def _load(self) -> None:
+        """Read the state files and connect the parts."""
+        try:
+            self.topics.load()
+            self.groups.load()
+            self.offsets.load()
+        except BaseException:
+            self.store.close()
+            raise
+        self._save_state()
+        self._pulls = PullProcessor(
+            self.settings,
+            self.store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.stats,
+            self._clock,
+        )
+        self.store.on_arrival = self._pulls.held.arrived
+        self._handlers.update(handlers_of(self._parts(), self._pulls))
+        self._registration = self._make_registration()
+        self.topics.on_change = self._topics_changed
+
+    def _parts(self) -> Parts:
+        return Parts(
+            self.settings,
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.locks,
+            self.stats,
+            self._clock,
+        )
+
+    def _make_registration(self) -> Registration:
+        config = self.config
+        ip = config.broker_ip2 or self.address.rpartition(":")[0]
+        identity = Identity(
+            cluster_name=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            broker_id=config.broker_id,
+            broker_addr=self.address,
+            ha_server_addr=f"{ip}:{self._store_config.ha_listen_port}",
+        )
+        return Registration(
+            addresses_of(config.namesrv_addr),
+            identity,
+            lambda: self.topics.table,
+            lambda: self.topics.data_version,
+            permission=lambda: self.settings.broker.broker_permission,
+            period_ms=config.register_name_server_period,
+            timeout_ms=config.register_broker_timeout_mills,
+            compressed=config.compressed_register,
+        )
+
+    async def stop(self) -> None:
+        """Take leave of the name servers, answer who waits, and close the store cleanly."""
+        await self._registration.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._pulls.held.release_all()
+        await self._server.stop()
+        self._save_state()
+        self.store.close()
+
+    # --- what happens by itself ---
+
+    def _start_timers(self) -> None:
+        flush_offsets = self.config.flush_consumer_offset_interval / 1000
+        self._every("held", HELD_SWEEP_SECONDS, self._pulls.held.expire)
+        self._every("state", flush_offsets, self._save_state)
+        self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients)
+        self._every("stats", SAMPLE_SECONDS, self.stats.sample)
+
+    def _every(self, name: str, seconds: float, action: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[name] = self._loop.call_later(seconds, run)
+            action()
+
+        self._timers[name] = self._loop.call_later(seconds, run)
+
+    def _save_state(self) -> None:
+        """Write the state files that are behind: offsets, and what the disk refused before."""
+        self.topics.save()
+        self.groups.save()
+        self.offsets.save()
+
+    def _expire_clients(self) -> None:
+        self.clients.expire()
+        self.locks.expire()
+
+    def _closed(self, peer: Peer) -> None:
+        if self._handlers:
+            self.clients.forget(peer)
+            self._pulls.held.forget(peer)
+
+    def _topics_changed(self, changed: list[TopicConfig]) -> None:
+        self._registration.topics_changed([config.topic_name or "" for config in changed])
+
+    # --- dispatch ---
+
+    def _work_came(self) -> None:
+        """Dispatch now if the last batch is a while ago, else when its interval is over."""
+        wait = self._last_dispatch + DISPATCH_INTERVAL_SECONDS - self._loop.time()
+        if wait <= 0:
+            self._loop.call_soon(self._dispatch)
+        else:
+            self._loop.call_later(wait, self._dispatch)
+
+    def _dispatch(self) -> None:
+        before = self.store.behind_bytes
+        more = self.store.dispatch()
+        self._last_dispatch = self._loop.time()
+        if more:
+            stuck = self.store.behind_bytes >= before
+            self._loop.call_later(DISPATCH_RETRY_SECONDS if stuck else 0, self._dispatch)

@@ -1,0 +1,166 @@
+"""The broker's configuration: keys of RocketMQ's BrokerConfig and NettyServerConfig."""
+
+import socket
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from firearrow.config.table import (
+    CountLong,
+    Port,
+    PositiveInt,
+    PositiveLong,
+    ServerConfig,
+)
+
+Permission = Annotated[int, Meta(ge=0, le=7)]
+
+
+class BrokerConfig(ServerConfig, frozen=True):
+    """Who a broker is, where it listens, and what it lets clients do."""
+
+    # --- who it is ---
+    broker_name: Annotated[
+        str,
+        Meta(description="name of the broker, shared by a master and its slaves"),
+    ] = field(default_factory=socket.gethostname)
+    broker_cluster_name: Annotated[
+        str,
+        Meta(description="name of the cluster"),
+    ] = "DefaultCluster"
+    broker_id: Annotated[
+        CountLong,
+        Meta(description="number of the broker under its name; 0 is the master"),
+    ] = 0
+    broker_ip1: Annotated[
+        str,
+        Meta(description="address that clients are told; empty: the host it listens on"),
+    ] = ""
+    broker_ip2: Annotated[
+        str,
+        Meta(description="address that slaves are told; empty: brokerIP1"),
+    ] = ""
+    region_id: Annotated[
+        str,
+        Meta(description="region that is written into each message and answer"),
+    ] = "DefaultRegion"
+
+    # --- connections ---
+    namesrv_addr: Annotated[
+        str,
+        Meta(description="name servers to register with, `host:port` separated by `;`"),
+    ] = ""
+    listen_port: Annotated[
+        Port,
+        Meta(description="port to listen on; 0 takes a free one"),
+    ] = 10911
+    bind_address: Annotated[
+        str,
+        Meta(description="address to listen on"),
+    ] = "0.0.0.0"
+    server_channel_max_idle_time_seconds: Annotated[
+        PositiveInt,
+        Meta(description="seconds of silence after which a connection is closed"),
+    ] = 120
+    register_name_server_period: Annotated[
+        PositiveInt,
+        Meta(description="ms between registrations, held between 10 and 60 s"),
+    ] = 30_000
+    register_broker_timeout_mills: Annotated[
+        PositiveInt,
+        Meta(description="ms that a name server has to answer a registration"),
+    ] = 24_000
+    compressed_register: Annotated[
+        bool,
+        Meta(description="whether registrations are sent compressed"),
+    ] = False
+
+    # --- topics and groups ---
+    broker_permission: Annotated[
+        Permission,
+        Meta(description="what clients may do here: 2 write, 4 read, 6 both"),
+    ] = 6
+    auto_create_topic_enable: Annotated[
+        bool,
+        Meta(description="whether a send to an unknown topic creates it"),
+    ] = True
+    auto_create_subscription_group: Annotated[
+        bool,
+        Meta(description="whether an unknown consumer group is created at first use"),
+    ] = True
+    default_topic_queue_nums: Annotated[
+        PositiveInt,
+        Meta(description="queues of a topic that is created by a send"),
+    ] = 8
+    cluster_topic_enable: Annotated[
+        bool,
+        Meta(description="whether a topic with the name of the cluster exists"),
+    ] = True
+    broker_topic_enable: Annotated[
+        bool,
+        Meta(description="whether a topic with the name of the broker exists"),
+    ] = True
+    trace_topic_enable: Annotated[
+        bool,
+        Meta(description="whether the topic for message traces exists"),
+    ] = False
+    msg_trace_topic_name: Annotated[
+        str,
+        Meta(description="name of the topic for message traces"),
+    ] = "RMQ_SYS_TRACE_TOPIC"
+    trace_on: Annotated[
+        bool,
+        Meta(description="whether answers and messages ask clients to trace"),
+    ] = True
+    validate_system_topic_when_update_topic: Annotated[
+        bool,
+        Meta(description="whether changes of system topics are refused"),
+    ] = True
+
+    # --- sending ---
+    start_accept_send_request_time_stamp: Annotated[
+        CountLong,
+        Meta(description="ms since 1970 before which sends are refused"),
+    ] = 0
+
+    # --- pulling ---
+    long_polling_enable: Annotated[
+        bool,
+        Meta(description="whether a pull waits for as long as its client offers"),
+    ] = True
+    short_polling_time_mills: Annotated[
+        PositiveLong,
+        Meta(description="ms that a pull waits where long polling is off"),
+    ] = 1000
+    lite_pull_message_enable: Annotated[
+        bool,
+        Meta(description="whether lite pull consumers (code 361) are served"),
+    ] = True
+    reject_pull_consumer_enable: Annotated[
+        bool,
+        Meta(description="whether pulls of groups without a push consumer are refused"),
+    ] = False
+
+    # --- clients and offsets ---
+    channel_expired_timeout: Annotated[
+        PositiveLong,
+        Meta(description="ms without a heartbeat after which a client is forgotten"),
+    ] = 120_000
+    notify_consumer_ids_changed_enable: Annotated[
+        bool,
+        Meta(description="whether members are told when their group changes"),
+    ] = True
+    flush_consumer_offset_interval: Annotated[
+        PositiveInt,
+        Meta(description="ms between writes of the consumer offsets"),
+    ] = 5000
+    consumer_offset_update_version_step: Annotated[
+        PositiveLong,
+        Meta(description="commits that make a new data version of the offsets"),
+    ] = 500
+
+    # --- administration ---
+    config_black_list: Annotated[
+        str,
+        Meta(description="keys that no client may change, separated by `;`"),
+    ] = "configBlackList;brokerConfigPath"

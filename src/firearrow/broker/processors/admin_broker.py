@@ -1,0 +1,177 @@
+"""Requests of administrators about the broker itself: configuration, state, statistics.
+
+Source: upstream ``AdminBrokerProcessor``, ``Configuration``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from firearrow.broker.state.clients import Channel
+from firearrow.broker.state.queues import QueueStore
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.clock import Clock
+from firearrow.config import properties
+from firearrow.errors import BrokerError, ConfigError
+from firearrow.net.server import Handler
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import KVTable
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import ViewBrokerStats
+
+VERSION_TEXT: Final = "V5_5_0"  # the release whose protocol is spoken
+
+_BUCKETS: Final = (
+    *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s"),
+    *("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"),
+)
+_QUEUES: Final = (
+    *("sendThreadPoolQueue", "pullThreadPoolQueue", "litePullThreadPoolQueue"),
+    *("queryThreadPoolQueue", "ackThreadPoolQueue"),
+)
+
+# Monitoring tools expect every name that RocketMQ has. Here is what a broker with one event loop
+# does not have: queues before thread pools, a pool of buffers, a lock on the page cache.
+_ABSENT: Final[Mapping[str, str]] = {
+    **{f"{queue}{fact}": "0" for queue in _QUEUES for fact in ("Size", "HeadWaitTimeMills")},
+    **{f"{queue}Capacity": "0" for queue in _QUEUES},
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "dispatchMaxBuffer": "0",
+    "getMessageEntireTimeMax": "0",
+    "pageCacheLockTimeMills": "0",
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+    "putMessageDistributeTime": "".join(f"[{bucket}]:0 " for bucket in _BUCKETS),
+    "putMessageEntireTimeMax": "0",
+    "remainTransientStoreBufferNumbs": "0",
+    "timerCongestNum": "0",
+    "timerDequeueTps": "0.0",
+    "timerEnqueueTps": "0.0",
+    "timerOffsetBehind": "0",
+    "timerReadBehind": "0",
+}
+
+
+class BrokerAdminProcessor:
+    """25, 26, 28, 315."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: TopicTable,
+        store: QueueStore,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+
+    def handlers(self) -> dict[int, Handler]:
+        """Give the request codes that are served here."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.counter,
+        }
+
+    def update_config(self, _: Channel, request: AnyCommand) -> Response:
+        """25: change keys of the configuration, all or none."""
+        pairs = _pairs_of(request.body)
+        if any(map(self._settings.is_fixed, pairs)):
+            raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        if not pairs:
+            return Response()
+        try:
+            self._settings.change(pairs)
+        except ConfigError as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"changed, but not written to the file: {error}"
+            ) from None
+        if "brokerPermission" in pairs:
+            self._topics.touch()  # it is a part of what name servers know of each topic
+        return Response()
+
+    def config(self, _: Channel, __: AnyCommand) -> Response:
+        """26: the whole configuration."""
+        version = fastjson.dumps(self._settings.version).decode()
+        return Response(fields={"version": version}, body=self._settings.text().encode())
+
+    def runtime_info(self, _: Channel, __: AnyCommand) -> Response:
+        """28: what the broker has done and how its store is."""
+        facts = {**_ABSENT, **self._facts(), **_traffic(self._stats), **self._store.runtime_facts()}
+        return Response(body=fastjson.dumps(KVTable(dict(sorted(facts.items())))))
+
+    def _facts(self) -> dict[str, str]:
+        broker = self._settings.broker
+        running_ms = max(0, self._clock.now_ms() - self._stats.boot_ms)
+        return {
+            "bootTimestamp": str(self._stats.boot_ms),
+            "brokerActive": "true",
+            "brokerVersionDesc": VERSION_TEXT,
+            "runtime": _duration(running_ms // 1000),
+            "startAcceptSendRequestTimeStamp": str(broker.start_accept_send_request_time_stamp),
+        }
+
+    def counter(self, _: Channel, request: AnyCommand) -> Response:
+        """315: one counter over the last minute, hour and day."""
+        header = fields_of(request, ViewBrokerStats)
+        found = self._stats.view(header.stats_name, header.stats_key)
+        if found is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        return Response(body=fastjson.dumps(found))
+
+
+def _pairs_of(body: bytes) -> dict[str, str]:
+    try:
+        return properties.loads(body.decode())
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
+
+
+def _traffic(stats: BrokerStats) -> dict[str, str]:
+    put, got = stats.put_totals(), stats.get_totals()
+    count, size = stats.put_sum()
+    found, missed = stats.found.rates(), stats.missed.rates()
+    return {
+        "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
+        "msgPutTotalTodayMorning": str(put.today_morning),
+        "msgPutTotalTodayNow": str(put.now),
+        "msgGetTotalYesterdayMorning": str(got.yesterday_morning),
+        "msgGetTotalTodayMorning": str(got.today_morning),
+        "msgGetTotalTodayNow": str(got.now),
+        "putMessageTimesTotal": str(count),
+        "putMessageFailedTimes": str(stats.put_failures),
+        "putMessageSizeTotal": str(size),
+        "putMessageAverageSize": fastjson.java_double(size / count if count else 0.0),
+        "putTps": _three(stats.puts.rates()),
+        "getFoundTps": _three(found),
+        "getMissTps": _three(missed),
+        "getTotalTps": _three(tuple(map(sum, zip(found, missed, strict=True)))),
+        "getTransferredTps": _three(stats.gets.rates()),
+    }
+
+
+def _three(rates: tuple[float, ...]) -> str:
+    return " ".join(map(fastjson.java_double, rates))
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

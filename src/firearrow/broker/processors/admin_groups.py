@@ -1,0 +1,162 @@
+"""Requests of administrators about consumer groups. Source: upstream ``AdminBrokerProcessor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from firearrow.broker.processors.admin_topics import is_version, page_of
+from firearrow.broker.state.clients import Channel, ClientRegistry
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.queues import QueueStore
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.errors import BrokerError
+from firearrow.message import names
+from firearrow.net.server import Handler
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import (
+    ConsumeStats,
+    GroupConfigList,
+    MessageQueue,
+    OffsetWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    body_of,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroup,
+    GetConsumeStats,
+    GetSubscriptionGroup,
+)
+
+
+class GroupAdminProcessor:
+    """200, 201, 207, 208, 225, 352."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry,
+        store: QueueStore,
+        stats: BrokerStats,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._stats = stats
+
+    def handlers(self) -> dict[int, Handler]:
+        """Give the request codes that are served here."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.list_all,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.GET_CONSUME_STATS: self.progress,
+        }
+
+    def put(self, _: Channel, request: AnyCommand) -> Response:
+        """200: create a group or change it."""
+        self._put([body_of(request, SubscriptionGroupConfig)])
+        return Response()
+
+    def put_list(self, _: Channel, request: AnyCommand) -> Response:
+        """225: create or change groups, all or none."""
+        self._put(body_of(request, GroupConfigList).group_config_list)
+        return Response()
+
+    def _put(self, configs: list[SubscriptionGroupConfig]) -> None:
+        for config in configs:
+            fault = names.validate_group(config.group_name)
+            if fault is not None:
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
+        self._groups.put_all(configs)
+
+    def list_all(self, _: Channel, request: AnyCommand) -> Response:
+        """201: all groups, or a page of them (see 21)."""
+        header = fields_of(request, GetAllSubscriptionGroup)
+        table = self._groups.table
+        page = page_of(
+            table.keys(),
+            header.group_seq,
+            header.max_group_num,
+            same=is_version(header.data_version, self._groups.data_version),
+        )
+        body = SubscriptionGroupTable(
+            self._groups.data_version,
+            {group: table[group] for group in page},
+            self._groups.forbidden,
+        )
+        return Response(fields={"totalGroupNum": len(table)}, body=fastjson.dumps(body))
+
+    def delete(self, _: Channel, request: AnyCommand) -> Response:
+        """207: delete a group; one that does not exist is no error."""
+        header = fields_of(request, DeleteSubscriptionGroup)
+        self._groups.delete(header.group_name)
+        if header.clean_offset:
+            self._offsets.delete_group(header.group_name)
+        self._stats.delete_group(header.group_name)
+        return Response()
+
+    def get(self, _: Channel, request: AnyCommand) -> Response:
+        """352: the config of a group, which is created if groups may create themselves."""
+        group = fields_of(request, GetSubscriptionGroup).group
+        config = self._groups.find(group)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {group}",
+            )
+        return Response(body=fastjson.dumps(config))
+
+    def progress(self, _: Channel, request: AnyCommand) -> Response:
+        """208: how far a group is, and how fast."""
+        header = fields_of(request, GetConsumeStats)
+        group = header.consumer_group
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        for topic in self._topics_asked(header):
+            config = self._topics.get(topic)
+            if config is None or not self._may_consume(group, topic):
+                continue
+            for queue_id in range(config.read_queue_nums):
+                queue = MessageQueue(topic, self._settings.broker.broker_name, queue_id)
+                table[queue] = self._progress_in(group, topic, queue_id)
+            tps += self._stats.group_get_tps(group, topic)
+        return Response(body=fastjson.dumps(ConsumeStats(table, tps)))
+
+    def _topics_asked(self, header: GetConsumeStats) -> Iterable[str]:
+        if header.topic_list and header.topic_list.strip():
+            return [topic for topic in header.topic_list.split(";") if topic]
+        if header.topic and header.topic.strip():
+            return [header.topic]
+        return sorted(self._offsets.topics_of(header.consumer_group))
+
+    def _may_consume(self, group: str, topic: str) -> bool:
+        """Whether the group subscribes to the topic; of a group that is offline nobody knows."""
+        online = self._clients.consumer_group(group)
+        return online is None or not online.subscriptions or topic in online.subscriptions
+
+    def _progress_in(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        consumed = max(0, self._offsets.query(group, topic, queue_id))
+        pulled = self._offsets.query_pull(group, topic, queue_id)
+        stored = self._store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else 0
+        return OffsetWrapper(
+            max(0, self._store.max_queue_offset(topic, queue_id)),
+            consumed,
+            max(consumed, pulled),
+            max(0, stored),
+        )

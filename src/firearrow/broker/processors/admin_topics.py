@@ -1,0 +1,239 @@
+"""Requests of administrators about topics. Source: upstream ``AdminBrokerProcessor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
+from firearrow.broker.state.clients import Channel, ClientRegistry
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.queues import QueueStore
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import names
+from firearrow.net.server import Handler
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicList
+from firearrow.wire.client_bodies import (
+    GroupList,
+    MessageQueue,
+    TopicConfigList,
+    TopicOffset,
+    TopicStats,
+    body_of,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import CreateTopic, GetAllTopicConfig, TopicHeader
+
+PAGE_MAX: Final = 2000  # upstream: splitMetadataSize
+QUEUE_NUMS_MAX: Final = 65_536  # one answer tells all queues of a topic; RocketMQ has no limit
+PERM_MAX: Final = 15
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicAdminProcessor:
+    """17, 18, 21, 202, 215, 300, 305, 351."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry,
+        store: QueueStore,
+        stats: BrokerStats,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._stats = stats
+
+    def handlers(self) -> dict[int, Handler]:
+        """Give the request codes that are served here."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.list_all,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+            RequestCode.GET_TOPIC_STATS_INFO: self.status,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumers,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+        }
+
+    def put(self, _: Channel, request: AnyCommand) -> Response:
+        """17: create a topic or change it."""
+        header = fields_of(request, CreateTopic)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type or FILTER_TYPES[0],
+            header.topic_sys_flag or 0,
+            header.order,
+            parse_changes(header.attributes),
+        )
+        self._check(config)
+        self._topics.put(config)
+        return Response()
+
+    def put_list(self, _: Channel, request: AnyCommand) -> Response:
+        """18: create or change topics, all or none.
+
+        Java: AdminBrokerProcessor#updateAndCreateTopicList ends at the first that is unchanged.
+        """
+        configs = body_of(request, TopicConfigList).topic_config_list
+        for config in configs:
+            self._check(config)
+        self._topics.put_all(configs)
+        return Response()
+
+    def _check(self, config: TopicConfig) -> None:
+        fault = names.validate_topic(config.topic_name or "") or _fault_of(config)
+        if fault is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
+        self._check_not_system(config.topic_name or "")
+        if config.attributes.get(f"+{MESSAGE_TYPE}") == "MIXED":
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+            )
+
+    def _check_not_system(self, topic: str) -> None:
+        guarded = self._settings.broker.validate_system_topic_when_update_topic
+        if guarded and self._topics.is_system(topic):
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
+            )
+
+    def delete(self, _: Channel, request: AnyCommand) -> Response:
+        """215: delete a topic with its offsets, its queues and what POP groups failed to consume.
+
+        A topic that does not exist is no error: there may be queues left of it.
+        """
+        topic = fields_of(request, TopicHeader).topic
+        if not topic.strip():
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        self._check_not_system(topic)
+        retries = [
+            name
+            for group in self._offsets.groups_of(topic)
+            for name in (
+                names.pop_retry_topic(topic, group),
+                names.pop_retry_topic(topic, group, v2=True),
+            )
+            if self._topics.get(name) is not None
+        ]
+        for name in (*retries, topic):
+            self._topics.delete(name)
+            self._offsets.delete_topic(name)
+            self._stats.delete_topic(name)
+            self._store.delete_topic(name)
+        return Response()
+
+    def list_all(self, _: Channel, request: AnyCommand) -> Response:
+        """21: all topics, or a page of them.
+
+        Pages are of one data version: a client that has another begins again with the first.
+        """
+        header = fields_of(request, GetAllTopicConfig)
+        table = self._topics.table
+        page = page_of(
+            table.keys(),
+            header.topic_seq,
+            header.max_topic_num,
+            same=is_version(header.data_version, self._topics.data_version),
+        )
+        body = TopicConfigTable(
+            self._topics.data_version,
+            {topic: table[topic] for topic in page},
+            DataVersion(timestamp=self._stats.boot_ms),
+            {},
+            {},
+        )
+        return Response(fields={"totalTopicNum": len(table)}, body=fastjson.dumps(body))
+
+    def get(self, _: Channel, request: AnyCommand) -> Response:
+        """351: the config of a topic."""
+        topic = fields_of(request, TopicHeader).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
+            )
+        return Response(body=fastjson.dumps(config))
+
+    def status(self, _: Channel, request: AnyCommand) -> Response:
+        """202: the ends of the queues of a topic."""
+        topic = fields_of(request, TopicHeader).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        broker_name = self._settings.broker.broker_name
+        queue_nums = max(config.read_queue_nums, config.write_queue_nums)
+        table = {
+            MessageQueue(topic, broker_name, queue_id): self._ends(topic, queue_id)
+            for queue_id in range(queue_nums)
+        }
+        stats = TopicStats(table, self._stats.topic_put_tps(topic))
+        return Response(body=fastjson.dumps(stats))
+
+    def _ends(self, topic: str, queue_id: int) -> TopicOffset:
+        least = max(0, self._store.min_queue_offset(topic, queue_id))
+        most = max(0, self._store.max_queue_offset(topic, queue_id))
+        stored = self._store.store_time_of(topic, queue_id, most - 1) if most > 0 else 0
+        return TopicOffset(least, most, max(0, stored))
+
+    def consumers(self, _: Channel, request: AnyCommand) -> Response:
+        """300: the groups that subscribe to a topic now, or have an offset in it."""
+        topic = fields_of(request, TopicHeader).topic
+        groups = self._clients.consumers_of(topic) | self._offsets.groups_of(topic)
+        return Response(body=fastjson.dumps(GroupList(sorted(groups))))
+
+    def system_topics(self, _: Channel, __: AnyCommand) -> Response:
+        """305: the topics that are the broker's own."""
+        return Response(body=fastjson.dumps(TopicList(self._topics.system_topics())))
+
+
+def _fault_of(config: TopicConfig) -> str | None:
+    """What is wrong with the numbers. Java: takes any, and then serves such a topic badly."""
+    nums = (config.read_queue_nums, config.write_queue_nums)
+    if not all(0 <= num <= QUEUE_NUMS_MAX for num in nums):
+        return f"the numbers of queues {nums} are not from 0 to {QUEUE_NUMS_MAX}"
+    if not 0 <= config.perm <= PERM_MAX:
+        return f"perm {config.perm} is not from 0 to {PERM_MAX}"
+    if config.topic_filter_type not in FILTER_TYPES:
+        return f"topicFilterType = [{config.topic_filter_type}] value invalid"
+    return None
+
+
+def page_of(
+    names_in_order: Iterable[str], start: int | None, most: int | None, *, same: bool
+) -> list[str]:
+    """Give a page of the names of a table, all of them to who does not ask for a page.
+
+    ``same``: the client's pages before were of the data version that the table has now.
+    """
+    if start is None:
+        return list(names_in_order)
+    first = max(0, start) if same else 0
+    size = PAGE_MAX if most is None or not 0 < most < PAGE_MAX else most
+    return list(islice(names_in_order, first, first + size))
+
+
+def is_version(text: str | None, version: DataVersion) -> bool:
+    """Whether a header's data version, JSON or nothing, is this one."""
+    if not text:
+        return False
+    try:
+        return fastjson.decode(text, DataVersion) == version
+    except MessageError:
+        return False

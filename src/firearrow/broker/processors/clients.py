@@ -1,0 +1,170 @@
+"""Requests of connected clients about themselves: heartbeats, members, queue locks.
+
+Source: upstream ``ClientManageProcessor``, ``ConsumerManageProcessor`` and the connection and lock
+parts of ``AdminBrokerProcessor``.
+"""
+
+from __future__ import annotations
+
+from firearrow.broker.state.clients import Channel, ClientRegistry, Member
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.locks import QueueLocks
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.errors import BrokerError
+from firearrow.net.server import Handler
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import (
+    CONSUME_ACTIVELY,
+    TAG,
+    CheckClient,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerIdList,
+    Heartbeat,
+    LockRequest,
+    LockResult,
+    ProducerConnection,
+    body_of,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import ConsumerGroupHeader, ProducerGroupHeader, UnregisterClient
+
+
+class ClientProcessor:
+    """34, 35, 38, 41, 42, 46, 203, 204."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        locks: QueueLocks,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._locks = locks
+
+    def handlers(self) -> dict[int, Handler]:
+        """Give the request codes that are served here."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+        }
+
+    def heartbeat(self, peer: Channel, request: AnyCommand) -> Response:
+        """34: a client is alive; register it, its groups and their retry topics."""
+        beat = body_of(request, Heartbeat)
+        member = Member(peer, beat.client_id, request.language, request.version)
+        fingerprint = beat.heartbeat_fingerprint
+        without_sub = fingerprint != 0 and beat.without_sub
+        must_send_all = fingerprint == 0
+        for data in beat.consumer_data_set:
+            if not self._register_consumer(data, member, keep=without_sub) or not fingerprint:
+                continue
+            must_send_all |= self._clients.swap_fingerprint(
+                data.group_name, fingerprint, without_sub=without_sub
+            )
+        for producer in beat.producer_data_set:
+            self._clients.register_producer(producer.group_name, member)
+        return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
+
+    def _register_consumer(self, data: ConsumerData, member: Member, *, keep: bool) -> bool:
+        rejected = self._settings.broker.reject_pull_consumer_enable
+        if rejected and data.consume_type == CONSUME_ACTIVELY:
+            return False
+        config = self._groups.find(data.group_name)
+        if config is None:
+            return False
+        subscribed = (self._topics.get(sub.topic) for sub in data.subscription_data_set)
+        self._topics.create_retry(
+            data.group_name,
+            config.retry_queue_nums,
+            order=any(topic is not None and topic.order for topic in subscribed),
+            unit=data.unit_mode,
+        )
+        self._clients.register_consumer(
+            data, member, notify=config.notify_consumer_ids_changed_enable, keep=keep
+        )
+        return True
+
+    def unregister(self, peer: Channel, request: AnyCommand) -> Response:
+        """35: a client leaves a producer group, a consumer group, or one of each."""
+        header = fields_of(request, UnregisterClient)
+        if header.producer_group is not None:
+            self._clients.unregister_producer(header.producer_group, peer)
+        if header.consumer_group is not None:
+            config = self._groups.get(header.consumer_group)
+            notify = config is None or config.notify_consumer_ids_changed_enable
+            self._clients.unregister_consumer(header.consumer_group, peer, notify=notify)
+        return Response()
+
+    def consumer_ids(self, _: Channel, request: AnyCommand) -> Response:
+        """38: who is in a consumer group; its members divide the queues by that."""
+        name = fields_of(request, ConsumerGroupHeader).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return Response(body=fastjson.dumps(ConsumerIdList(group.client_ids())))
+
+    def lock(self, _: Channel, request: AnyCommand) -> Response:
+        """41: lock queues, or keep them locked; answers those that are the client's now."""
+        asked = body_of(request, LockRequest)
+        held = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
+        return Response(body=fastjson.dumps(LockResult(held)))
+
+    def unlock(self, _: Channel, request: AnyCommand) -> Response:
+        """42: give locked queues back."""
+        asked = body_of(request, LockRequest)
+        self._locks.unlock(asked.consumer_group, asked.mq_set, asked.client_id)
+        return Response()
+
+    def check_config(self, _: Channel, request: AnyCommand) -> Response:
+        """46: would this subscription be served?"""
+        if not request.body:
+            return Response()
+        wanted = body_of(request, CheckClient).subscription_data
+        if wanted is not None and wanted.expression_type not in (TAG, ""):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{wanted.expression_type}",
+            )
+        return Response()
+
+    def consumer_connections(self, _: Channel, request: AnyCommand) -> Response:
+        """203: the members of a consumer group and its subscriptions."""
+        name = fields_of(request, ConsumerGroupHeader).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise BrokerError(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
+        connections = ConsumerConnection(
+            [member.connection() for member in group.members.values()],
+            {topic: found.data for topic, found in group.subscriptions.items()},
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return Response(body=fastjson.dumps(connections))
+
+    def producer_connections(self, _: Channel, request: AnyCommand) -> Response:
+        """204: the members of a producer group."""
+        name = fields_of(request, ProducerGroupHeader).producer_group
+        members = self._clients.producers(name)
+        if not members:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        connections = ProducerConnection([member.connection() for member in members])
+        return Response(body=fastjson.dumps(connections))

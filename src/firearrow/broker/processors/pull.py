@@ -1,0 +1,264 @@
+"""Pulls (11, 361): messages of one queue, by tag, waiting for them if the client offers to.
+
+Source: upstream ``PullMessageProcessor``, ``DefaultPullMessageResultHandler``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from firearrow.broker.longpoll import HeldPull, HeldPulls
+from firearrow.broker.state.clients import ClientRegistry, parse_tags
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.net.server import Answer, Peer
+from firearrow.store import GetResult, GetStatus, MessageStore
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import SubscriptionGroupConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand, response_frame
+from firearrow.wire.headers import PullMessage
+
+COMMIT_FLAG: Final = 1
+SUSPEND_FLAG: Final = 2
+SUBSCRIPTION_FLAG: Final = 4
+
+_PERM_READ: Final = 4
+
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+}
+_EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+TagCodes = frozenset[int] | None
+
+
+class PullProcessor:
+    """Answers pulls, and keeps those that have to wait."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topic_table = topics.table
+        self._groups = groups
+        self._group_table = groups.table
+        self._clients = clients
+        self._offsets = offsets
+        self._stats = stats
+        self._clock = clock
+        self.held = HeldPulls(store, self._resume, clock.monotonic)
+
+    def pull(self, peer: Peer, request: AnyCommand) -> Answer:
+        """11, 361: answer messages, or a code that tells the client where to go on."""
+        return self._pull(peer, request, may_suspend=True)
+
+    def _resume(self, peer: Peer, request: AnyCommand) -> None:
+        """Run a held pull again; this time it is answered whatever there is."""
+        if not peer.is_open:
+            return
+        try:
+            answer = self._pull(peer, request, may_suspend=False)
+        except BrokerError as error:
+            answer = Response(error.code, error.remark)
+        if isinstance(answer, bytes):
+            peer.send(answer)
+        elif answer is not None:
+            peer.reply(request, answer)
+
+    def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool) -> Answer:
+        header = request.ext
+        if type(header) is not PullMessage:
+            header = fields_of(request, PullMessage)
+        topic = self._topic_table.get(header.topic)
+        group = self._group_table.get(header.consumer_group)
+        if (
+            topic is None
+            or group is None
+            or not topic.perm & _PERM_READ
+            or not group.consume_enable
+        ):
+            topic, group = self._check(header)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE or header.sys_flag & SUBSCRIPTION_FLAG:
+            self._check_lite(request)
+        if header.sys_flag & SUBSCRIPTION_FLAG and header.expression_type in ("TAG", None):
+            tag_codes = _tag_codes(header.subscription)
+        else:
+            tag_codes = self._subscribed(header, group)
+        result = self._store.get(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, tag_codes
+        )
+        if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
+            self._offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        code = _code_of(result.status, header.queue_offset)
+        waits = code == ResponseCode.PULL_NOT_FOUND and may_suspend
+        if (
+            waits
+            and header.sys_flag & SUSPEND_FLAG
+            and self._hold(peer, request, header, tag_codes)
+        ):
+            return None
+        self._offsets.commit_pull(
+            header.consumer_group, header.topic, header.queue_id, result.next_offset
+        )
+        if result.count:
+            self._stats.got(header.consumer_group, header.topic, result.count, len(result.records))
+        else:
+            self._stats.pulls_missed += 1
+        return _answer(request, code, result, topic, group)
+
+    def _check(self, header: PullMessage) -> tuple[TopicConfig, SubscriptionGroupConfig]:
+        """All reasons to refuse a pull, in upstream's order."""
+        if not self._settings.broker.broker_permission & _PERM_READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        topic = self._topic_table.get(header.topic)
+        if topic is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.perm & _PERM_READ:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden",
+            )
+        return topic, group
+
+    def _check_lite(self, request: AnyCommand) -> None:
+        config = self._settings.broker
+        lite = request.code == RequestCode.LITE_PULL_MESSAGE
+        if lite and not config.lite_pull_message_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers"
+            )
+
+    def _subscribed(self, header: PullMessage, group: SubscriptionGroupConfig) -> TagCodes:
+        """The tags that the group subscribes to by its heartbeats."""
+        if header.expression_type not in ("TAG", None):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                "the broker does not support consumer to filter message by "
+                f"{header.expression_type}",
+            )
+        name = header.consumer_group
+        members = self._clients.consumer_group(name)
+        if members is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}"
+            )
+        if not group.consume_broadcast_enable and members.is_broadcasting:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        if self._groups.is_read_forbidden(name, header.topic):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
+            )
+        subscription = self._clients.subscription(name, header.topic)
+        if subscription is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: {name} on {header.topic}",
+            )
+        if subscription.version < header.sub_version:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: {name} on {header.topic}",
+            )
+        return subscription.filter.codes
+
+    def _hold(
+        self, peer: Peer, request: AnyCommand, header: PullMessage, tag_codes: TagCodes
+    ) -> bool:
+        config = self._settings.broker
+        wait_ms = (
+            header.suspend_timeout_millis
+            if config.long_polling_enable
+            else config.short_polling_time_mills
+        )
+        deadline = self._clock.monotonic() + wait_ms / 1000
+        pull = HeldPull(peer, request, header.queue_offset, tag_codes, deadline)
+        return wait_ms > 0 and self.held.hold(header.topic, header.queue_id, pull)
+
+
+@lru_cache(maxsize=4096)
+def _tag_codes(expression: str | None) -> TagCodes:
+    return parse_tags(expression).codes
+
+
+def _code_of(status: GetStatus, queue_offset: int) -> ResponseCode:
+    if status in _EMPTY_QUEUE and queue_offset != 0:
+        return ResponseCode.PULL_OFFSET_MOVED
+    return _CODES[status]
+
+
+def _answer(
+    request: AnyCommand,
+    code: int,
+    result: GetResult,
+    topic: TopicConfig,
+    group: SubscriptionGroupConfig,
+) -> Answer:
+    if request.binary or code != ResponseCode.SUCCESS:
+        fields = {
+            "suggestWhichBrokerId": 0,
+            "nextBeginOffset": result.next_offset,
+            "minOffset": result.min_offset,
+            "maxOffset": result.max_offset,
+            "topicSysFlag": topic.topic_sys_flag,
+            "groupSysFlag": group.group_sys_flag,
+        }
+        return Response(code, result.status.name if code else None, fields, result.records)
+    header = (
+        '{"code":0,"extFields":{"suggestWhichBrokerId":"0",'
+        f'"nextBeginOffset":"{result.next_offset}","minOffset":"{result.min_offset}",'
+        f'"maxOffset":"{result.max_offset}","topicSysFlag":"{topic.topic_sys_flag}",'
+        f'"groupSysFlag":"{group.group_sys_flag}"}},"flag":1,"language":"PYTHON",'
+        f'"opaque":{request.opaque},"serializeTypeCurrentRPC":"JSON","version":513}}'
+    )
+    return response_frame(header.encode(), result.records)

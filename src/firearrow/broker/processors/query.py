@@ -1,0 +1,99 @@
+"""Looking messages and offsets up: by key (12), by id (33), by time and at the ends (29 to 32).
+
+Source: upstream ``QueryMessageProcessor``, ``AdminBrokerProcessor``.
+"""
+
+from __future__ import annotations
+
+from firearrow.broker.state.topics import TopicTable
+from firearrow.errors import BrokerError
+from firearrow.net.server import Answer, Handler, Peer
+from firearrow.store import Boundary, MessageStore
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import QueryMessage, QueueHeader, SearchOffset, ViewMessage
+
+_QUERY_COUNT_MAX = 64  # upstream: maxMsgsNumBatch
+
+
+class QueryProcessor:
+    """Answers look-ups."""
+
+    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
+        self._store = store
+        self._topics = topics
+
+    def handlers(self) -> dict[int, Handler]:
+        """The codes served here."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+        }
+
+    def query_message(self, peer: Peer, request: AnyCommand) -> Answer:
+        """12: records with a key, newest first."""
+        header = fields_of(request, QueryMessage)
+        unique = header.unique_key_query
+        count = self._store.config.default_query_max_num if unique else header.max_num
+        kind = header.index_type or ("U" if unique else "K")
+        records = self._store.query(
+            header.topic,
+            header.key,
+            kind,
+            header.begin_timestamp,
+            header.end_timestamp,
+            min(count, _QUERY_COUNT_MAX),
+        )
+        end_ms, end_offset = self._store.index_end
+        fields = {"indexLastUpdateTimestamp": end_ms, "indexLastUpdatePhyoffset": end_offset}
+        if not records:
+            remark = "can not find message, maybe time range not correct"
+            return Response(ResponseCode.QUERY_NOT_FOUND, remark, fields)
+        return Response(fields=fields, body=b"".join(records))
+
+    def view_message(self, peer: Peer, request: AnyCommand) -> Answer:
+        """33: the record at a physical offset."""
+        header = fields_of(request, ViewMessage)
+        record = self._store.record_at(header.offset)
+        if record is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
+            )
+        return Response(body=record)
+
+    def search_offset(self, peer: Peer, request: AnyCommand) -> Answer:
+        """29: the queue offset of a store time."""
+        header = fields_of(request, SearchOffset)
+        upper = (header.boundary_type or "").upper() == "UPPER"
+        boundary = Boundary.UPPER if upper else Boundary.LOWER
+        offset = self._store.search_offset(
+            header.topic, header.queue_id, header.timestamp, boundary
+        )
+        return Response(fields={"offset": offset})
+
+    def max_offset(self, peer: Peer, request: AnyCommand) -> Answer:
+        """30: the offset that the next message of a queue gets."""
+        header = fields_of(request, QueueHeader)
+        return Response(
+            fields={"offset": self._store.max_queue_offset(header.topic, header.queue_id)}
+        )
+
+    def min_offset(self, peer: Peer, request: AnyCommand) -> Answer:
+        """31: the first offset of a queue that can be read."""
+        header = fields_of(request, QueueHeader)
+        return Response(
+            fields={"offset": self._store.min_queue_offset(header.topic, header.queue_id)}
+        )
+
+    def earliest_store_time(self, peer: Peer, request: AnyCommand) -> Answer:
+        """32: the store time of a queue's first message, -1 if there is none."""
+        header = fields_of(request, QueueHeader)
+        first = self._store.min_queue_offset(header.topic, header.queue_id)
+        return Response(
+            fields={"timestamp": self._store.store_time_of(header.topic, header.queue_id, first)}
+        )

@@ -1,0 +1,398 @@
+"""Sends: one message (10, 310) and batches (320).
+
+Nearly every message is *plain*: its topic exists and needs no special care, its flags and
+properties ask for nothing that the broker must do. Such a message goes straight to the log.
+Whatever else it may be is found out by ``_target`` (once per topic, as long as its config stays the
+same) and by ``_prepare`` (by the properties).
+
+Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``HookUtils``.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Final
+
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import UNIT_FLAG, TopicTable
+from firearrow.broker.stats import BrokerStats, TopicCounters
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import names, properties
+from firearrow.message.hosts import unpack_host
+from firearrow.message.ids import (
+    create_unique_id,
+    encode_offset_id,
+    month_start_ms,
+    unique_id_prefix,
+)
+from firearrow.message.properties import PROPERTIES_BYTES_MAX
+from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS
+from firearrow.net.server import Answer, Peer
+from firearrow.store import ConsumeQueue, DiskFull, MessageStore, append_batch, members_of
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import LENGTHS, AnyCommand
+from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
+
+_PERM_WRITE: Final = 2
+_PLAIN_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+_BATCH_TOPIC_BYTES_MAX: Final = 127
+_UNIQUE_MARK: Final = b"UNIQ_KEY\x01"
+_PAIR_END: Final = b"\x02"
+
+# Properties that ask for a delivery which this broker does not do yet. They are refused rather than
+# stored: a message that was acknowledged must reach its consumers as its sender meant it.
+_UNSUPPORTED: Final = {
+    "DELAY": "delayed",
+    "TIMER_DELIVER_MS": "timed",
+    "TIMER_DELAY_SEC": "timed",
+    "TIMER_DELAY_MS": "timed",
+    "INNER_MULTI_DISPATCH": "multi-dispatched",
+    "__LITE_TOPIC": "lite-topic",
+    "INNER_NUM": "inner-batch",
+}
+_DROPPED: Final = frozenset({"POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER"})
+_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
+
+
+class _Target:
+    """A topic that may be sent to, as its config says."""
+
+    __slots__ = ("config", "counters", "queues", "write_queues")
+
+    def __init__(
+        self, config: TopicConfig, queues: list[ConsumeQueue], counters: TopicCounters
+    ) -> None:
+        self.config = config
+        self.queues = queues
+        self.counters = counters
+        self.write_queues = config.write_queue_nums
+
+
+class SendProcessor:
+    """Appends what clients send."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._log = store.log
+        self._topics = topics
+        self._topic_table = topics.table
+        self._groups = groups
+        self._stats = stats
+        self._clock = clock
+        self._targets: dict[str, _Target] = {}
+        self._body_bytes_max = store.config.max_message_size
+        self._sync_flush = store.sync_flush
+        config = settings.broker
+        self._region = config.region_id
+        self._trace = "true" if config.trace_on else "false"
+        self._added = properties.encode(
+            {
+                "MSG_REGION": self._region,
+                "TRACE_ON": self._trace,
+                "CLUSTER": config.broker_cluster_name,
+            }
+        )
+        self._added_after_pair = _PAIR_END + self._added
+        host = unpack_host(store.log.store_host)
+        self._id_prefix = encode_offset_id(host, 0)[:-16]
+        self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, id(self) & 0x7FFFFFFF)
+        self._unique_counter = 0
+        fields = f'"MSG_REGION":"{self._region}","TRACE_ON":"{self._trace}"'.replace("%", "%%")
+        self._template = (
+            f'{{"code":0,"extFields":{{{fields},"msgId":"{self._id_prefix}%016X","queueId":"%d",'
+            '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
+            '"serializeTypeCurrentRPC":"JSON","version":513}'
+        ).encode()
+
+    # --- one message ---
+
+    def send(self, peer: Peer, request: AnyCommand) -> Answer:
+        """10, 310: append one message and answer its ids and its queue offset."""
+        header = request.ext
+        if type(header) is not SendMessageV2:
+            header = fields_of(
+                request, SendMessage if request.code == RequestCode.SEND_MESSAGE else SendMessageV2
+            )
+        topic = header.topic
+        target = self._targets.get(topic)
+        if target is None or target.config is not self._topic_table.get(topic):
+            target = self._target(peer, header)
+        queue_id = header.queue_id
+        if not 0 <= queue_id < len(target.queues):
+            queue_id = self._queue_id(target, queue_id)
+        text = header.properties.encode()
+        unique_at = text.find(_UNIQUE_MARK)
+        if unique_at < 0 or text.count(b"_") != 1 or b"DELAY" in text:
+            text = self._prepare(peer, header.properties)
+            unique_at = text.find(_UNIQUE_MARK)
+        unique_end = text.find(_PAIR_END, unique_at)
+        unique = text[unique_at + 9 : unique_end] if unique_end >= 0 else text[unique_at + 9 :]
+        stored = text + (self._added if text[-1:] == _PAIR_END else self._added_after_pair)
+        body = request.body
+        sys_flag = header.sys_flag
+        if (
+            len(stored) > PROPERTIES_BYTES_MAX
+            or len(body) > self._body_bytes_max
+            or sys_flag & ~_PLAIN_FLAGS
+        ):
+            raise _illegal(header, len(body), len(stored), self._body_bytes_max)
+        queue = target.queues[queue_id]
+        queue_offset = queue.next_offset
+        try:
+            physical_offset = self._log.append(
+                queue,
+                body,
+                stored,
+                header.flag,
+                sys_flag,
+                header.born_timestamp,
+                peer.host_bytes,
+                peer.received_ms,
+                header.reconsume_times,
+            )
+        except (DiskFull, MessageError) as error:
+            raise _refused(error) from None
+        store = self._store
+        if not store.working:
+            store.work()
+        counters = target.counters
+        counters.put_count += 1
+        counters.put_bytes += len(body)
+        if request.binary or not unique.isalnum():
+            return self._answer(peer, request, queue_id, queue_offset, physical_offset, unique)
+        answer = self._template % (physical_offset, queue_id, queue_offset, unique, request.opaque)
+        size = len(answer)
+        answer = LENGTHS.pack(size + 4, size) + answer
+        if self._sync_flush:
+            return self._when_flushed(peer, request, text, answer)
+        return answer
+
+    def _answer(
+        self,
+        peer: Peer,
+        request: AnyCommand,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        unique: bytes,
+    ) -> Answer:
+        """The same answer for requests in binary form and for odd unique keys."""
+        response = Response(
+            fields={
+                "MSG_REGION": self._region,
+                "TRACE_ON": self._trace,
+                "msgId": f"{self._id_prefix}{physical_offset:016X}",
+                "queueId": queue_id,
+                "queueOffset": queue_offset,
+                "transactionId": unique.decode("utf-8", "replace"),
+            }
+        )
+        if self._sync_flush:
+            return self._when_flushed(peer, request, b"", response)
+        return response
+
+    # --- batches ---
+
+    def send_batch(self, peer: Peer, request: AnyCommand) -> Answer:
+        """320: append the members of a batch side by side and answer their ids.
+
+        All go to one queue with consecutive offsets, or none.
+        """
+        header = fields_of(request, SendMessageV2)
+        topic = header.topic
+        target = self._targets.get(topic)
+        if target is None or target.config is not self._topic_table.get(topic):
+            target = self._target(peer, header)
+        if names.is_retry(topic) or len(topic) > _BATCH_TOPIC_BYTES_MAX:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"topic {topic} takes no batches")
+        queue_id = header.queue_id
+        if not 0 <= queue_id < len(target.queues):
+            queue_id = self._queue_id(target, queue_id)
+        body = request.body
+        if len(body) > self._body_bytes_max or header.sys_flag & ~_PLAIN_FLAGS:
+            raise _illegal(header, len(body), 0, self._body_bytes_max)
+        queue = target.queues[queue_id]
+        queue_offset = queue.next_offset
+        try:
+            offsets = append_batch(
+                self._log,
+                queue,
+                members_of(body),
+                header.sys_flag,
+                header.born_timestamp,
+                peer.host_bytes,
+                peer.received_ms,
+                header.reconsume_times,
+            )
+        except (DiskFull, MessageError) as error:
+            raise _refused(error) from None
+        if not self._store.working:
+            self._store.work()
+        target.counters.put_count += len(offsets)
+        target.counters.put_bytes += len(body)
+        digits = offsets.astype(">i8").tobytes().hex().upper()
+        prefix = self._id_prefix
+        ids = ",".join([prefix + digits[at : at + 16] for at in range(0, len(digits), 16)])
+        response = Response(
+            fields={
+                "MSG_REGION": self._region,
+                "TRACE_ON": self._trace,
+                "msgId": ids,
+                "queueId": queue_id,
+                "queueOffset": queue_offset,
+            }
+        )
+        if self._sync_flush:
+            return self._when_flushed(peer, request, header.properties.encode(), response)
+        return response
+
+    # --- what is rare ---
+
+    def _target(self, peer: Peer, header: AnySendMessage) -> _Target:
+        """Check a topic (creating it if that is allowed) and remember it."""
+        topic = header.topic
+        self._check_sendable(topic)
+        config = self._topic_table.get(topic) or self._create(peer, header)
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        queues = [self._store.queue(topic, queue_id) for queue_id in range(count)]
+        target = _Target(config, queues, self._stats.topic(topic))
+        self._targets[topic] = target
+        return target
+
+    def _check_sendable(self, topic: str) -> None:
+        config = self._settings.broker
+        if self._clock.now_ms() < config.start_accept_send_request_time_stamp:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {config.start_accept_send_request_time_stamp}",
+            )
+        known = self._topic_table.get(topic)
+        if not config.broker_permission & _PERM_WRITE and known is not None and known.order:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending message is forbidden",
+            )
+        fault = names.validate_topic(topic)
+        if fault is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
+        if not names.is_sendable(topic):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"sending message to topic[{topic}] is forbidden"
+            )
+
+    def _create(self, peer: Peer, header: AnySendMessage) -> TopicConfig:
+        config = self._topics.create_in_send(
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            sys_flag=UNIT_FLAG if header.unit_mode else 0,
+        )
+        if config is None and names.is_retry(header.topic):
+            group = header.topic.removeprefix(names.RETRY_PREFIX)
+            if self._groups.find(group) is None:
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group {group} not exist",
+                )
+            config = self._topics.create_retry(group, 1, unit=header.unit_mode)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! (from {peer.address})",
+            )
+        return config
+
+    def _queue_id(self, target: _Target, queue_id: int) -> int:
+        """A random queue where the client leaves the choice; 29 where it names one too high."""
+        if queue_id < 0:
+            return random.randrange(max(target.write_queues, 1))
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, topic {target.config.topic_name} "
+            f"has {len(target.queues)} queues",
+        )
+
+    def _prepare(self, peer: Peer, text: str) -> bytes:
+        """Properties of a message that may not be plain, as they are to be stored."""
+        found = properties.parse(text)
+        for name, kind in _UNSUPPORTED.items():
+            if found.get(name, "0") != "0":
+                raise BrokerError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"{kind} messages (property {name}) are not supported by this version",
+                )
+        if found.get("TRAN_MSG") == "true":
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                "transactional messages are not supported by this version",
+            )
+        kept = {
+            name: value
+            for name, value in found.items()
+            if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
+        }
+        if not kept.get("UNIQ_KEY"):
+            kept["UNIQ_KEY"] = self._new_unique_id(peer.received_ms)
+        return properties.encode(kept)
+
+    def _new_unique_id(self, now_ms: int) -> str:
+        self._unique_counter = (self._unique_counter + 1) & 0xFFFF
+        since = now_ms - month_start_ms(now_ms)
+        return create_unique_id(self._unique_prefix, since, self._unique_counter)
+
+    def _when_flushed(
+        self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes
+    ) -> Answer:
+        """Hold an answer back until the log is on the disk, unless the sender will not wait."""
+        if b"WAIT\x01false" in text:
+            return answer
+        self._store.when_flushed(
+            self._log.end_offset, partial(self._flushed, peer, request, answer)
+        )
+        return None
+
+    def _flushed(
+        self, peer: Peer, request: AnyCommand, answer: Response | bytes, done: bool
+    ) -> None:
+        if not done:
+            answer = Response(
+                ResponseCode.FLUSH_DISK_TIMEOUT,
+                "the message is stored, the disk did not confirm it",
+            )
+        if isinstance(answer, Response):
+            peer.reply(request, answer)
+        elif not request.is_oneway:
+            peer.send(answer)
+
+
+def _refused(error: DiskFull | MessageError) -> BrokerError:
+    if isinstance(error, MessageError):
+        return BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
+    return BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
+
+
+def _illegal(
+    header: AnySendMessage, body_bytes: int, properties_bytes: int, body_bytes_max: int
+) -> BrokerError:
+    """What is wrong with a message that is too large or has flags that no plain one has."""
+    reason = f"sysFlag {header.sys_flag} is not of a plain message"
+    if body_bytes > body_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
+        reason = (
+            f"body {body_bytes} B (limit {body_bytes_max}), "
+            f"properties {properties_bytes} B (limit {PROPERTIES_BYTES_MAX})"
+        )
+    return BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {reason}")

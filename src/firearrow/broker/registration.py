@@ -1,0 +1,215 @@
+"""How a broker makes itself known: it registers with every name server, again and again.
+
+Each name server is served by a task of its own, so that one which is slow or gone delays no other.
+A registration carries all topics; it is repeated every 30 s, which also renews the lease of two
+minutes. When a topic changes, one with only that topic and the new data version follows at once,
+unless the name server doesn't have the whole yet. A name server that fails is tried again soon,
+with the whole.
+
+Source of the rules: upstream ``BrokerController#registerBrokerAll``, ``BrokerOuterAPI``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from firearrow.errors import FirearrowError
+from firearrow.net.client import Client
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    KVTable,
+    RegisterBody,
+    TopicConfig,
+    TopicConfigTable,
+    body_crc32,
+)
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.frame import AnyCommand
+
+log = logging.getLogger(__name__)
+
+PERIOD_MS_MIN: Final = 10_000
+PERIOD_MS_MAX: Final = 60_000  # half of the lease that a name server gives
+RETRY_MS: Final = 3_000
+UNREGISTER_SECONDS_MAX: Final = 3.0  # a stop doesn't wait longer: the lost connection says the same
+
+_ALL: Final = PERM_READ | PERM_WRITE
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """Who registers; ``broker_addr`` (for clients) and ``ha_server_addr`` (slaves): ``ip:port``."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+
+
+def addresses_of(namesrv_addr: str) -> list[str]:
+    """The addresses in a setting ``host:port;host:port``, each once."""
+    return list(dict.fromkeys(part.strip() for part in namesrv_addr.split(";") if part.strip()))
+
+
+class Registration:
+    """Keeps a broker registered; ``start`` and ``stop`` once each, in one event loop.
+
+    Args:
+        name_servers: their addresses, see ``addresses_of``.
+        identity: who registers.
+        topics: asked for all topics whenever they are sent.
+        data_version: asked for the version of the topics together with them.
+        permission: what clients may do with this broker; topics are registered with no more.
+        period_ms: between two registrations, held between 10 and 60 s.
+        timeout_ms: what a name server has to answer.
+        compressed: whether the body is sent compressed (order and system flags get lost in it).
+        on_order_config: given the order configuration, topic to queues, that an answer brings.
+    """
+
+    def __init__(
+        self,
+        name_servers: Iterable[str],
+        identity: Identity,
+        topics: Callable[[], dict[str, TopicConfig]],
+        data_version: Callable[[], DataVersion],
+        *,
+        permission: Callable[[], int] = lambda: _ALL,
+        period_ms: int = 30_000,
+        timeout_ms: int = 24_000,
+        compressed: bool = False,
+        on_order_config: Callable[[dict[str, str]], None] | None = None,
+    ) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._data_version = data_version
+        self._permission = permission
+        self._period_seconds = max(PERIOD_MS_MIN, min(PERIOD_MS_MAX, period_ms)) / 1000
+        self._timeout_seconds = timeout_ms / 1000
+        self._compressed = compressed
+        self._on_order_config = on_order_config
+        self._client = Client()
+        self._keepers = [_Keeper(address, self) for address in name_servers]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Register with each name server, or fail to, and keep at it in the background."""
+        await asyncio.gather(*(keeper.register() for keeper in self._keepers))
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(keeper.run()) for keeper in self._keepers]
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """Tell the name servers of these topics at once; returns before they know."""
+        for keeper in self._keepers:
+            keeper.wake(names)
+
+    async def stop(self) -> None:
+        """Take leave of every name server; none is waited for longer than 3 s."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
+        await self._client.close()
+
+    async def send_register(self, address: str, only: Collection[str] | None) -> None:
+        """Register all topics or some with one name server; raises what ``Client.call`` raises."""
+        body = self._body(only)
+        fields: dict[str, str | int | bool] = {
+            **msgspec.to_builtins(self._identity),
+            "bodyCrc32": body_crc32(body),
+            "compressed": self._compressed,
+            "enableActingMaster": False,
+        }
+        answer = await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
+        if answer.body and self._on_order_config is not None:
+            self._on_order_config(fastjson.decode(answer.body, KVTable).table)
+
+    async def send_unregister(self, address: str) -> None:
+        """Take leave of one name server; raises what ``Client.call`` raises."""
+        fields = msgspec.to_builtins(self._identity)
+        del fields["haServerAddr"]
+        async with asyncio.timeout(UNREGISTER_SECONDS_MAX):
+            await self._call(address, RequestCode.UNREGISTER_BROKER, fields, b"")
+
+    async def _call(
+        self, address: str, code: int, fields: dict[str, str | int | bool], body: bytes
+    ) -> AnyCommand:
+        return await self._client.call(
+            address, code, fields, body, timeout_seconds=self._timeout_seconds
+        )
+
+    @property
+    def period_seconds(self) -> float:
+        """Between two registrations."""
+        return self._period_seconds
+
+    def _body(self, only: Collection[str] | None) -> bytes:
+        topics = self._topics()
+        chosen = topics if only is None else {name: topics[name] for name in only if name in topics}
+        allowed = self._permission()
+        if allowed & _ALL != _ALL:
+            chosen = {
+                name: msgspec.structs.replace(topic, perm=topic.perm & allowed)
+                for name, topic in chosen.items()
+            }
+        version = self._data_version()
+        return RegisterBody(
+            TopicConfigTable(version, chosen, DataVersion(timestamp=version.timestamp), {}, {})
+        ).encode(self._compressed)
+
+
+class _Keeper:
+    """Keeps the broker registered with one name server."""
+
+    def __init__(self, address: str, registration: Registration) -> None:
+        self._address = address
+        self._registration = registration
+        self._changed: set[str] = set()
+        self._woken = asyncio.Event()
+        self._knows_all = False
+        self._failing = False
+
+    def wake(self, names: Iterable[str]) -> None:
+        self._changed.update(names)
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            wait = self._registration.period_seconds if self._knows_all else RETRY_MS / 1000
+            try:
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+            except TimeoutError:
+                self._knows_all = False  # the period is over: send all, whatever they know
+            await self.register()
+
+    async def register(self) -> None:
+        """Send what is to be sent now."""
+        self._woken.clear()
+        only = tuple(self._changed) if self._knows_all else None
+        self._changed.clear()
+        self._knows_all = await self._attempt(self._registration.send_register(self._address, only))
+
+    async def unregister(self) -> None:
+        # Even one that failed: it may have taken a registration whose answer was lost.
+        await self._attempt(self._registration.send_unregister(self._address))
+
+    async def _attempt(self, sending: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await sending
+        except (OSError, FirearrowError) as error:
+            if not self._failing:
+                log.warning("name server %s can't be told, trying on: %s", self._address, error)
+            self._failing = True
+            return False
+        if self._failing:
+            log.info("name server %s is told again", self._address)
+        self._failing = False
+        return True

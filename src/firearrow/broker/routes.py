@@ -1,0 +1,62 @@
+"""Which processor serves which request code: the broker's whole surface in one table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
+from firearrow.broker.processors.admin_groups import GroupAdminProcessor
+from firearrow.broker.processors.admin_topics import TopicAdminProcessor
+from firearrow.broker.processors.clients import ClientProcessor
+from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.processors.pull import PullProcessor
+from firearrow.broker.processors.query import QueryProcessor
+from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.state.clients import ClientRegistry
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.locks import QueueLocks
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.clock import Clock
+from firearrow.net.server import Handler
+from firearrow.store import MessageStore
+from firearrow.wire.codes import RequestCode
+
+
+class Parts(NamedTuple):
+    """What processors are made of."""
+
+    settings: Settings
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: ConsumerOffsets
+    clients: ClientRegistry
+    locks: QueueLocks
+    stats: BrokerStats
+    clock: Clock
+
+
+def handlers_of(parts: Parts, pulls: PullProcessor) -> dict[int, Handler]:
+    """The handler of each request code; any other code is answered with 3 by the server."""
+    settings, store, topics, groups, offsets, clients, locks, stats, clock = parts
+    sends = SendProcessor(settings, store, topics, groups, stats, clock)
+    handlers: dict[int, Handler] = {
+        RequestCode.SEND_MESSAGE: sends.send,
+        RequestCode.SEND_MESSAGE_V2: sends.send,
+        RequestCode.SEND_BATCH_MESSAGE: sends.send_batch,
+        RequestCode.PULL_MESSAGE: pulls.pull,
+        RequestCode.LITE_PULL_MESSAGE: pulls.pull,
+    }
+    for family in (
+        QueryProcessor(store, topics),
+        OffsetProcessor(topics, groups, offsets, store),
+        ClientProcessor(settings, topics, groups, clients, locks),
+        TopicAdminProcessor(settings, topics, offsets, clients, store, stats),
+        GroupAdminProcessor(settings, topics, groups, offsets, clients, store, stats),
+        BrokerAdminProcessor(settings, topics, store, stats, clock),
+    ):
+        handlers.update(family.handlers())
+    return handlers

@@ -1,0 +1,1 @@
+"""What a broker remembers between requests: topics, groups, offsets, clients, locks, settings."""

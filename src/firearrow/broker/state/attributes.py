@@ -1,0 +1,151 @@
+"""Attributes of topics and groups: which exist, what they may be, how a request changes them.
+
+A request gives changes, ``+key=value`` to add or alter and ``-key`` to delete; a topic or group
+holds the outcome, without signs. When it is created only additions make sense. Some attributes
+decide how a topic's files look and are fixed from then on.
+
+Source: upstream ``TopicAttributes``, ``SubscriptionGroupAttributes``, ``AttributeUtil``,
+``AttributeParser``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from firearrow.errors import BrokerError
+from firearrow.wire.codes import ResponseCode
+
+LONG_MAX: Final = (1 << 63) - 1
+INT_MAX: Final = (1 << 31) - 1
+
+
+class Attribute(NamedTuple):
+    """One attribute: whether it may change after creation, and what is wrong with a value."""
+
+    changeable: bool
+    fault: Callable[[str], str | None]
+
+
+def _one_of(*values: str) -> Callable[[str], str | None]:
+    def fault(value: str) -> str | None:
+        return None if value in values else f"value is not in set: [{', '.join(values)}]"
+
+    return fault
+
+
+def _between(least: int, most: int) -> Callable[[str], str | None]:
+    def fault(value: str) -> str | None:
+        try:
+            inside = least <= int(value) <= most
+        except ValueError:
+            return f"{value!r} is not a number"
+        return None if inside else f"value is not in range({least}, {most})"
+
+    return fault
+
+
+def _any(_: str) -> None:
+    """No text is wrong."""
+
+
+_BOOLEAN: Final = _one_of("true", "false")
+
+MESSAGE_TYPE: Final = "message.type"
+
+TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "queue.type": Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
+    "cleanup.policy": Attribute(False, _one_of("DELETE", "COMPACTION")),
+    MESSAGE_TYPE: Attribute(
+        True,
+        _one_of(
+            *("UNSPECIFIED", "NORMAL", "FIFO", "DELAY"),
+            *("TRANSACTION", "MIXED", "PRIORITY", "LITE"),
+        ),
+    ),
+    "reserve.time": Attribute(True, _between(-1, LONG_MAX)),
+    "lite.topic.expiration": Attribute(True, _between(-1, INT_MAX)),
+}
+"""Attributes that a topic can have."""
+
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(True, _between(0, 100)),
+    "lite.bind.topic": Attribute(True, _any),
+    "lite.sub.model": Attribute(True, _one_of("Shared", "Exclusive")),
+    "lite.sub.reset.offset.exclusive": Attribute(True, _BOOLEAN),
+    "lite.sub.reset.offset.unsubscribe": Attribute(True, _BOOLEAN),
+    "lite.sub.client.quota": Attribute(True, _between(-1, LONG_MAX)),
+    "lite.sub.client.max.event.cnt": Attribute(True, _between(10, LONG_MAX)),
+    "lite.sub.wildcard": Attribute(True, _any),
+}
+"""Attributes that a consumer group can have."""
+
+
+def parse_changes(text: str | None) -> dict[str, str]:
+    """Read ``+k=v,-k`` into changes by signed key; raises BrokerError that says what is wrong."""
+    changes: dict[str, str] = {}
+    for part in filter(None, (text or "").split(",")):
+        key, equals, value = part.partition("=")
+        if equals and not key.startswith("+"):
+            raise _refusal(f"add/alter attribute format is wrong: {key}")
+        if not equals and not key.startswith("-"):
+            raise _refusal(f"delete attribute format is wrong: {key}")
+        if equals and not value:
+            raise _refusal(f"attribute without a value: {key}")
+        if key in changes:
+            raise _refusal(f"key duplication: {key}")
+        changes[key] = value
+    return changes
+
+
+def altered(
+    known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """Give the attributes after the changes; ``current`` is None on creation.
+
+    Raises BrokerError that names the key and why it can't be changed so.
+    """
+    outcome = dict(current or {})
+    seen: set[str] = set()
+    for signed, value in changes.items():
+        sign, key = signed[:1], signed[1:]
+        _check_form(sign, key, seen, current)
+        _check_rules(known, key, None if sign == "-" else value, creating=current is None)
+        if sign == "+":
+            outcome[key] = value
+        else:
+            del outcome[key]
+        seen.add(key)
+    return outcome
+
+
+def _check_form(sign: str, key: str, seen: set[str], current: Mapping[str, str] | None) -> None:
+    if not key or any(mark in key for mark in "+-="):
+        raise _refusal(f"kv string format wrong: {sign}{key}")
+    if key in seen:
+        raise _refusal(f"alter duplication key. key: {key}")
+    if current is None:
+        if sign != "+":
+            raise _refusal(f"only add attribute is supported while creating. key: {key}")
+    elif sign == "-":
+        if key not in current:
+            raise _refusal(f"attempt to delete a nonexistent key: {key}")
+    elif sign != "+":
+        raise _refusal(f"wrong format key: {sign}{key}")
+
+
+def _check_rules(
+    known: Mapping[str, Attribute], key: str, value: str | None, *, creating: bool
+) -> None:
+    attribute = known.get(key)
+    if attribute is None:
+        raise _refusal(f"unsupported key: {key}")
+    if not creating and not attribute.changeable:
+        raise _refusal(f"attempt to update an unchangeable attribute. key: {key}")
+    fault = None if value is None else attribute.fault(value)
+    if fault is not None:
+        raise _refusal(f"{key}: {fault}")
+
+
+def _refusal(why: str) -> BrokerError:
+    return BrokerError.lookup(ResponseCode.SYSTEM_ERROR)(ResponseCode.SYSTEM_ERROR, why)

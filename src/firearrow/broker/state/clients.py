@@ -1,0 +1,286 @@
+"""Who is connected: producers and consumers by group, and what the groups subscribe to.
+
+Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
+heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
+members of a group or its topics change, each member is told by a one-way request (40) and divides
+the queues anew; groups that broadcast have nothing to divide.
+
+A group has one set of subscriptions, that of the last heartbeat: topics which are not in it are
+dropped, and an expression is replaced only by one that was made later (``subVersion``). A heartbeat
+of version 2 may come without subscriptions and leaves them as they are; its fingerprint tells
+whether they have changed.
+
+Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``,
+``DefaultConsumerIdsChangeListener``, ``FilterAPI``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from firearrow.broker.state.settings import Settings
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.message.names import java_hash
+from firearrow.wire.client_bodies import (
+    BROADCASTING,
+    SUBSCRIBE_ALL,
+    TAG,
+    Connection,
+    ConsumerData,
+    SubscriptionData,
+)
+from firearrow.wire.codes import LanguageCode, RequestCode, ResponseCode
+from firearrow.wire.command import request
+from firearrow.wire.frame import AnyCommand
+
+_LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
+
+
+class Channel(Protocol):
+    """What this module needs of a connection (``net.server.Peer`` is one)."""
+
+    address: str
+
+    def push(self, command: AnyCommand) -> None:
+        """Send a one-way request."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close the connection."""
+        ...
+
+
+class TagFilter(msgspec.Struct, frozen=True):
+    """Which messages of a topic are wanted, by the hash codes of their tags; None: all."""
+
+    codes: frozenset[int] | None = None
+
+    def matches(self, tags_code: int) -> bool:
+        """Whether a message with this code in its queue entry may be wanted."""
+        return self.codes is None or tags_code in self.codes
+
+
+ALL_MESSAGES: Final = TagFilter()
+
+
+def parse_tags(expression: str | None) -> TagFilter:
+    """Read ``A || B``; nothing and ``*`` mean all.
+
+    Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of nothing but bars.
+    """
+    if not expression or expression == SUBSCRIBE_ALL:
+        return ALL_MESSAGES
+    parts = expression.split("||")
+    if not any(parts):
+        raise BrokerError.lookup(ResponseCode.SUBSCRIPTION_PARSE_FAILED)(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription expression {expression!r} names no tag",
+        )
+    return TagFilter(frozenset(java_hash(tag) for tag in map(str.strip, parts) if tag))
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """A subscription as the client sent it, and what it means for a pull."""
+
+    data: SubscriptionData
+    filter: TagFilter
+
+    @property
+    def version(self) -> int:
+        """When the client made it, in ms."""
+        return self.data.sub_version
+
+
+def subscription_of(data: SubscriptionData) -> Subscription:
+    """Give the meaning of a subscription from a heartbeat.
+
+    The hash codes that the client sent count, as upstream; only where it sent none they are made
+    from its expression. Anything but tags matches all: such a filter looks at the message itself.
+    """
+    if data.expression_type not in (TAG, "") or data.sub_string == SUBSCRIBE_ALL:
+        return Subscription(data, ALL_MESSAGES)
+    if data.code_set or not data.sub_string.strip("| "):
+        return Subscription(data, TagFilter(frozenset(data.code_set)))
+    return Subscription(data, parse_tags(data.sub_string))
+
+
+class Member:
+    """One connection's part in one group."""
+
+    __slots__ = ("channel", "client_id", "heard", "language", "version")
+
+    def __init__(
+        self, channel: Channel, client_id: str, language: str | int | None, version: int
+    ) -> None:
+        self.channel = channel
+        self.client_id = client_id
+        self.language = _LANGUAGES.get(language) if isinstance(language, int) else language
+        self.version = version
+        self.heard = 0.0
+
+    def connection(self) -> Connection:
+        """What administrators are told of it."""
+        return Connection(self.client_id, self.channel.address, self.language, self.version)
+
+
+Members = dict[Channel, Member]
+
+
+class ConsumerGroup:
+    """The members of a consumer group and what they agree on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type: str | None = None
+        self.message_model: str | None = None
+        self.consume_from_where: str | None = None
+        self.members: Members = {}
+        self.subscriptions: dict[str, Subscription] = {}
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each member gets every message."""
+        return self.message_model == BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """Give the ids of the members."""
+        return [member.client_id for member in self.members.values()]
+
+    def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
+        """Take over the subscriptions of a heartbeat; whether the topics have changed."""
+        before = self.subscriptions
+        after: dict[str, Subscription] = {}
+        for data in wanted:
+            old = after.get(data.topic) or before.get(data.topic)
+            newer = old is None or data.sub_version > old.version
+            after[data.topic] = subscription_of(data) if newer or old is None else old
+        self.subscriptions = after
+        return after.keys() != before.keys()
+
+
+class ClientRegistry:
+    """All producers and consumers of a broker."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._producers: dict[str, Members] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._fingerprints: dict[str, int] = {}
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Give a consumer group that has members, None if nobody is there."""
+        return self._consumers.get(group)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Give what a group wants of a topic, None if it does not subscribe to it."""
+        found = self._consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def producers(self, group: str) -> list[Member]:
+        """Give the members of a producer group."""
+        return list(self._producers.get(group, {}).values())
+
+    def consumers_of(self, topic: str) -> set[str]:
+        """Give the consumer groups with members that subscribe to a topic."""
+        return {name for name, group in self._consumers.items() if topic in group.subscriptions}
+
+    def register_producer(self, group: str, member: Member) -> None:
+        """Note a producer's heartbeat."""
+        self._hear(self._producers.setdefault(group, {}), member)
+
+    def register_consumer(
+        self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False
+    ) -> None:
+        """Note a consumer's heartbeat and tell the group if it has changed.
+
+        ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat
+        came without subscriptions, those of the group stay.
+        """
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        joined = self._hear(group.members, member)
+        changed = False if keep else group.subscribe(data.subscription_data_set)
+        if notify and (joined or changed):
+            self._notify(group)
+
+    def swap_fingerprint(self, group: str, fingerprint: int, *, without_sub: bool) -> bool:
+        """Note the fingerprint of a group's heartbeat; whether the client must send everything.
+
+        It must when another fingerprint was there, and when none was and the heartbeat comes
+        without subscriptions. Java: ClientManageProcessor#heartBeatV2 lets the latter pass, and a
+        group stays without subscriptions after the broker was started anew.
+        """
+        before = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return before != fingerprint and (without_sub or before is not None)
+
+    def unregister_producer(self, group: str, channel: Channel) -> None:
+        """A producer says good-bye."""
+        members = self._producers.get(group, {})
+        members.pop(channel, None)
+        if not members:
+            self._producers.pop(group, None)
+
+    def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
+        """A consumer says good-bye."""
+        found = self._consumers.get(group)
+        if found is not None and found.members.pop(channel, None) is not None:
+            self._member_left(found, notify=notify)
+
+    def forget(self, channel: Channel) -> None:
+        """A connection has ended: take it out of all groups and tell the others."""
+        for group, members in list(self._producers.items()):
+            if channel in members:
+                self.unregister_producer(group, channel)
+        for name, found in list(self._consumers.items()):
+            if channel in found.members:
+                self.unregister_consumer(name, channel)
+
+    def expire(self) -> None:
+        """Close and forget the connections that sent no heartbeat for too long."""
+        limit = self._clock.monotonic() - self._settings.broker.channel_expired_timeout / 1000
+        groups = [*self._producers.values(), *(g.members for g in self._consumers.values())]
+        silent = {
+            channel: None
+            for members in groups
+            for channel, member in members.items()
+            if member.heard < limit
+        }
+        for channel in silent:
+            self.forget(channel)
+            channel.close("no heartbeat came in time")
+
+    def _hear(self, members: Members, member: Member) -> bool:
+        """Note a heartbeat; whether the connection is new in the group."""
+        known = members.get(member.channel)
+        if known is None or known.client_id != member.client_id:
+            members[member.channel] = known_or_new = member
+        else:
+            known_or_new = known
+        known_or_new.heard = self._clock.monotonic()
+        return known is None
+
+    def _member_left(self, group: ConsumerGroup, *, notify: bool) -> None:
+        if not group.members:
+            del self._consumers[group.name]
+            self._fingerprints.pop(group.name, None)
+        elif notify:
+            self._notify(group)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        if group.is_broadcasting or not self._settings.broker.notify_consumer_ids_changed_enable:
+            return
+        command = request(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True
+        )
+        for channel in list(group.members):
+            channel.push(command)

@@ -1,0 +1,165 @@
+"""The consumer groups of a broker (upstream ``SubscriptionGroupManager``).
+
+A group comes to be with the broker (system groups), by an administrator (`GroupTable.put`), or when
+it is first looked up while groups may create themselves (`GroupTable.find`). Each change is a new
+data version and is on disk in ``config/subscriptionGroup.json`` before it is answered::
+
+    {
+        "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1795210273639},
+        "forbiddenTable":{"g":{"T":4}},
+        "subscriptionGroupTable":{"g":{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,...}}
+    }
+
+``forbiddenTable`` has bits by group and topic; bit 2 forbids to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
+from firearrow.broker.state.persistence import (
+    StateFile,
+    state_path,
+    typed,
+    unknown_fields,
+    wire_names,
+    with_unknown,
+)
+from firearrow.broker.state.settings import Settings
+from firearrow.clock import Clock
+from firearrow.message import names
+from firearrow.wire.bodies import DataVersion
+from firearrow.wire.client_bodies import SubscriptionGroupConfig
+
+FILE_NAME: Final = "subscriptionGroup.json"
+FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
+
+_KNOWN: Final = ("dataVersion", "forbiddenTable", "subscriptionGroupTable")
+
+ForbiddenTable = dict[str, dict[str, int]]
+
+
+class GroupTable:
+    """All groups by name. ``table`` may be read directly, and only this class changes it."""
+
+    def __init__(self, settings: Settings, clock: Clock, store_root: Path | None = None) -> None:
+        self.table: dict[str, SubscriptionGroupConfig] = {
+            group: SubscriptionGroupConfig(group) for group in sorted(names.SYSTEM_GROUPS)
+        }
+        self.forbidden: ForbiddenTable = {}
+        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self._settings = settings
+        self._clock = clock
+        self._unknown: dict[str, Any] = {}
+        self._unknown_of: dict[str, dict[str, Any]] = {}
+        self._file = StateFile(state_path(store_root, FILE_NAME), self._content)
+        self._file.behind = True
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Give the config of a group, None if there is no such group."""
+        return self.table.get(group)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Give the config of a group, which is created if groups may create themselves.
+
+        None if it does not exist and may not, or can't have this name.
+        """
+        config = self.table.get(group)
+        if config is not None:
+            return config
+        auto = self._settings.broker.auto_create_subscription_group
+        if not (auto or names.is_system_group(group)) or names.validate_group(group) is not None:
+            return None
+        config = SubscriptionGroupConfig(group)
+        self._accept([config])
+        return config
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create or change one group; see `put_all`."""
+        self.put_all([config])
+
+    def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or change groups; their ``attributes`` are changes (``+k``, ``-k``).
+
+        Raises BrokerError for a change of attributes that is not allowed; then none of the groups
+        is changed.
+        """
+        self._accept([self._with_attributes(config) for config in configs])
+
+    def delete(self, group: str) -> bool:
+        """Forget a group and what it was forbidden; False if there is none."""
+        forbidden = self.forbidden.pop(group, None)
+        if self.table.pop(group, None) is None and forbidden is None:
+            return False
+        self._unknown_of.pop(group, None)
+        self._changed()
+        return True
+
+    def is_read_forbidden(self, group: str, topic: str) -> bool:
+        """Whether a group was forbidden to read a topic."""
+        topics = self.forbidden.get(group)
+        return topics is not None and bool(topics.get(topic, 0) & FORBIDDEN_READ)
+
+    def forbid_read(self, group: str, topic: str, forbid: bool) -> None:
+        """Forbid or allow a group to read a topic."""
+        topics = self.forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        topics[topic] = bits | FORBIDDEN_READ if forbid else bits & ~FORBIDDEN_READ
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
+
+    def load(self) -> None:
+        """Read the file over the system groups; ConfigError when it can't be read."""
+        raw = self._file.read()
+        if not raw:
+            return
+        self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
+        self.forbidden = typed(raw.get("forbiddenTable") or {}, ForbiddenTable, FILE_NAME)
+        groups: dict[str, Any] = raw.get("subscriptionGroupTable") or {}
+        for group, fields in groups.items():
+            config = typed(fields, SubscriptionGroupConfig, f"{FILE_NAME}: group {group}")
+            self.table[group] = replace(config, group_name=group)
+            unknown = unknown_fields(fields, wire_names(SubscriptionGroupConfig))
+            if unknown:
+                self._unknown_of[group] = unknown
+        self._unknown = unknown_fields(raw, _KNOWN)
+
+    def save(self) -> None:
+        """Write the file if it is behind: at first, and after a disk that refused a change."""
+        self._file.save()
+
+    def _with_attributes(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        known = self.table.get(config.group_name)
+        current = None if known is None else known.attributes
+        return replace(config, attributes=altered(GROUP_ATTRIBUTES, current, config.attributes))
+
+    def _accept(self, configs: list[SubscriptionGroupConfig]) -> None:
+        changed = [config for config in configs if config != self.table.get(config.group_name)]
+        if changed:
+            self.table.update((config.group_name, config) for config in changed)
+            self._changed()
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next_version(self._clock.now_ms())
+        self._file.behind = True
+        self.save()
+
+    def _content(self) -> Mapping[str, Any]:
+        groups = {
+            group: with_unknown(config, self._unknown_of.get(group, {}))
+            for group, config in self.table.items()
+        }
+        own = {
+            "dataVersion": self.data_version,
+            "forbiddenTable": self.forbidden,
+            "subscriptionGroupTable": groups,
+        }
+        return dict(sorted((own | self._unknown).items()))

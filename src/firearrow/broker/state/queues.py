@@ -1,0 +1,33 @@
+"""What the state of a broker needs to know of its store."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class QueueStore(Protocol):
+    """The store as administrators see it. No method fails for a queue that does not exist."""
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Give the offset of the first message, negative or 0 if there is none."""
+        ...
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Give the offset after the last message, negative or 0 if there is none."""
+        ...
+
+    def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Give when a message was stored, in ms; -1 if there is no such message."""
+        ...
+
+    def head_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether the first message exists and is in the part of the log that memory holds."""
+        ...
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete the queues of a topic."""
+        ...
+
+    def runtime_facts(self) -> dict[str, str]:
+        """Give what request 28 tells of the store, by the names that RocketMQ has for it."""
+        ...

@@ -1,0 +1,259 @@
+"""The topics of a broker (upstream ``TopicConfigManager``, ``TopicValidator``).
+
+A topic comes to be in one of four ways: with the broker (system topics), by an administrator
+(`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
+(`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
+dead-letter topics). Each change is a new data version, is on disk in ``config/topics.json`` before
+it is answered, and is told to ``on_change``, which registers it with the name servers::
+
+    {
+        "dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795210273741},
+        "topicConfigTable":{
+            "T":{"attributes":{},"order":false,"perm":6,"readQueueNums":4,
+                 "topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":4}
+        }
+    }
+
+``perm`` is the sum of 4 read, 2 write, 1 inherit: a topic with the last bit is a template. The
+system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
+from firearrow.broker.state.persistence import (
+    StateFile,
+    state_path,
+    typed,
+    unknown_fields,
+    wire_names,
+    with_unknown,
+)
+from firearrow.broker.state.settings import Settings
+from firearrow.clock import Clock
+from firearrow.message import names
+from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+
+FILE_NAME: Final = "topics.json"
+
+UNIT_FLAG: Final = 1
+UNIT_SUBSCRIBED_FLAG: Final = 2
+
+_READ_WRITE: Final = PERM_READ | PERM_WRITE
+_ALL: Final = _READ_WRITE | PERM_INHERIT
+_KNOWN: Final = ("dataVersion", "topicConfigTable")
+_OWNED_QUEUES: Final = 8  # upstream: reviveQueueNum
+
+
+def _ignore(_: list[TopicConfig]) -> None:
+    """What is done with changes as long as nobody wants to know."""
+
+
+class TopicTable:
+    """All topics by name. ``table`` may be read directly, and only this class changes it."""
+
+    def __init__(self, settings: Settings, clock: Clock, store_root: Path | None = None) -> None:
+        self.table: dict[str, TopicConfig] = {}
+        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self.on_change: Callable[[list[TopicConfig]], None] = _ignore
+        self._settings = settings
+        self._clock = clock
+        self._unknown: dict[str, Any] = {}
+        self._unknown_of: dict[str, dict[str, Any]] = {}
+        self._file = StateFile(state_path(store_root, FILE_NAME), self._content)
+        self._system = frozenset[str]()
+        self._create_system_topics()
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Give the config of a topic, None if there is no such topic."""
+        return self.table.get(topic)
+
+    def is_system(self, topic: str) -> bool:
+        """Whether a topic is the broker's own, which nobody may create, change or delete."""
+        return names.is_system_topic(topic, self._system)
+
+    def system_topics(self) -> list[str]:
+        """Give the names of all topics that are the broker's own."""
+        return sorted(self._system | names.SYSTEM_TOPICS)
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or change one topic; see `put_all`."""
+        self.put_all([config])
+
+    def put_all(self, configs: Iterable[TopicConfig]) -> None:
+        """Create or change topics; their ``attributes`` are changes (``+k``, ``-k``).
+
+        A config that equals the topic as it is changes nothing. Raises BrokerError for a change of
+        attributes that is not allowed; then none of the topics is changed.
+        """
+        outcome = [self._with_attributes(config) for config in configs]
+        self._accept(config for config in outcome if config != self.table.get(_name(config)))
+
+    def create(
+        self,
+        topic: str,
+        queue_nums: int,
+        *,
+        perm: int = _READ_WRITE,
+        order: bool = False,
+        sys_flag: int = 0,
+    ) -> TopicConfig:
+        """Give a topic that the broker needs, and create it if it is missing.
+
+        If it exists, only its ``order`` is made to follow. Java:
+        TopicConfigManager#createTopicInSendMessageBackMethod.
+        """
+        config = self.table.get(topic)
+        if config is None:
+            config = TopicConfig(
+                topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order
+            )
+        elif order == config.order:
+            return config
+        else:
+            config = replace(config, order=order)
+        self._accept([config])
+        return config
+
+    def create_retry(
+        self, group: str, queue_nums: int, *, order: bool = False, unit: bool = False
+    ) -> TopicConfig:
+        """Give the topic for what a group fails to consume, and create it if it is missing."""
+        flag = UNIT_SUBSCRIBED_FLAG if unit else 0
+        return self.create(names.retry_topic(group), queue_nums, order=order, sys_flag=flag)
+
+    def create_in_send(
+        self, topic: str, default_topic: str, client_queue_nums: int, *, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Give the topic of a message, and create it after its template if it is missing.
+
+        None if there is no such template, or topics can't be made of it. Java:
+        TopicConfigManager#createTopicInSendMessageMethod.
+        """
+        config = self.table.get(topic)
+        if config is not None:
+            return config
+        template = self.table.get(default_topic)
+        if template is None or not self._is_template(template):
+            return None
+        queue_nums = max(0, min(client_queue_nums, template.write_queue_nums))
+        config = TopicConfig(
+            topic,
+            queue_nums,
+            queue_nums,
+            template.perm & ~PERM_INHERIT,
+            template.topic_filter_type,
+            sys_flag,
+        )
+        self._accept([config])
+        return config
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; False if there is none."""
+        if self.table.pop(topic, None) is None:
+            return False
+        self._unknown_of.pop(topic, None)
+        self._next_version()
+        self.save()
+        return True
+
+    def touch(self) -> None:
+        """Make a new data version of what is: something that all topics depend on has changed."""
+        self._next_version()
+        self.save()
+        self.on_change(list(self.table.values()))
+
+    def load(self) -> None:
+        """Read the file over the system topics; ConfigError when it can't be read."""
+        raw = self._file.read()
+        if not raw:
+            return
+        self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
+        topics: dict[str, Any] = raw.get("topicConfigTable") or {}
+        for topic, fields in topics.items():
+            config = typed(fields, TopicConfig, f"{FILE_NAME}: topic {topic}")
+            self.table[topic] = replace(config, topic_name=topic)
+            unknown = unknown_fields(fields, wire_names(TopicConfig))
+            if unknown:
+                self._unknown_of[topic] = unknown
+        self._unknown = unknown_fields(raw, _KNOWN)
+
+    def save(self) -> None:
+        """Write the file if it is behind: at first, and after a disk that refused a change."""
+        self._file.save()
+
+    def _is_template(self, template: TopicConfig) -> bool:
+        auto = self._settings.broker.auto_create_topic_enable
+        return bool(template.perm & PERM_INHERIT) and (
+            auto or template.topic_name != names.AUTO_CREATE_TOPIC
+        )
+
+    def _with_attributes(self, config: TopicConfig) -> TopicConfig:
+        known = self.table.get(_name(config))
+        current = None if known is None else known.attributes
+        return replace(config, attributes=altered(TOPIC_ATTRIBUTES, current, config.attributes))
+
+    def _accept(self, configs: Iterable[TopicConfig]) -> None:
+        changed = list(configs)
+        if not changed:
+            return
+        self.table.update((_name(config), config) for config in changed)
+        self._next_version()
+        self.save()
+        self.on_change(changed)
+
+    def _next_version(self) -> None:
+        self.data_version = self.data_version.next_version(self._clock.now_ms())
+        self._file.behind = True
+
+    def _content(self) -> Mapping[str, Any]:
+        topics = {
+            topic: with_unknown(config, self._unknown_of.get(topic, {}))
+            for topic, config in self.table.items()
+        }
+        own = {"dataVersion": self.data_version, "topicConfigTable": topics}
+        return dict(sorted((own | self._unknown).items()))
+
+    def _create_system_topics(self) -> None:
+        for topic, queue_nums, perm in self._system_topics():
+            self.table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
+        # Java: only the topics of the broker's constructor are added to TopicValidator; all others
+        # among them have the prefix of system topics.
+        self._system = frozenset(self.table)
+        self._file.behind = True
+
+    def _system_topics(self) -> Iterator[tuple[str, int, int]]:
+        config = self._settings.broker
+        cluster, broker_name = config.broker_cluster_name, config.broker_name
+        if config.auto_create_topic_enable:
+            yield names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _ALL
+        if config.trace_topic_enable:
+            yield config.msg_trace_topic_name, 1, _READ_WRITE
+        cluster_perm = _ALL if config.cluster_topic_enable else PERM_INHERIT
+        broker_perm = _ALL if config.broker_topic_enable else PERM_INHERIT
+        levels = len(self._settings.store.message_delay_level.split())
+        yield names.SELF_TEST_TOPIC, 1, _READ_WRITE
+        yield names.BENCHMARK_TOPIC, 1024, _READ_WRITE
+        yield cluster, 16, cluster_perm
+        yield broker_name, 1, broker_perm
+        yield names.OFFSET_MOVED_TOPIC, 1, _READ_WRITE
+        yield names.SCHEDULE_TOPIC, levels, _READ_WRITE
+        yield names.reply_topic(cluster), 1, _READ_WRITE
+        yield names.revive_topic(cluster), _OWNED_QUEUES, _READ_WRITE
+        yield names.broker_member_topic(broker_name), 1, PERM_INHERIT
+        yield names.TRANS_HALF_TOPIC, 1, _READ_WRITE
+        yield names.TRANS_OP_HALF_TOPIC, 1, _READ_WRITE
+        yield names.ROCKSDB_TRANS_HALF_TOPIC, 1, _READ_WRITE
+        yield names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1, _READ_WRITE
+        yield names.TIMER_TOPIC, 1, _READ_WRITE
+
+
+def _name(config: TopicConfig) -> str:
+    assert config.topic_name, "a topic has a name before it gets here"
+    return config.topic_name

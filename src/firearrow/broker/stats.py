@@ -1,0 +1,271 @@
+"""How much goes through a broker: counters, and their rates over time.
+
+The hot path adds to plain integers: to a topic's `TopicCounters`, which it may keep at hand or
+reach by `BrokerStats.put`, and to those of a group by `BrokerStats.got`. A periodic call,
+`BrokerStats.sample`, notes the sums; rates are differences of notes. The broker's totals are made
+of the parts when somebody asks.
+
+Source: upstream ``BrokerStatsManager``, ``StatsItem``, ``BrokerStats``, ``StoreStatsService``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Final, Literal, NamedTuple
+
+from firearrow.clock import Clock
+from firearrow.wire.client_bodies import BrokerStatsData, StatsSnapshot
+
+SAMPLE_SECONDS: Final = 10.0  # how often `BrokerStats.sample` is to be called
+
+_MINUTE: Final = 6  # samples
+_TEN_MINUTES: Final = 60
+_HOUR: Final = 360
+_DAY_HOURS: Final = 24
+
+Measure = Literal["messages", "size"]
+
+
+class TopicCounters:
+    """Messages, and bytes of their records, that were sent to a topic. The sender adds to both."""
+
+    __slots__ = ("put_bytes", "put_count")
+
+    def __init__(self) -> None:
+        self.put_count = 0
+        self.put_bytes = 0
+
+
+class GroupCounters:
+    """Messages, and bytes of their records, that a group was given of a topic."""
+
+    __slots__ = ("get_bytes", "get_count")
+
+    def __init__(self) -> None:
+        self.get_count = 0
+        self.get_bytes = 0
+
+
+class Note(NamedTuple):
+    """What a counter stood at, and when."""
+
+    at_ms: int
+    messages: int
+    size: int
+
+
+class Series:
+    """The notes of one counter, ten seconds apart for the last minute (or as long as is asked for),
+    ten minutes apart for the last hour, an hour apart for the last day."""
+
+    __slots__ = ("_days", "_hours", "_minutes")
+
+    def __init__(self, now_ms: int, samples: int = _MINUTE) -> None:
+        start = Note(now_ms, 0, 0)
+        self._minutes: deque[Note] = deque([start], samples + 1)
+        self._hours: deque[Note] = deque([start], _MINUTE + 1)
+        self._days: deque[Note] = deque([start], _DAY_HOURS + 1)
+
+    def append(self, note: Note, tick: int) -> None:
+        """Keep a note; ``tick`` numbers the samples."""
+        self._minutes.append(note)
+        if tick % _TEN_MINUTES == 0:
+            self._hours.append(note)
+        if tick % _HOUR == 0:
+            self._days.append(note)
+
+    def is_idle(self) -> bool:
+        """Whether the counter has stood still for a day."""
+        return len(self._days) > _DAY_HOURS and self._days[0].messages == self._minutes[-1].messages
+
+    def per_second(self, samples: int) -> float:
+        """Give the count a second over the last so many samples, 0 before the first."""
+        return _snapshot(list(self._minutes)[-samples - 1 :], "messages").tps
+
+    def rates(self) -> tuple[float, float, float]:
+        """Give the counts a second over ten seconds, a minute and ten minutes."""
+        return self.per_second(1), self.per_second(_MINUTE), self.per_second(_TEN_MINUTES)
+
+    def view(self, measure: Measure) -> BrokerStatsData:
+        """Give the last minute, hour and day."""
+        minute = list(self._minutes)[-_MINUTE - 1 :]
+        return BrokerStatsData(
+            _snapshot(minute, measure),
+            _snapshot(self._hours, measure),
+            _snapshot(self._days, measure),
+        )
+
+
+def _snapshot(notes: Sequence[Note], measure: Measure) -> StatsSnapshot:
+    first, last = notes[0], notes[-1]
+    total = getattr(last, measure) - getattr(first, measure)
+    seconds = (last.at_ms - first.at_ms) / 1000
+    count = last.messages - first.messages
+    return StatsSnapshot(
+        total, total / seconds if seconds > 0 else 0.0, total / count if count > 0 else 0.0
+    )
+
+
+class DayTotals(NamedTuple):
+    """Messages until the midnight before yesterday, until the last midnight, and until now."""
+
+    yesterday_morning: int
+    today_morning: int
+    now: int
+
+
+# What request 315 calls the counters: of what, and which measure.
+_NAMES: Final[dict[str, tuple[str, Measure]]] = {
+    "TOPIC_PUT_NUMS": ("topics", "messages"),
+    "TOPIC_PUT_SIZE": ("topics", "size"),
+    "GROUP_GET_NUMS": ("groups", "messages"),
+    "GROUP_GET_SIZE": ("groups", "size"),
+    "BROKER_PUT_NUMS": ("puts", "messages"),
+    "BROKER_GET_NUMS": ("gets", "messages"),
+}
+
+
+class BrokerStats:
+    """All counters of a broker; ``cluster`` is the name under which its totals are asked for."""
+
+    def __init__(self, clock: Clock, cluster: str) -> None:
+        self._clock = clock
+        self._tick = 0
+        self.boot_ms = clock.now_ms()
+        self.put_failures = 0
+        self.pulls_found = 0
+        self.pulls_missed = 0
+        self._topics: dict[str, TopicCounters] = {}
+        self._groups: dict[str, GroupCounters] = {}
+        self._deleted_puts = (0, 0)
+        self._get_count = 0
+        self._get_bytes = 0
+        self.puts, self.gets, self.found, self.missed = (
+            Series(self.boot_ms, _TEN_MINUTES) for _ in range(4)
+        )
+        self._series: dict[str, dict[str, Series]] = {
+            "topics": {},
+            "groups": {},
+            "puts": {cluster: self.puts},
+            "gets": {cluster: self.gets},
+        }
+        self._day = _day_of(self.boot_ms)
+        self._put_mornings = (0, 0)
+        self._get_mornings = (0, 0)
+
+    def topic(self, topic: str) -> TopicCounters:
+        """Give the counters of a topic, to keep and add to until the topic is deleted."""
+        counters = self._topics.get(topic)
+        if counters is None:
+            counters = self._topics[topic] = TopicCounters()
+            self._series["topics"][topic] = Series(self._clock.now_ms())
+        return counters
+
+    def put(self, topic: str, count: int, size: int) -> None:
+        """Count messages with so many bytes of records that were stored for a topic."""
+        counters = self._topics.get(topic) or self.topic(topic)
+        counters.put_count += count
+        counters.put_bytes += size
+
+    def got(self, group: str, topic: str, count: int, size: int) -> None:
+        """Count a pull that gave a group messages of a topic, with so many bytes of records."""
+        key = f"{topic}@{group}"
+        counters = self._groups.get(key)
+        if counters is None:
+            counters = self._groups[key] = GroupCounters()
+            self._series["groups"][key] = Series(self._clock.now_ms())
+        counters.get_count += count
+        counters.get_bytes += size
+        self._get_count += count
+        self._get_bytes += size
+        self.pulls_found += 1
+
+    def put_sum(self) -> tuple[int, int]:
+        """Give the messages that were put since the start, and the bytes of their records."""
+        topics = self._topics.values()
+        count, size = self._deleted_puts
+        return (
+            count + sum(counters.put_count for counters in topics),
+            size + sum(counters.put_bytes for counters in topics),
+        )
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Give the messages a second that a topic received over the last minute."""
+        series = self._series["topics"].get(topic)
+        return 0.0 if series is None else series.per_second(_MINUTE)
+
+    def group_get_tps(self, group: str, topic: str) -> float:
+        """Give the messages a second that a group was given of a topic over the last minute."""
+        series = self._series["groups"].get(f"{topic}@{group}")
+        return 0.0 if series is None else series.per_second(_MINUTE)
+
+    def view(self, stats_name: str, key: str) -> BrokerStatsData | None:
+        """Give what request 315 asks for, None if there is no such counter.
+
+        The key is a topic, ``topic@group``, or the cluster.
+        """
+        if stats_name not in _NAMES:
+            return None
+        kind, measure = _NAMES[stats_name]
+        series = self._series[kind].get(key)
+        return None if series is None else series.view(measure)
+
+    def sample(self) -> None:
+        """Note all sums; to be called every `SAMPLE_SECONDS`."""
+        self._tick += 1
+        now_ms, tick = self._clock.now_ms(), self._tick
+        puts = self.put_sum()
+        self.puts.append(Note(now_ms, *puts), tick)
+        self.gets.append(Note(now_ms, self._get_count, self._get_bytes), tick)
+        self.found.append(Note(now_ms, self.pulls_found, 0), tick)
+        self.missed.append(Note(now_ms, self.pulls_missed, 0), tick)
+        for topic, put in self._topics.items():
+            note = Note(now_ms, put.put_count, put.put_bytes)
+            self._series["topics"][topic].append(note, tick)
+        for key, got in list(self._groups.items()):
+            series = self._series["groups"][key]
+            series.append(Note(now_ms, got.get_count, got.get_bytes), tick)
+            if series.is_idle():
+                self._delete_group_key(key)
+        self._turn_day(now_ms, puts[0])
+
+    def put_totals(self) -> DayTotals:
+        """Give how many messages were put."""
+        return DayTotals(*self._put_mornings, self.put_sum()[0])
+
+    def get_totals(self) -> DayTotals:
+        """Give how many messages were got."""
+        return DayTotals(*self._get_mornings, self._get_count)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the counters of a topic; the broker's totals keep what they counted."""
+        counters = self._topics.pop(topic, None)
+        if counters is not None:
+            del self._series["topics"][topic]
+            count, size = self._deleted_puts
+            self._deleted_puts = (count + counters.put_count, size + counters.put_bytes)
+        for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
+            self._delete_group_key(key)
+
+    def delete_group(self, group: str) -> None:
+        """Forget the counters of a group."""
+        for key in [key for key in self._groups if key.endswith(f"@{group}")]:
+            self._delete_group_key(key)
+
+    def _delete_group_key(self, key: str) -> None:
+        del self._groups[key]
+        del self._series["groups"][key]
+
+    def _turn_day(self, now_ms: int, put_count: int) -> None:
+        today = _day_of(now_ms)
+        if today != self._day:
+            self._day = today
+            self._put_mornings = (self._put_mornings[1], put_count)
+            self._get_mornings = (self._get_mornings[1], self._get_count)
+
+
+def _day_of(now_ms: int) -> date:
+    """The day where the broker is."""
+    return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().date()

@@ -1,0 +1,152 @@
+"""A broker's state and its processors without network and store, for the tests of both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
+from firearrow.broker.processors.admin_groups import GroupAdminProcessor
+from firearrow.broker.processors.admin_topics import TopicAdminProcessor
+from firearrow.broker.processors.clients import ClientProcessor
+from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.state.clients import Channel, ClientRegistry
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.locks import QueueLocks
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.errors import BrokerError
+from firearrow.wire import fastjson
+from firearrow.wire.command import FieldValue, Response, request
+from firearrow.wire.frame import AnyCommand
+
+NOW_MS = 1_795_210_273_741
+
+CONFIG = BrokerConfig(broker_name="broker-a", broker_cluster_name="C")
+
+
+class HandClock:
+    """Time that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return NOW_MS + int((self.seconds - 1000.0) * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class FakeChannel:
+    """A connection that keeps what is pushed to it."""
+
+    def __init__(self, address: str = "10.0.0.1:4711") -> None:
+        self.address = address
+        self.pushed: list[tuple[int, dict[str, str]]] = []
+        self.closed: str | None = None
+
+    def push(self, command: AnyCommand) -> None:
+        assert command.is_oneway
+        self.pushed.append((command.code, command.ext))
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+    def take(self) -> list[tuple[int, dict[str, str]]]:
+        """Give what was pushed since the last time."""
+        pushed, self.pushed = self.pushed, []
+        return pushed
+
+
+class FakeStore:
+    """Queues as (topic, queue id) -> (first offset, offset after the last, whether in memory)."""
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[str, int], tuple[int, int, bool]] = {}
+        self.deleted: list[str] = []
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self.queues.get((topic, queue_id), (0, 0, False))[0]
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self.queues.get((topic, queue_id), (0, 0, False))[1]
+
+    def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
+        return NOW_MS + queue_offset if first <= queue_offset < after else -1
+
+    def head_in_memory(self, topic: str, queue_id: int) -> bool:
+        return self.queues.get((topic, queue_id), (0, 0, False))[2]
+
+    def delete_topic(self, topic: str) -> None:
+        self.deleted.append(topic)
+
+    def runtime_facts(self) -> dict[str, str]:
+        return {"commitLogMaxOffset": "696", "timerReadBehind": "7"}
+
+
+class FakeBroker:
+    """All state of one broker, and what it does for a request."""
+
+    def __init__(
+        self,
+        config: BrokerConfig = CONFIG,
+        root: Path | None = None,
+        config_file: Path | None = None,
+    ) -> None:
+        self.clock = HandClock()
+        self.store = FakeStore()
+        self.settings = Settings(self.clock, config, file=config_file)
+        self.topics = TopicTable(self.settings, self.clock, root)
+        self.groups = GroupTable(self.settings, self.clock, root)
+        self.offsets = ConsumerOffsets(self.clock, root, commits_per_version=500)
+        self.clients = ClientRegistry(self.settings, self.clock)
+        self.locks = QueueLocks(self.clock)
+        self.stats = BrokerStats(self.clock, config.broker_cluster_name)
+        self.channel = FakeChannel()
+        settings, store, stats = self.settings, self.store, self.stats
+        topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
+        self._handlers: dict[int, Any] = {
+            **ClientProcessor(settings, topics, groups, clients, self.locks).handlers(),
+            **OffsetProcessor(topics, groups, offsets, store).handlers(),
+            **TopicAdminProcessor(settings, topics, offsets, clients, store, stats).handlers(),
+            **GroupAdminProcessor(
+                settings, topics, groups, offsets, clients, store, stats
+            ).handlers(),
+            **BrokerAdminProcessor(settings, topics, store, stats, self.clock).handlers(),
+        }
+
+    def call(
+        self,
+        code: int,
+        fields: dict[str, FieldValue] | None = None,
+        body: Any = b"",
+        channel: Channel | None = None,
+    ) -> Response:
+        """Handle a request as the server does, a refusal included."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        command = request(code, fields or {}, data)
+        command.language = "JAVA"
+        try:
+            answer = self._handlers[code](channel or self.channel, command)
+        except BrokerError as error:
+            answer = Response(error.code, error.remark)
+        assert isinstance(answer, Response)
+        return answer
+
+    def ask(
+        self,
+        code: int,
+        fields: dict[str, FieldValue] | None = None,
+        body: Any = b"",
+        channel: Channel | None = None,
+    ) -> Any:
+        """Give the body of an answer that must be a success."""
+        answer = self.call(code, fields, body, channel)
+        assert answer.code == 0, answer
+        return fastjson.loads(answer.body) if answer.body else None

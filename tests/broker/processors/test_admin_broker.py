@@ -1,0 +1,134 @@
+"""Administration of the broker itself; codes and names compared with a real broker's."""
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.config import properties
+from firearrow.wire import fastjson
+from firearrow.wire.command import Response
+from tests.broker.fakes import NOW_MS, FakeBroker
+
+# Every name that a fresh 5.5.0 broker answers to request 28, its commit log's path left out, and
+# without what only its store can tell.
+JAVA_NAMES = """
+    EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity ackThreadPoolQueueCapacity
+    ackThreadPoolQueueHeadWaitTimeMills ackThreadPoolQueueSize bootTimestamp brokerActive
+    brokerVersionDesc dispatchMaxBuffer getFoundTps getMessageEntireTimeMax getMissTps getTotalTps
+    getTransferredTps litePullThreadPoolQueueCapacity litePullThreadPoolQueueHeadWaitTimeMills
+    litePullThreadPoolQueueSize msgGetTotalTodayMorning msgGetTotalTodayNow
+    msgGetTotalYesterdayMorning msgPutTotalTodayMorning msgPutTotalTodayNow
+    msgPutTotalYesterdayMorning pageCacheLockTimeMills pullThreadPoolQueueCapacity
+    pullThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueSize putLatency99 putLatency999
+    putMessageAverageSize putMessageDistributeTime putMessageEntireTimeMax putMessageFailedTimes
+    putMessageSizeTotal putMessageTimesTotal putTps queryThreadPoolQueueCapacity
+    queryThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize
+    remainTransientStoreBufferNumbs runtime sendThreadPoolQueueCapacity
+    sendThreadPoolQueueHeadWaitTimeMills sendThreadPoolQueueSize startAcceptSendRequestTimeStamp
+    timerCongestNum timerDequeueTps timerEnqueueTps timerOffsetBehind timerReadBehind
+"""
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
+    assert broker.call(25, body=b"defaultTopicQueueNums=5\n") == Response()
+    assert broker.settings.broker.default_topic_queue_nums == 5
+    answer = broker.call(26)
+    assert answer.fields["version"] == f'{{"counter":1,"stateVersion":0,"timestamp":{NOW_MS}}}'
+    assert properties.loads(answer.body.decode())["defaultTopicQueueNums"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "remark"),
+    [
+        (b"configBlackList=x\n", 16, "Can not update config in black list."),
+        (b"brokerConfigPath=x\ndefaultTopicQueueNums=6", 16, "black list"),
+        (b"defaultTopicQueueNums=abc\n", 29, "defaultTopicQueueNums=abc"),
+        (b"\x00\\u12", 1, "string2Properties error"),
+        (b"\xff", 1, "string2Properties error"),
+    ],
+)
+def test_a_change_that_is_not_allowed_changes_nothing(
+    broker: FakeBroker, body: bytes, code: int, remark: str
+) -> None:
+    answer = broker.call(25, body=body)
+    assert answer.code == code
+    assert answer.remark is not None
+    assert remark in answer.remark
+    assert broker.settings.version.counter == 0
+
+
+def test_nothing_to_change_is_no_change(broker: FakeBroker) -> None:
+    assert broker.call(25) == Response()
+    assert broker.settings.version.counter == 0
+
+
+def test_a_new_permission_is_a_new_version_of_the_topics(broker: FakeBroker) -> None:
+    broker.ask(25, body=b"brokerPermission=4\n")
+    assert broker.settings.broker.broker_permission == 4
+    assert broker.topics.data_version.counter == 1
+
+
+def test_a_change_goes_into_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    broker = FakeBroker(config_file=file)
+    broker.ask(25, body=b"defaultTopicQueueNums=5\n")
+    assert properties.load(file)["defaultTopicQueueNums"] == "5"
+    file.unlink()
+    tmp_path.chmod(0o700)
+    (tmp_path / "broker.conf.tmp").mkdir()
+    refused = broker.call(25, body=b"defaultTopicQueueNums=6\n")
+    assert refused.code == 1
+    assert broker.settings.broker.default_topic_queue_nums == 6
+
+
+def test_runtime_info_has_every_name_that_tools_expect(broker: FakeBroker) -> None:
+    table = broker.ask(28)["table"]
+    assert [name for name in JAVA_NAMES.split() if name not in table] == []
+    assert table["commitLogMaxOffset"] == "696"
+    assert table["timerReadBehind"] == "7"
+    assert table["brokerVersionDesc"] == "V5_5_0"
+
+
+def test_runtime_info_counts(broker: FakeBroker) -> None:
+    broker.stats.put("T", 30, 3000)
+    broker.stats.got("g", "T", 20, 4000)
+    broker.stats.pulls_missed += 10
+    broker.clock.seconds += 10
+    broker.stats.sample()
+    table = broker.ask(28)["table"]
+    assert table["putTps"] == "3.0 3.0 3.0"
+    assert table["getTransferredTps"] == "2.0 2.0 2.0"
+    assert table["getFoundTps"] == "0.1 0.1 0.1"
+    assert table["getMissTps"] == "1.0 1.0 1.0"
+    assert table["getTotalTps"] == "1.1 1.1 1.1"
+    assert table["msgPutTotalTodayNow"] == "30"
+    assert table["putMessageAverageSize"] == "100.0"
+    assert table["msgGetTotalTodayNow"] == "20"
+    assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
+
+
+def test_a_counter_is_printed_as_java_does(broker: FakeBroker) -> None:
+    broker.stats.put("T1", 1, 233)
+    broker.clock.seconds += 10
+    broker.stats.sample()
+    answer = broker.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T1"})
+    assert answer.body == (
+        b'{"statsDay":{"avgpt":0.0,"sum":0,"tps":0.0},"statsHour":{"avgpt":0.0,"sum":0,"tps":0.0},'
+        b'"statsMinute":{"avgpt":233.0,"sum":233,"tps":23.3}}'
+    )
+    unknown = broker.call(315, {"statsName": "XX", "statsKey": "T1"})
+    assert unknown == Response(1, "The stats <XX> <T1> not exist")
+
+
+def test_the_version_of_the_configuration_is_json(broker: FakeBroker) -> None:
+    version = broker.call(26).fields["version"]
+    assert fastjson.loads(str(version)) == {
+        "counter": 0,
+        "stateVersion": 0,
+        "timestamp": NOW_MS,
+    }

@@ -1,0 +1,188 @@
+"""Heartbeats, members and locks as clients see them; answers compared with a real broker's."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import SubscriptionGroupConfig
+from firearrow.wire.command import Response
+from tests.broker.fakes import CONFIG, FakeBroker, FakeChannel
+
+NOTIFIED = [(40, {"consumerGroup": "HG"})]
+ANSWERED = {"IS_SUPPORT_HEART_BEAT_V2": True}
+
+
+def subscription(topic: str = "T1", version: int = 1) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "subString": "*",
+        "subVersion": version,
+        "tagsSet": [],
+        "codeSet": [],
+        "expressionType": "TAG",
+        "classFilterMode": False,
+    }
+
+
+def heartbeat(client: str = "c1", group: str = "HG", **more: Any) -> dict[str, Any]:
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [subscription()],
+        "unitMode": False,
+    }
+    top = {"heartbeatFingerprint", "withoutSub", "producerDataSet"}
+    consumer |= {name: value for name, value in more.items() if name not in top}
+    beat = {"clientID": client, "consumerDataSet": [consumer], "producerDataSet": []}
+    return beat | {name: value for name, value in more.items() if name in top}
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+def test_a_heartbeat_makes_the_group_and_its_retry_topic(broker: FakeBroker) -> None:
+    answer = broker.call(34, body=heartbeat(producerDataSet=[{"groupName": "PG"}]))
+    assert answer.code == 0
+    assert answer.fields == ANSWERED | {"IS_SUB_CHANGE": True}
+    assert broker.channel.take() == NOTIFIED
+    assert broker.groups.get("HG") == SubscriptionGroupConfig("HG")
+    assert broker.topics.get("%RETRY%HG") == TopicConfig("%RETRY%HG", 1, 1, 6)
+    assert broker.ask(204, {"producerGroup": "PG"}) == {
+        "connectionSet": [
+            {"clientAddr": "10.0.0.1:4711", "clientId": "c1", "language": "JAVA", "version": 513}
+        ]
+    }
+
+
+def test_retry_topics_are_as_their_group_and_topics_ask(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("OT", 4, 4, 6, order=True))
+    broker.groups.put(SubscriptionGroupConfig("OG", retry_queue_nums=3))
+    body = heartbeat(group="OG", unitMode=True, subscriptionDataSet=[subscription("OT")])
+    broker.ask(34, body=body)
+    assert broker.topics.get("%RETRY%OG") == TopicConfig(
+        "%RETRY%OG", 3, 3, 6, topic_sys_flag=2, order=True
+    )
+
+
+def test_the_group_decides_on_notifications(broker: FakeBroker) -> None:
+    broker.groups.put(SubscriptionGroupConfig("NN", notify_consumer_ids_changed_enable=False))
+    two = FakeChannel()
+    broker.ask(34, body=heartbeat(group="NN"))
+    broker.ask(34, body=heartbeat("c2", group="NN"), channel=two)
+    broker.ask(35, {"clientID": "c1", "consumerGroup": "NN"})
+    assert broker.channel.take() == two.take() == []
+
+
+def test_a_group_with_an_impossible_name_is_passed_over(broker: FakeBroker) -> None:
+    assert broker.call(34, body=heartbeat(group="a b")).code == 0
+    assert broker.call(203, {"consumerGroup": "a b"}).code == 206
+
+
+def test_pull_consumers_can_be_rejected() -> None:
+    broker = FakeBroker(replace(CONFIG, reject_pull_consumer_enable=True))
+    broker.ask(34, body=heartbeat(group="active", consumeType="CONSUME_ACTIVELY"))
+    broker.ask(34, body=heartbeat(group="passive"))
+    assert broker.clients.consumer_group("active") is None
+    assert broker.clients.consumer_group("passive") is not None
+
+
+@pytest.mark.parametrize("body", [b"", b"{{"])
+def test_a_heartbeat_that_is_none_is_refused(broker: FakeBroker, body: bytes) -> None:
+    assert broker.call(34, body=body).code == 1
+
+
+def test_version_2_asks_for_subscriptions_when_they_may_have_changed(broker: FakeBroker) -> None:
+    def must_send_all(fingerprint: int, without: bool, group: str = "V2") -> object:
+        body = heartbeat(group=group, heartbeatFingerprint=fingerprint, withoutSub=without)
+        if without:
+            body["consumerDataSet"][0]["subscriptionDataSet"] = []
+        answer = broker.call(34, body=body)
+        return answer.fields["IS_SUB_CHANGE"]
+
+    assert must_send_all(77, without=False) is False
+    assert must_send_all(77, without=True) is False
+    assert must_send_all(78, without=True) is True
+    assert must_send_all(78, without=True) is False
+    assert broker.clients.subscription("V2", "T1") is not None
+    assert must_send_all(77, without=True, group="unknown") is True
+
+
+def test_members_are_listed(broker: FakeBroker) -> None:
+    assert broker.call(38, {"consumerGroup": "HG"}) == Response(1, "no consumer for this group, HG")
+    two = FakeChannel("10.0.0.2:4712")
+    broker.ask(34, body=heartbeat())
+    broker.ask(34, body=heartbeat("c2"), channel=two)
+    assert broker.ask(38, {"consumerGroup": "HG"}) == {"consumerIdList": ["c1", "c2"]}
+    broker.channel.take()
+    broker.ask(35, {"clientID": "c2", "consumerGroup": "HG"}, channel=two)
+    assert broker.channel.take() == NOTIFIED
+    assert broker.ask(38, {"consumerGroup": "HG"}) == {"consumerIdList": ["c1"]}
+
+
+def test_connections_of_a_group_are_printed_as_java_does(broker: FakeBroker) -> None:
+    offline = broker.call(203, {"consumerGroup": "HG"})
+    assert offline == Response(206, "the consumer group[HG] not online")
+    broker.ask(34, body=heartbeat())
+    assert broker.call(203, {"consumerGroup": "HG"}).body == (
+        b'{"connectionSet":[{"clientAddr":"10.0.0.1:4711","clientId":"c1","language":"JAVA",'
+        b'"version":513}],"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
+        b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING","subscriptionTable":'
+        b'{"T1":{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*",'
+        b'"subVersion":1,"tagsSet":[],"topic":"T1"}}}'
+    )
+
+
+def test_a_consumer_that_tells_little_is_told_of_little(broker: FakeBroker) -> None:
+    broker.ask(34, body={"clientID": "x1", "consumerDataSet": [{"groupName": "NUL"}]})
+    assert broker.ask(203, {"consumerGroup": "NUL"}).keys() == {
+        "connectionSet",
+        "subscriptionTable",
+    }
+
+
+def test_unregister_takes_both_kinds_of_groups(broker: FakeBroker) -> None:
+    broker.ask(34, body=heartbeat(producerDataSet=[{"groupName": "PG"}]))
+    broker.ask(35, {"clientID": "c1", "consumerGroup": "HG", "producerGroup": "PG"})
+    assert broker.call(204, {"producerGroup": "PG"}) == Response(
+        1, "the producer group[PG] not exist"
+    )
+    assert broker.call(203, {"consumerGroup": "HG"}).code == 206
+    assert broker.call(35, {"clientID": "c9", "consumerGroup": "X", "producerGroup": "Y"}).code == 0
+
+
+def test_queues_are_locked_by_one_client(broker: FakeBroker) -> None:
+    def asking(client: str, *queues: int) -> dict[str, Any]:
+        wanted = [{"topic": "T1", "brokerName": "broker-a", "queueId": queue} for queue in queues]
+        return {"clientId": client, "consumerGroup": "HG", "mqSet": wanted}
+
+    def lock(client: str, *queues: int) -> list[int]:
+        answer = broker.ask(41, body=asking(client, *queues))
+        return [queue["queueId"] for queue in answer["lockOKMQSet"]]
+
+    assert lock("c1", 0, 1) == [0, 1]
+    assert lock("c2", 1, 2) == [2]
+    assert broker.call(42, body=asking("c2", 0, 1)) == Response()
+    assert lock("c2", 0, 1) == []
+    broker.ask(42, body=asking("c1", 0))
+    assert lock("c2", 0, 1) == [0]
+    assert broker.call(41).code == 1
+
+
+def test_only_tags_can_be_filtered_by(broker: FakeBroker) -> None:
+    def check(expression_type: str) -> Response:
+        data = subscription() | {"expressionType": expression_type}
+        return broker.call(46, body={"clientId": "c", "group": "g", "subscriptionData": data})
+
+    assert check("TAG") == Response()
+    refused = check("SQL92")
+    assert refused.code == 1
+    assert refused.remark is not None
+    assert "does not support consumer to filter message by SQL92" in refused.remark
+    assert broker.call(46) == Response()
+    assert broker.call(46, body={"clientId": "c"}) == Response()

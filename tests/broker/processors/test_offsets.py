@@ -1,0 +1,86 @@
+"""Offsets as consumers ask for them; codes and texts compared with a real broker's."""
+
+import pytest
+
+from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.command import Command, FieldValue, Response
+from firearrow.wire.headers import UpdateConsumerOffset
+from tests.broker.fakes import FakeBroker, FakeChannel
+
+QUEUE: dict[str, FieldValue] = {"consumerGroup": "G1", "topic": "T1", "queueId": 0}
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker()
+    broker.topics.put(TopicConfig("T1", 4, 4))
+    broker.groups.find("G1")
+    return broker
+
+
+def test_a_committed_offset_is_found(broker: FakeBroker) -> None:
+    assert broker.call(15, QUEUE | {"commitOffset": 5}) == Response()
+    assert broker.call(14, QUEUE) == Response(fields={"offset": 5})
+    assert broker.call(14, QUEUE | {"queueId": 1}).code == 22
+
+
+def test_a_header_that_is_typed_already_is_taken_as_it_is(broker: FakeBroker) -> None:
+    processor = OffsetProcessor(broker.topics, broker.groups, broker.offsets, broker.store)
+    command = Command(code=15, ext=UpdateConsumerOffset("G1", "T1", 2, 9))
+    assert processor.commit(FakeChannel(), command).code == 0
+    assert broker.offsets.query("G1", "T1", 2) == 9
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"consumerGroup": "nope", "commitOffset": 5}, 26, "Group nope not exist!"),
+        ({"topic": "nope", "commitOffset": 5}, 17, "Topic nope not exist!"),
+        ({}, 29, "Offset is null, topic is T1"),
+    ],
+)
+def test_a_commit_that_makes_no_sense_is_refused(
+    broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
+) -> None:
+    assert broker.call(15, QUEUE | fields) == Response(code, remark)
+
+
+def test_a_commit_without_a_queue_is_refused(broker: FakeBroker) -> None:
+    fields: dict[str, FieldValue] = {"consumerGroup": "G1", "topic": "T1", "commitOffset": 5}
+    assert broker.call(15, fields) == Response(29, "QueueId is null, topic is T1")
+
+
+def test_a_commit_does_not_create_its_group(broker: FakeBroker) -> None:
+    broker.call(15, QUEUE | {"consumerGroup": "nope", "commitOffset": 5})
+    assert broker.groups.get("nope") is None
+
+
+@pytest.mark.parametrize(
+    ("queue", "code"),
+    [
+        ((0, 9, True), 0),
+        ((0, 9, False), 22),
+        ((3, 9, True), 22),
+        ((0, 0, True), 22),
+        ((-1, -1, True), 22),
+    ],
+)
+def test_a_new_group_starts_with_a_young_queue(
+    broker: FakeBroker, queue: tuple[int, int, bool], code: int
+) -> None:
+    broker.store.queues["T1", 0] = queue
+    answer = broker.call(14, QUEUE)
+    assert answer.code == code
+    assert answer.fields == ({"offset": 0} if code == 0 else {})
+
+
+def test_a_client_may_not_want_to_start_with_it(broker: FakeBroker) -> None:
+    broker.store.queues["T1", 0] = (0, 9, True)
+    assert broker.call(14, QUEUE | {"setZeroIfNotFound": "false"}).code == 22
+    assert broker.call(14, QUEUE | {"setZeroIfNotFound": "true"}).code == 0
+
+
+def test_an_offset_below_zero_counts_as_none(broker: FakeBroker) -> None:
+    assert broker.call(15, QUEUE | {"commitOffset": -5}).code == 0
+    assert broker.call(14, QUEUE).code == 22

@@ -1,0 +1,178 @@
+"""Consumer offsets: what is committed is found again, also after a restart."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.errors import ConfigError
+from firearrow.wire import fastjson
+from tests import golden
+from tests.broker.fakes import HandClock
+
+FILE = "consumerOffset.json"
+
+NAMES = st.sampled_from(["a", "b", "%RETRY%a", "a_b"])
+COMMITS = st.lists(
+    st.tuples(NAMES, NAMES, st.integers(0, 3), st.integers(0, 2**63 - 1)), max_size=30
+)
+
+
+def offsets_of(root: Path | None = None, step: int = 500) -> ConsumerOffsets:
+    return ConsumerOffsets(HandClock(), root, commits_per_version=step)
+
+
+def test_what_was_not_committed_is_unknown() -> None:
+    offsets = offsets_of()
+    assert offsets.query("g", "T", 0) == -1
+    offsets.commit("g", "T", 0, 5)
+    assert offsets.query("g", "T", 0) == 5
+    assert offsets.query("g", "T", 1) == -1
+    assert offsets.query("h", "T", 0) == -1
+    assert offsets.query_pull("g", "T", 0) == -1
+
+
+def test_an_offset_may_go_back() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("g", "T", 0, 3)
+    assert offsets.query("g", "T", 0) == 3
+
+
+def test_pull_offsets_are_apart() -> None:
+    offsets = offsets_of()
+    offsets.commit_pull("g", "T", 0, 9)
+    assert offsets.query_pull("g", "T", 0) == 9
+    assert offsets.query_pull("g", "T", 1) == -1
+    assert offsets.query("g", "T", 0) == -1
+    assert offsets.topics_of("g") == set()
+
+
+def test_topics_and_groups_find_each_other() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "U", 0, 1)
+    offsets.commit("h", "T", 0, 1)
+    assert offsets.topics_of("g") == {"T", "U"}
+    assert offsets.groups_of("T") == {"g", "h"}
+    assert offsets.groups_of("V") == set()
+
+
+def test_deleting_a_topic_or_a_group() -> None:
+    offsets = offsets_of()
+    for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
+        offsets.commit(group, topic, 0, 1)
+        offsets.commit_pull(group, topic, 0, 2)
+    offsets.delete_topic("T")
+    assert offsets.query("g", "T", 0) == -1
+    assert offsets.query_pull("h", "T", 0) == -1
+    assert offsets.query("g", "U", 0) == 1
+    offsets.delete_group("g")
+    assert offsets.query("g", "U", 0) == -1
+    version = offsets.data_version
+    assert version.counter == 2
+    offsets.delete_group("g")
+    assert offsets.data_version == version
+
+
+def test_every_so_many_commits_are_a_new_version() -> None:
+    offsets = offsets_of(step=3)
+    for offset in range(7):
+        offsets.commit("g", "T", 0, offset)
+    assert offsets.data_version.counter == 2
+
+
+def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    offsets = offsets_of(tmp_path)
+    path = tmp_path / "config" / FILE
+    offsets.save()
+    assert not path.exists()
+    offsets.commit("g", "T", 0, 1)
+    offsets.save()
+    path.unlink()
+    offsets.save()
+    assert not path.exists()
+    offsets.commit_pull("g", "T", 0, 1)
+    offsets.save()
+    assert path.exists()
+
+
+def test_the_file_is_what_java_writes(tmp_path: Path) -> None:
+    offsets = offsets_of(tmp_path)
+    offsets.commit("g", "T", 0, 44)
+    offsets.commit_pull("g", "T", 1, 45)
+    offsets.save()
+    text = (tmp_path / "config" / FILE).read_text()
+    assert text == (
+        '{\n\t"dataVersion":{\n\t\t"counter":0,\n\t\t"stateVersion":0,\n'
+        '\t\t"timestamp":1795210273741\n\t},\n'
+        '\t"groupTopicMap":{\n\t\t"g":[\n\t\t\t"T"\n\t\t]\n\t},\n'
+        '\t"offsetTable":{\n\t\t"T@g":{\n\t\t\t0:44\n\t\t}\n\t},\n'
+        '\t"pullOffsetTable":{\n\t\t"T@g":{\n\t\t\t1:45\n\t\t}\n\t}\n}'
+    )
+
+
+@pytest.mark.parametrize("name", ["file-cq-clean", "file-cq-killed"])
+def test_a_golden_file_is_read_and_written_as_it_was(name: str, tmp_path: Path) -> None:
+    store = golden.extract(name, tmp_path)
+    path = store / "config" / FILE
+    before = fastjson.loads(path.read_bytes())
+    offsets = offsets_of(store)
+    offsets.load()
+    for key, queues in before["offsetTable"].items():
+        topic, _, group = key.partition("@")
+        assert {queue: offsets.query(group, topic, queue) for queue in queues} == queues
+    some = next(iter(before["offsetTable"]))
+    topic, _, group = some.partition("@")
+    queue_id, offset = next(iter(before["offsetTable"][some].items()))
+    offsets.commit(group, topic, queue_id, offset)
+    path.unlink()
+    offsets.save()
+    assert _sorted(fastjson.loads(path.read_bytes())) == _sorted(before)
+
+
+def _sorted(content: dict[str, dict[str, list[str]]]) -> dict[str, object]:
+    """Topics of a group have no order."""
+    topics = {group: sorted(names) for group, names in content["groupTopicMap"].items()}
+    return {**content, "groupTopicMap": topics}
+
+
+def test_quoted_numbers_and_unknown_fields_are_fine(tmp_path: Path) -> None:
+    path = tmp_path / "config" / FILE
+    path.parent.mkdir()
+    path.write_text(json.dumps({"offsetTable": {"T@g": {"0": "7"}}, "epoch": 1}))
+    offsets = offsets_of(tmp_path)
+    offsets.load()
+    assert offsets.query("g", "T", 0) == 7
+    offsets.commit("g", "T", 0, 8)
+    offsets.save()
+    saved = fastjson.loads(path.read_bytes())
+    assert saved["epoch"] == 1
+    assert saved["offsetTable"] == {"T@g": {0: 8}}
+
+
+def test_a_broken_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config" / FILE
+    path.parent.mkdir()
+    path.write_text('{"offsetTable":{"T@g":{"x":1}}}')
+    with pytest.raises(ConfigError, match="offsetTable"):
+        offsets_of(tmp_path).load()
+
+
+@given(COMMITS)
+def test_a_restart_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, commits: list[tuple[str, str, int, int]]
+) -> None:
+    root = tmp_path_factory.mktemp("store")
+    before = offsets_of(root)
+    model: dict[tuple[str, str, int], int] = {}
+    for group, topic, queue_id, offset in commits:
+        before.commit(group, topic, queue_id, offset)
+        model[group, topic, queue_id] = offset
+    before.save()
+    after = offsets_of(root)
+    after.load()
+    assert {key: after.query(*key) for key in model} == model

@@ -1,0 +1,122 @@
+"""Counters and rates: what a sum over time is, and that nothing is lost from totals."""
+
+import pytest
+
+from firearrow.broker.stats import BrokerStats
+from firearrow.wire.client_bodies import StatsSnapshot
+from tests.broker.fakes import HandClock
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stats(clock: HandClock) -> BrokerStats:
+    return BrokerStats(clock, "C")
+
+
+def pass_time(clock: HandClock, stats: BrokerStats, seconds: int) -> None:
+    for _ in range(seconds // 10):
+        clock.seconds += 10
+        stats.sample()
+
+
+def test_rates_are_over_the_time_that_was_sampled(clock: HandClock, stats: BrokerStats) -> None:
+    stats.put("T", 30, 3000)
+    assert stats.topic_put_tps("T") == 0.0
+    pass_time(clock, stats, 10)
+    assert stats.topic_put_tps("T") == 3.0
+    assert stats.puts.rates() == (3.0, 3.0, 3.0)
+    pass_time(clock, stats, 50)
+    assert stats.topic_put_tps("T") == 0.5
+    assert stats.puts.rates() == (0.0, 0.5, 0.5)
+    pass_time(clock, stats, 60)
+    assert stats.topic_put_tps("T") == 0.0
+    assert stats.puts.rates() == (0.0, 0.0, 0.25)
+
+
+def test_a_view_has_a_minute_an_hour_and_a_day(clock: HandClock, stats: BrokerStats) -> None:
+    pass_time(clock, stats, 3600)
+    stats.put("T", 2, 600)
+    pass_time(clock, stats, 60)
+    view = stats.view("TOPIC_PUT_SIZE", "T")
+    assert view is not None
+    assert view.stats_minute == StatsSnapshot(600, 10.0, 300.0)
+    assert view.stats_hour == StatsSnapshot()
+    pass_time(clock, stats, 3600)
+    view = stats.view("TOPIC_PUT_NUMS", "T")
+    assert view is not None
+    assert view.stats_minute == StatsSnapshot()
+    assert view.stats_hour.sum == 2
+    assert view.stats_day.sum == 2
+
+
+def test_counters_have_upstream_names(clock: HandClock, stats: BrokerStats) -> None:
+    stats.put("T", 2, 600)
+    stats.got("g", "T", 3, 900)
+    pass_time(clock, stats, 10)
+    sums = {
+        (name, key): view.stats_minute.sum
+        for name, key in [
+            ("TOPIC_PUT_NUMS", "T"),
+            ("TOPIC_PUT_SIZE", "T"),
+            ("GROUP_GET_NUMS", "T@g"),
+            ("GROUP_GET_SIZE", "T@g"),
+            ("BROKER_PUT_NUMS", "C"),
+            ("BROKER_GET_NUMS", "C"),
+        ]
+        if (view := stats.view(name, key)) is not None
+    }
+    assert list(sums.values()) == [2, 600, 3, 900, 2, 3]
+    assert stats.view("TOPIC_PUT_NUMS", "U") is None
+    assert stats.view("NO_SUCH_NUMS", "T") is None
+    assert stats.group_get_tps("g", "T") == 0.3
+    assert stats.group_get_tps("h", "T") == 0.0
+
+
+def test_counters_kept_at_hand_are_the_same(stats: BrokerStats) -> None:
+    counters = stats.topic("T")
+    counters.put_count += 1
+    counters.put_bytes += 5
+    stats.put("T", 1, 7)
+    assert stats.topic("T") is counters
+    assert stats.put_sum() == (2, 12)
+
+
+def test_deleting_keeps_the_totals(clock: HandClock, stats: BrokerStats) -> None:
+    stats.put("T", 2, 600)
+    stats.got("g", "T", 3, 900)
+    stats.got("g", "U", 1, 100)
+    stats.delete_topic("T")
+    stats.delete_topic("never seen")
+    assert stats.view("TOPIC_PUT_NUMS", "T") is None
+    assert stats.view("GROUP_GET_NUMS", "T@g") is None
+    stats.delete_group("g")
+    assert stats.view("GROUP_GET_NUMS", "U@g") is None
+    pass_time(clock, stats, 10)
+    assert stats.put_sum() == (2, 600)
+    assert stats.get_totals().now == 4
+
+
+def test_a_group_that_rests_for_a_day_is_forgotten(clock: HandClock, stats: BrokerStats) -> None:
+    stats.got("g", "T", 1, 1)
+    pass_time(clock, stats, 86_400)
+    stats.got("h", "T", 1, 1)
+    assert stats.view("GROUP_GET_NUMS", "T@g") is not None
+    pass_time(clock, stats, 3600)
+    assert stats.view("GROUP_GET_NUMS", "T@g") is None
+    assert stats.view("GROUP_GET_NUMS", "T@h") is not None
+    assert stats.get_totals().now == 2
+
+
+def test_totals_turn_with_the_day(clock: HandClock, stats: BrokerStats) -> None:
+    stats.put("T", 5, 5)
+    pass_time(clock, stats, 86_400)
+    stats.put("T", 2, 2)
+    assert stats.put_totals() == (0, 5, 7)
+    pass_time(clock, stats, 86_400)
+    stats.got("g", "T", 1, 1)
+    assert stats.put_totals() == (5, 7, 7)
+    assert stats.get_totals() == (0, 0, 1)
