@@ -1,0 +1,133 @@
+"""What is claimed: every case with its load and its targets.
+
+A target compares Firearrow's median with RocketMQ's, or with a fixed bound. It is met or missed;
+nothing is rounded in anyone's favour.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from benchmarks.generator import Load
+from benchmarks.workloads import (
+    BenchmarkConsumer,
+    BenchmarkProducer,
+    Fresh,
+    MemoryUse,
+    Paired,
+    RawLoad,
+    StartUp,
+)
+
+
+class Compare(Enum):
+    """How a value is judged: the words, whether it is a ratio, and the comparison."""
+
+    RATIO_AT_LEAST = ("×, at least", True, operator.ge)
+    RATIO_AT_MOST = ("×, at most", True, operator.le)
+    RATIO_BELOW = ("×, below", True, operator.lt)
+    AT_MOST = ("at most", False, operator.le)
+
+    def __init__(self, words: str, ratio: bool, holds: Callable[[float, float], bool]) -> None:
+        self.words = words
+        self.ratio = ratio
+        self.holds = holds
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on a metric of Firearrow, or on its ratio to RocketMQ's."""
+
+    metric: str
+    compare: Compare
+    bound: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A load, under a key for the command line, and what is claimed of it."""
+
+    key: str
+    title: str
+    workload: Paired | Fresh
+    targets: tuple[Target, ...]
+    firearrow_brokers: int = 1
+
+
+def at_least(ratio: float) -> Target:
+    """Make a target for the rate."""
+    return Target("messages_per_s", Compare.RATIO_AT_LEAST, ratio)
+
+
+PIPELINED = Load("send", connections=4, depth=32)
+UNPIPELINED = Load("send", connections=16, depth=1)
+BATCHED = Load("batch", connections=4, depth=8)
+PULLED = Load("pull", connections=4, depth=1)
+
+CASES = (
+    Case(
+        "send",
+        "single sends, 128 bytes, 4 connections × 32 in flight, one broker process",
+        RawLoad(PIPELINED),
+        (at_least(1.3), Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 0.5)),
+    ),
+    Case(
+        "send-two",
+        "the same load on two broker processes behind one name server",
+        RawLoad(PIPELINED),
+        (at_least(1.8),),
+        firearrow_brokers=2,
+    ),
+    Case(
+        "round-trip",
+        "single sends, 128 bytes, 16 connections × 1 in flight",
+        RawLoad(UNPIPELINED),
+        (at_least(1.5), Target("round_ms_p99", Compare.RATIO_BELOW, 1)),
+    ),
+    Case(
+        "batch",
+        "batches of 32 × 128 bytes, 4 connections × 8 in flight",
+        RawLoad(BATCHED),
+        (at_least(1.2),),
+    ),
+    Case(
+        "pull",
+        "pulls of 32 × 128 bytes, 4 connections × 1 in flight",
+        RawLoad(PULLED),
+        (at_least(1.5),),
+    ),
+    Case(
+        "producer",
+        "RocketMQ's own benchmark Producer, 64 threads, 128 bytes",
+        BenchmarkProducer(threads=64),
+        (at_least(1.0),),
+    ),
+    Case(
+        "consumer",
+        "RocketMQ's own benchmark Consumer on a backlog",
+        BenchmarkConsumer(),
+        (at_least(1.0),),
+    ),
+    Case(
+        "start",
+        "process start, empty store, to the first acknowledged message",
+        StartUp(),
+        (Target("start_s", Compare.RATIO_AT_MOST, 0.2),),
+    ),
+    Case(
+        "memory",
+        "memory idle, and private memory by amount stored (single sends, 4 × 32)",
+        MemoryUse(PIPELINED),
+        (
+            Target("idle_resident_mb", Compare.AT_MOST, 80),
+            # Anything kept for each message costs 8 bytes or more; 1 leaves room for noise only.
+            Target("private_growth_bytes_per_message", Compare.AT_MOST, 1),
+        ),
+    ),
+)
+
+
+def select(keys: list[str]) -> tuple[Case, ...]:
+    """Give the cases of these keys, in the declared order; none means all."""
+    return tuple(case for case in CASES if not keys or case.key in keys)

@@ -1,0 +1,204 @@
+//! The command line: `firearrow-load send|batch|pull --broker NAME=HOST:PORT ... [--key value ...]`.
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+/// No run lasts longer, whatever was asked for.
+const SECONDS_MAX: f64 = 600.0;
+/// One digit of a template holds the queue number.
+const QUEUES_MAX: usize = 10;
+const CONNECTIONS_MAX: usize = 1024;
+const DEPTH_MAX: usize = 1024;
+const BATCH_MAX: usize = 1024;
+/// Java's default maxMessageSize.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    Send,
+    Batch,
+    Pull,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Send => "send",
+            Mode::Batch => "batch",
+            Mode::Pull => "pull",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Broker {
+    pub name: String,
+    pub address: SocketAddr,
+}
+
+/// When a warm-up is over: `windows` in a row whose rates lie within `within` of the highest.
+#[derive(Clone, Copy, Debug)]
+pub struct WarmUp {
+    pub window: Duration,
+    pub least: Duration,
+    pub most: Duration,
+    pub within: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Plan {
+    Measure { lead: Duration, window: Duration },
+    WarmUp(WarmUp),
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub mode: Mode,
+    pub brokers: Vec<Broker>,
+    pub topic: String,
+    pub connections: usize,
+    pub depth: usize,
+    pub body_bytes: usize,
+    pub batch: usize,
+    pub queues: usize,
+    pub messages: u64,
+    pub pids: Vec<u32>,
+    pub plan: Plan,
+}
+
+impl Options {
+    pub fn parse(arguments: &[String]) -> Result<Options, String> {
+        let mode = match arguments.first().map(String::as_str) {
+            Some("send") => Mode::Send,
+            Some("batch") => Mode::Batch,
+            Some("pull") => Mode::Pull,
+            _ => return Err("the first argument is send, batch or pull".into()),
+        };
+        let mut options = Options {
+            mode,
+            brokers: Vec::new(),
+            topic: "load".into(),
+            connections: 4,
+            depth: 32,
+            body_bytes: 128,
+            batch: 32,
+            queues: 4,
+            messages: u64::MAX,
+            pids: Vec::new(),
+            plan: Plan::Measure { lead: Duration::ZERO, window: Duration::ZERO },
+        };
+        let (mut lead, mut window, mut warm_up) = (1.0, 5.0, false);
+        let (mut step, mut least, mut most, mut within) = (2.0, 0.0, 60.0, 5.0);
+        let mut rest = arguments[1..].iter();
+        while let Some(key) = rest.next() {
+            if key == "--warm-up" {
+                warm_up = true;
+                continue;
+            }
+            let value = rest.next().ok_or_else(|| format!("{key} needs a value"))?;
+            match key.as_str() {
+                "--broker" => options.brokers.push(broker(value)?),
+                "--topic" => options.topic = plain(key, value)?,
+                "--connections" => options.connections = count(key, value, CONNECTIONS_MAX)?,
+                "--depth" => options.depth = count(key, value, DEPTH_MAX)?,
+                "--body-bytes" => options.body_bytes = count(key, value, BODY_BYTES_MAX)?,
+                "--batch" => options.batch = count(key, value, BATCH_MAX)?,
+                "--queues" => options.queues = count(key, value, QUEUES_MAX)?,
+                "--messages" => options.messages = number(key, value)?,
+                "--pid" => options.pids.push(number(key, value)?),
+                "--seconds" => window = seconds(key, value)?,
+                "--lead-seconds" => lead = seconds(key, value)?,
+                "--window-seconds" => step = seconds(key, value)?,
+                "--least-seconds" => least = seconds(key, value)?,
+                "--most-seconds" => most = seconds(key, value)?,
+                "--within-percent" => within = number(key, value)?,
+                _ => return Err(format!("unknown option {key}")),
+            }
+        }
+        if options.brokers.is_empty() {
+            return Err("at least one --broker NAME=HOST:PORT is needed".into());
+        }
+        options.plan = if warm_up {
+            Plan::WarmUp(WarmUp {
+                window: Duration::from_secs_f64(step),
+                least: Duration::from_secs_f64(least),
+                most: Duration::from_secs_f64(most),
+                within: within / 100.0,
+            })
+        } else {
+            let (lead, window) = (Duration::from_secs_f64(lead), Duration::from_secs_f64(window));
+            Plan::Measure { lead, window }
+        };
+        Ok(options)
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{key} {value}: not a number"))
+}
+
+fn count(key: &str, value: &str, most: usize) -> Result<usize, String> {
+    let given: usize = number(key, value)?;
+    if given == 0 || given > most {
+        return Err(format!("{key} {value}: must be from 1 to {most}"));
+    }
+    Ok(given)
+}
+
+fn seconds(key: &str, value: &str) -> Result<f64, String> {
+    let given: f64 = number(key, value)?;
+    if !(0.0..=SECONDS_MAX).contains(&given) {
+        return Err(format!("{key} {value}: must be from 0 to {SECONDS_MAX}"));
+    }
+    Ok(given)
+}
+
+/// Names go into JSON headers as they are, so nothing that needs an escape is let in.
+fn plain(key: &str, value: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.%|".contains(c);
+    if value.is_empty() || !value.chars().all(allowed) {
+        return Err(format!("{key} {value}: letters, digits, - _ . % | only"));
+    }
+    Ok(value.into())
+}
+
+fn broker(value: &str) -> Result<Broker, String> {
+    let (name, address) =
+        value.split_once('=').ok_or_else(|| format!("--broker {value}: not NAME=HOST:PORT"))?;
+    let address = address
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .ok_or_else(|| format!("--broker {value}: not an address"))?;
+    if !address.ip().is_loopback() {
+        return Err(format!("--broker {value}: only loopback addresses are loaded"));
+    }
+    Ok(Broker { name: plain("--broker", name)?, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn reads_a_whole_line() {
+        let options =
+            parse("batch --broker a=127.0.0.1:1 --broker b=127.0.0.1:2 --depth 8 --pid 7").unwrap();
+        assert_eq!(options.mode, Mode::Batch);
+        assert_eq!(options.brokers[1].name, "b");
+        assert_eq!((options.depth, options.pids), (8, vec![7]));
+    }
+
+    #[test]
+    fn refuses_other_machines_and_nonsense() {
+        assert!(parse("send --broker a=192.0.2.1:10911").unwrap_err().contains("loopback"));
+        assert!(parse("send").unwrap_err().contains("--broker"));
+        assert!(parse("send --broker a=127.0.0.1:1 --depth 0").is_err());
+        assert!(parse("send --broker a=127.0.0.1:1 --topic a\"b").is_err());
+        assert!(parse("send --broker a=127.0.0.1:1 --seconds 6000").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+"""As much of the remoting protocol as a probe needs: one request, one answer, on a new socket.
+
+Deliberately not Firearrow's own codec: the probe must not be wrong the way the server is wrong.
+A frame is `total length (4) | header length (4) | JSON header | body`, big endian; the high byte
+of the header length is the header's form, 0 for JSON.
+"""
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarks.errors import BenchmarkError
+
+SEND_MESSAGE_V2 = 310
+GET_ROUTEINFO_BY_TOPIC = 105
+SUCCESS = 0
+TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics by itself offers it
+CLIENT_VERSION = 497
+ANSWER_BYTES_MAX = 1 << 20  # a route is a few hundred bytes
+LENGTHS = struct.Struct(">II")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response: its code, and its body undecoded."""
+
+    code: int
+    body: bytes
+
+
+def encode(code: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
+    """Make one request frame."""
+    header = json.dumps(
+        {
+            "code": code,
+            "extFields": dict(fields),
+            "flag": 0,
+            "language": "JAVA",
+            "opaque": 1,
+            "serializeTypeCurrentRPC": "JSON",
+            "version": CLIENT_VERSION,
+        }
+    ).encode()
+    return LENGTHS.pack(4 + len(header) + len(body), len(header)) + header + body
+
+
+def decode(frame: bytes) -> Answer:
+    """Read one whole response frame."""
+    _, header_word = LENGTHS.unpack_from(frame)
+    end = LENGTHS.size + (header_word & 0xFFFFFF)
+    return Answer(int(json.loads(frame[LENGTHS.size : end])["code"]), frame[end:])
+
+
+def call(address: str, request: bytes, timeout_s: float = 5) -> Answer:
+    """Send a request to HOST:PORT and wait for the answer; raises OSError."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout_s) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as stream:
+            prefix = stream.read(4)
+            if len(prefix) < 4:
+                raise ConnectionError(f"{address} closed the connection")
+            (length,) = struct.unpack(">I", prefix)
+            if length > ANSWER_BYTES_MAX:
+                raise ConnectionError(f"{address} announced an answer of {length} bytes")
+            return decode(prefix + stream.read(length))
+
+
+def send_one(broker_address: str, broker_name: str, topic: str) -> bool:
+    """Send one message; say whether it was acknowledged."""
+    now_ms = time.time_ns() // 1_000_000
+    properties = f"UNIQ_KEY\x017F000001{now_ms:024X}\x02WAIT\x01true"
+    values = ("probe", topic, TEMPLATE_TOPIC, "4", "0", "0", str(now_ms), "0", properties, "0")
+    fields = dict(zip("abcdefghij", values, strict=True))
+    fields |= {"k": "false", "m": "false", "n": broker_name}
+    return call(broker_address, encode(SEND_MESSAGE_V2, fields, b"x" * 128)).code == SUCCESS
+
+
+def routes(namesrv: str, broker_names: tuple[str, ...]) -> bool:
+    """Say whether the name server knows all these brokers.
+
+    The body is searched, not parsed: Java writes broker ids as unquoted keys, which is not JSON.
+    """
+    answer = call(namesrv, encode(GET_ROUTEINFO_BY_TOPIC, {"topic": TEMPLATE_TOPIC}))
+    body = answer.body.replace(b" ", b"")
+    named = (f'"brokerName":"{name}"'.encode() in body for name in broker_names)
+    return answer.code == SUCCESS and all(named)
+
+
+def until(
+    what: str,
+    condition: Callable[[], bool],
+    *,
+    timeout_s: float,
+    pause_s: float = 0.1,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Try `condition` until it holds; refused connections count as not yet.
+
+    `check` is called between tries and may raise, e.g. because the server has ended.
+    """
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            if condition():
+                return
+        except OSError:
+            pass  # not listening yet, or not ready to answer
+        check()
+        if time.monotonic() > end:
+            raise BenchmarkError(f"{what}: not within {timeout_s:.0f} s")
+        time.sleep(pause_s)

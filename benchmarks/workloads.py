@@ -1,0 +1,240 @@
+"""How each kind of number is got.
+
+A *paired* workload runs on servers that are up during the whole case: `prepare` warms one up,
+`measure` is one round on it. A *fresh* workload starts its own server in every round.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from benchmarks import clients
+from benchmarks.errors import BenchmarkError
+from benchmarks.generator import Generator, Load, WarmUp
+from benchmarks.servers import Deployment, Launch
+from benchmarks.toolchain import Tools
+
+Metrics = Mapping[str, float]
+
+MEGABYTE = 1_000_000
+PROBE_PAUSE_S = 0.005  # a try every 5 ms: the error of the start time, and little CPU
+QUIET_S = 1  # after load: dispatch catches up, buffers are given back
+BACKLOG_SHARE_MAX = 0.9  # a consumer that read more of its backlog may have waited for messages
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times and amounts of a run; see `FULL` and `QUICK`."""
+
+    rounds: int
+    seconds: float
+    warm_up: WarmUp
+    fill_messages: int
+    backlog_messages: int
+    client_seconds: float
+    idle_seconds: float
+    growth_seconds: float
+
+
+FULL = Settings(
+    rounds=5,
+    seconds=5,
+    warm_up=WarmUp(least_s=20, most_s=60),
+    fill_messages=2_000_000,
+    backlog_messages=6_000_000,
+    client_seconds=30,
+    idle_seconds=3,
+    growth_seconds=20,
+)
+"""What the targets are judged by."""
+
+QUICK = Settings(
+    rounds=1,
+    seconds=2,
+    warm_up=WarmUp(least_s=2, most_s=4, window_s=1),
+    fill_messages=100_000,
+    backlog_messages=1_500_000,
+    client_seconds=14,
+    idle_seconds=1,
+    growth_seconds=3,
+)
+"""Whether everything works; its numbers are of cold servers and say nothing."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What workloads work with."""
+
+    tools: Tools
+    generator: Generator
+    settings: Settings
+    directory: Path
+
+    @contextmanager
+    def start(self, launch: Launch, brokers: int = 1) -> Iterator[Deployment]:
+        """Launch a side in a new directory; stop it and delete the directory in the end."""
+        parent = Path(tempfile.mkdtemp(prefix="side-", dir=self.directory))
+        try:
+            with launch(parent / "run", brokers) as deployment:
+                yield deployment
+        finally:
+            shutil.rmtree(parent, ignore_errors=True)
+
+
+class Paired(Protocol):
+    """A workload whose servers stay up."""
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Bring a server to the state in which it is measured; give notes for the report."""
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Run round `number`."""
+
+
+@runtime_checkable
+class Fresh(Protocol):
+    """A workload that starts a server for every round."""
+
+    def measure_fresh(self, bench: Bench, launch: Launch) -> Metrics:
+        """Run one round."""
+
+
+@dataclass(frozen=True)
+class RawLoad:
+    """The load generator, after a warm-up with the same load; pulls read what was filled in."""
+
+    load: Load
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Fill, if it is to be pulled; then warm up."""
+        if self.load.mode == "pull":
+            fill(bench, deployment, self.load.topic, bench.settings.fill_messages)
+        warmth = bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
+        if warmth.stable:
+            return []
+        rates = ", ".join(f"{rate:,.0f}" for rate in warmth.rates[-3:])
+        return [f"{deployment.side}: not stable after {warmth.seconds:.0f} s; last rates {rates}"]
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Load for the measured time."""
+        del number  # every round is the same
+        found = bench.generator.measure(self.load, deployment, bench.settings.seconds)
+        return {
+            "messages_per_s": found.messages_per_s,
+            "cpu_us_per_message": found.server_cpu_us_per_message,
+            "round_ms_p50": found.round_ms_p50,
+            "round_ms_p99": found.round_ms_p99,
+            "server_cores": found.server_cores,
+            "generator_cores": found.generator_cores,
+            "refused": float(sum(found.refused.values())),
+        }
+
+
+@dataclass(frozen=True)
+class BenchmarkProducer:
+    """RocketMQ's own Producer: so many threads, each with one synchronous send under way."""
+
+    threads: int
+    topic: str = "clients"
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Warm the broker up with as many connections, which creates the topic as well."""
+        load = Load("send", connections=16, depth=4, topic=self.topic)
+        bench.generator.warm_up(load, deployment, bench.settings.warm_up)
+        return []
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Run the Producer until its JVM is warm and read its last report."""
+        del number
+        seconds = bench.settings.client_seconds
+        output = clients.produce(bench.tools, deployment, self.topic, self.threads, seconds)
+        return {
+            "messages_per_s": float(clients.last_tps(output)),
+            "refused": float(clients.failures(output)),
+        }
+
+
+@dataclass(frozen=True)
+class BenchmarkConsumer:
+    """RocketMQ's own Consumer, reading a backlog from its first message, a new group each round."""
+
+    topic: str = "backlog"
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Store the backlog, then pull it until that is as fast as it gets."""
+        fill(bench, deployment, self.topic, bench.settings.backlog_messages)
+        load = Load("pull", connections=4, depth=1, topic=self.topic)
+        bench.generator.warm_up(load, deployment, bench.settings.warm_up)
+        return []
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Run the Consumer until its JVM is warm and read its last report."""
+        seconds = bench.settings.client_seconds
+        group = f"benchmark_consumer_{number}"
+        output = clients.consume(bench.tools, deployment, self.topic, group, seconds)
+        tps = clients.last_tps(output)
+        backlog = bench.settings.backlog_messages
+        if tps == 0 or tps * seconds > backlog * BACKLOG_SHARE_MAX:
+            rate = f"{tps}/s for {seconds:.0f} s"
+            raise BenchmarkError(f"{deployment.side}: {rate} does not fit a backlog of {backlog}")
+        return {"messages_per_s": float(tps), "refused": float(clients.failures(output))}
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """From the start of the processes, on an empty store, to the first acknowledged message."""
+
+    def measure_fresh(self, bench: Bench, launch: Launch) -> Metrics:
+        """Start, probe, stop."""
+        start = time.monotonic()
+        with bench.start(launch) as deployment:
+            deployment.wait_acknowledged(PROBE_PAUSE_S)
+            return {"start_s": time.monotonic() - start}
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory idle, under load, and what a stored message costs; see `process` on private memory."""
+
+    load: Load
+
+    def measure_fresh(self, bench: Bench, launch: Launch) -> Metrics:
+        """Look at it idle, after half of the load, and after all of it."""
+        with bench.start(launch) as deployment:
+            deployment.wait_ready()
+            time.sleep(bench.settings.idle_seconds)
+            idle = deployment.memory()
+            first = self._load(bench, deployment)
+            before = deployment.memory()
+            second = self._load(bench, deployment)
+            after = deployment.memory()
+        growth = (after.private_bytes - before.private_bytes) / second
+        return {
+            "idle_resident_mb": idle.resident_bytes / MEGABYTE,
+            "idle_private_mb": idle.private_bytes / MEGABYTE,
+            "loaded_resident_mb": after.resident_bytes / MEGABYTE,
+            "loaded_private_mb": after.private_bytes / MEGABYTE,
+            "stored_messages": float(first + second),
+            "private_growth_bytes_per_message": growth,
+        }
+
+    def _load(self, bench: Bench, deployment: Deployment) -> int:
+        seconds = bench.settings.growth_seconds
+        found = bench.generator.measure(self.load, deployment, seconds, lead_s=0)
+        if found.messages == 0:
+            raise BenchmarkError(f"{deployment.side}: stored nothing in {seconds:.0f} s")
+        time.sleep(QUIET_S)
+        return found.messages
+
+
+def fill(bench: Bench, deployment: Deployment, topic: str, messages: int) -> None:
+    """Store at least so many messages of 128 bytes, by batches; raises if it takes minutes."""
+    load = Load("batch", connections=4, depth=8, topic=topic)
+    found = bench.generator.measure(load, deployment, 300, lead_s=0, messages=messages)
+    if found.messages < messages:
+        raise BenchmarkError(f"{deployment.side}: stored {found.messages} of {messages} messages")
