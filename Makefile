@@ -1,0 +1,40 @@
+# Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
+
+.PHONY: help run test check unit format fuzz bench docs setup clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+run: setup ## name server and broker in one process, store under ./data, ports 9876 and 10911
+	@exec .venv/bin/firearrow serve
+
+test: check ## everything: lint, types, architecture, unit and interop tests
+	@tools/test.sh
+
+check: setup ## lint, format, types, architecture
+	@.venv/bin/ruff check --quiet
+	@.venv/bin/ruff format --check --quiet
+	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/lint-imports --no-logo --cache-dir .import_linter_cache
+
+unit: setup ## the tests that need nothing but Python
+	@.venv/bin/python -m pytest -n 2 --dist loadgroup -m "not interop"
+
+format: setup ## format the code and apply the fixes that lint knows
+	@.venv/bin/ruff check --fix
+	@.venv/bin/ruff format
+
+fuzz: setup ## the property tests of codec and server, for a long time
+	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz --timeout 0
+
+bench: setup ## this broker against RocketMQ's own, in the same run (needs Java, Maven, cargo)
+	@exec .venv/bin/python -m benchmarks
+
+docs: setup ## write the tables in docs/ that come from the code
+	@.venv/bin/python -m tools.write_docs
+
+setup:
+	@tools/setup.sh
+
+clean: ## remove everything that set-up and tests have made
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist

@@ -1,0 +1,162 @@
+"""Run the servers of a plan until a signal, and stop them in the opposite order.
+
+Standard output gets one line, when every server answers:
+
+    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
+
+Everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from firearrow import __version__
+from firearrow.cli.settings import Plan, reachable
+from firearrow.clock import Clock, SystemClock
+from firearrow.config.table import Effect
+from firearrow.errors import FirearrowError
+
+if TYPE_CHECKING:
+    from firearrow.broker.config import BrokerConfig
+    from firearrow.namesrv.config import NamesrvConfig
+    from firearrow.store.config import StoreConfig
+
+ROCKETMQ_VERSION = "5.5.0"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+log = logging.getLogger(__name__)
+
+
+class CannotServe(FirearrowError):
+    """A server could not be started."""
+
+
+class Served(msgspec.Struct):
+    """Where the servers listen, filled in as they start."""
+
+    namesrv: str | None = None
+    broker: str | None = None
+
+    def ready_line(self) -> str:
+        """Give the line that says where to connect."""
+        named = {"namesrv": self.namesrv, "broker": self.broker}
+        return " ".join(["ready", *(f"{name}={at}" for name, at in named.items() if at)])
+
+
+def run(plan: Plan, *, banner_as_log: bool = False) -> int:
+    """Serve until SIGINT or SIGTERM; give the exit code.
+
+    Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(plan, banner_as_log))
+    return 0
+
+
+def endpoint(host: str, port: int) -> str:
+    """Give ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _serve(plan: Plan, banner_as_log: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    for note in plan.notes:
+        log.log(logging.WARNING if note.effect is Effect.UNKNOWN else logging.INFO, note.text)
+    async with AsyncExitStack() as stack:
+        served = await _start(plan, SystemClock(), stack)
+        _announce(plan, served, banner_as_log)
+        await stop.wait()
+        log.info("stopping")
+    log.info("stopped")
+
+
+async def _start(plan: Plan, clock: Clock, stack: AsyncExitStack) -> Served:
+    served = Served()
+    if plan.namesrv is not None:
+        served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
+    if plan.broker is not None:
+        assert plan.store is not None, "a broker has a store"
+        broker = _registering_with(served.namesrv, plan.broker)
+        served.broker = await _start_broker(broker, plan.store, clock, stack)
+    return served
+
+
+async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncExitStack) -> str:
+    from firearrow.namesrv.app import NameServer
+
+    server = NameServer(config, clock)
+    with _explained("the name server", config.bind_address, config.listen_port):
+        port = await server.start(config.bind_address, config.listen_port)
+    stack.push_async_callback(server.stop)
+    return endpoint(reachable(config.bind_address), port)
+
+
+async def _start_broker(
+    config: BrokerConfig, store: StoreConfig, clock: Clock, stack: AsyncExitStack
+) -> str:
+    from firearrow.broker.app import Broker
+
+    server = Broker(config, store, clock)
+    with _explained("the broker", config.bind_address, config.listen_port):
+        await server.start(config.bind_address, config.listen_port)
+    stack.push_async_callback(server.stop)
+    return server.address
+
+
+def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:
+    """Put the embedded name server, if there is one, first among those of the broker."""
+    if namesrv is None:
+        return config
+    others = [at for at in config.namesrv_addr.split(";") if at and at != namesrv]
+    return msgspec.structs.replace(config, namesrv_addr=";".join([namesrv, *others]))
+
+
+@contextmanager
+def _explained(server: str, host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"open {error.filename}" if error.filename else f"listen on {endpoint(host, port)}"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CannotServe(f"{server} cannot {what}: {reason}") from error
+
+
+def _announce(plan: Plan, served: Served, as_log: bool) -> None:
+    facts = {
+        "namesrv": served.namesrv,
+        "broker": served.broker,
+        "store": plan.store and plan.store.store_path_root_dir,
+    }
+    facts = {name: fact for name, fact in facts.items() if fact}
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    if as_log:
+        log.info("serving", extra=facts | {"version": __version__, "python": python})
+    else:
+        lines = [f"firearrow {__version__} (RocketMQ {ROCKETMQ_VERSION})"]
+        lines += [f"  pid {os.getpid()}, {python}, {asyncio.get_running_loop().__module__}"]
+        lines += [f"  {name:8}{fact}" for name, fact in facts.items()]
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+    print(served.ready_line(), flush=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # there is none for this platform
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

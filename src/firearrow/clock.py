@@ -1,0 +1,36 @@
+"""Time, as an argument. The only module that reads the clocks of the machine.
+
+Everything that needs the time takes a `Clock`, so that the simulator and the tests decide what
+time it is.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A source of wall-clock and monotonic time."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since 1970-01-01 UTC; it may step backwards."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start; never decreases. For waits and durations."""
+        ...
+
+
+class SystemClock:
+    """The clocks of the machine."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return the monotonic clock in seconds."""
+        return time.monotonic()

@@ -1,0 +1,245 @@
+"""A server's configuration is one frozen struct: the table that everything else is read from.
+
+A field of such a struct is a configuration key. Its name is the snake case of RocketMQ's, its type
+says which values are allowed, its default is RocketMQ's, and the description in its `Meta` is what
+the documentation prints:
+
+    class StoreConfig(ServerConfig, frozen=True):
+        max_index_num: Annotated[PositiveInt, Meta(description="entries of ...")] = 20_000_000
+
+    take(StoreConfig, {"maxIndexNum": "500"})   ->  (StoreConfig(max_index_num=500), {})
+    take(StoreConfig, {"maxIndexNum": "many"})  ->  ConfigError: maxIndexNum=many: allowed is a
+                                                    whole number from 1 to 2147483647
+
+Values are text, trimmed, as in RocketMQ's files. Unlike RocketMQ, which silently keeps the default
+when a number does not parse and takes any word but `true` for false, a bad value is refused.
+A key that the struct lacks is kept in `extra`, and a `Note` says what that means: RocketMQ 5.5.0
+knows 541 keys, and the ones that have no effect here are told apart from the misspelt.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from firearrow.errors import ConfigError
+
+INT_MAX = 2**31 - 1  # Java's int and long bound every number that a file can set
+LONG_MAX = 2**63 - 1
+
+CountInt = Annotated[int, Meta(ge=0, le=INT_MAX)]
+PositiveInt = Annotated[int, Meta(ge=1, le=INT_MAX)]
+CountLong = Annotated[int, Meta(ge=0, le=LONG_MAX)]
+PositiveLong = Annotated[int, Meta(ge=1, le=LONG_MAX)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+# Where RocketMQ's spelling is not plain camel case.
+_SPELT_OTHERWISE = {
+    "broker_ip1": "brokerIP1",
+    "broker_ip2": "brokerIP2",
+    "check_crc_on_recover": "checkCRCOnRecover",
+}
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_TRUTH = {"true": True, "false": False}
+_SUGGESTION_LIKENESS = 0.75  # below this, difflib's proposals are other words, not misspellings
+
+C = TypeVar("C", bound="ServerConfig")
+
+
+def java_key(field: str) -> str:
+    """Give RocketMQ's spelling of a field name: ``broker_ip1`` is ``brokerIP1``."""
+    if field in _SPELT_OTHERWISE:
+        return _SPELT_OTHERWISE[field]
+    first, *others = field.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=java_key):
+    """The base of every configuration struct; each further field is one key."""
+
+    extra: dict[str, str] = {}
+    """Pairs of the file that the struct has no field for, as they were written."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """What the table says about one key."""
+
+    name: str
+    """RocketMQ's spelling."""
+    field: str
+    """The attribute of the struct."""
+    base: Any
+    """`bool`, `int`, `str` or a `Literal` of texts."""
+    least: float | None
+    most: float | None
+    default: Any
+    description: str
+
+    @property
+    def allowed(self) -> str:
+        """Say in words which values the key takes."""
+        if get_origin(self.base) is Literal:
+            return " or ".join(get_args(self.base))
+        if self.base is bool:
+            return "true or false"
+        if self.base is str:
+            return "any text"
+        return f"a whole number from {self.least} to {self.most}"
+
+
+class Effect(StrEnum):
+    """What a key that no struct has amounts to."""
+
+    UNKNOWN = "unknown"
+    """RocketMQ 5.5.0 does not know it either."""
+    DORMANT = "dormant"
+    """RocketMQ 5.5.0 knows it, here it changes nothing yet."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One sentence about a key that was kept but not used; `str` gives the sentence."""
+
+    key: str
+    effect: Effect
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@cache
+def keys(struct_type: type[ServerConfig]) -> Mapping[str, Key]:
+    """Give the table of a struct: its keys by RocketMQ's spelling, in order of declaration."""
+    fields = msgspec.structs.fields(struct_type)
+    table = (_key(field) for field in fields if field.name != "extra")
+    return {key.name: key for key in table}
+
+
+def take(struct_type: type[C], pairs: Mapping[str, str]) -> tuple[C, dict[str, str]]:
+    """Build the struct from the pairs that are its own; give it and the pairs that are left.
+
+    Raises `ConfigError` that names key, value and what is allowed.
+    """
+    table = keys(struct_type)
+    own = {table[name].field: parse(table[name], pairs[name]) for name in pairs if name in table}
+    return struct_type(**own), {name: pairs[name] for name in pairs if name not in table}
+
+
+def load(
+    struct_type: type[C], pairs: Mapping[str, str], *, servers: Iterable[str] = ()
+) -> tuple[C, list[Note]]:
+    """Build the struct and keep in its `extra` what it has no field for, with a note on each.
+
+    `servers` names the groups of RocketMQ's keys that are no mistake in this place, as the table
+    of its keys calls them: broker, store, namesrv, server, client, auth.
+    """
+    config, rest = take(struct_type, pairs)
+    notes = review(rest, struct_type, servers=servers)
+    return msgspec.structs.replace(config, extra=rest), notes
+
+
+def update(config: C, pairs: Mapping[str, str]) -> C:
+    """Give the struct with these pairs changed; a pair it has no field for goes to `extra`.
+
+    Raises `ConfigError` for a bad value; then nothing is changed.
+    """
+    table = keys(type(config))
+    own = {table[name].field: parse(table[name], pairs[name]) for name in pairs if name in table}
+    rest = {name: pairs[name] for name in pairs if name not in table}
+    return msgspec.structs.replace(config, extra=config.extra | rest, **own)
+
+
+def as_properties(config: ServerConfig) -> dict[str, str]:
+    """Give every key with its value in Java's spelling, then the extra pairs.
+
+    A key whose value is empty text is left out, as RocketMQ leaves out its nulls.
+    """
+    table = keys(type(config))
+    own = {name: _text(getattr(config, key.field)) for name, key in table.items()}
+    return {name: text for name, text in own.items() if text} | config.extra
+
+
+def review(
+    rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: Iterable[str] = ()
+) -> list[Note]:
+    """Say of each pair that no struct took whether RocketMQ would have.
+
+    A key that RocketMQ has and that is given its default changes nothing anywhere: no note.
+    """
+    if not rest:
+        return []
+    dormant = {name: text for server in servers for name, text in rocketmq_defaults(server).items()}
+    candidates = [*dormant, *(name for struct in struct_types for name in keys(struct))]
+    notes = []
+    for name, value in rest.items():
+        if name not in dormant:
+            notes.append(Note(name, Effect.UNKNOWN, _unknown(name, candidates)))
+        elif value.strip() != dormant[name]:
+            text = f"{name}={value} is known to RocketMQ and has no effect here yet"
+            notes.append(Note(name, Effect.DORMANT, text))
+    return notes
+
+
+@cache
+def rocketmq_defaults(server: str) -> Mapping[str, str]:
+    """Give every key of one group of RocketMQ 5.5.0's keys with its default as text.
+
+    Empty text stands for null, too; `${user.home}` and words in angle brackets for what depends
+    on the machine. The groups are those of `load`.
+    """
+    text = Path(__file__).with_name("rocketmq-5.5.0.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines() if not line.startswith("#"))
+    return {name: default for group, name, _, default in rows if group == server}
+
+
+def parse(key: Key, text: str) -> Any:
+    """Read one value; raises `ConfigError` that names key, value and what is allowed."""
+    value = _read(key.base, text.strip())
+    low = key.least is not None and value is not None and value < key.least
+    high = key.most is not None and value is not None and value > key.most
+    if value is None or low or high:
+        raise ConfigError(f"{key.name}={text}: allowed is {key.allowed}")
+    return value
+
+
+def _read(base: Any, text: str) -> Any:
+    if base is str:
+        return text
+    if base is bool:
+        return _TRUTH.get(text.lower())
+    if base is int:
+        return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    if get_origin(base) is Literal:
+        return text if text in get_args(base) else None
+    raise AssertionError(f"no reader for {base}")
+
+
+def _key(field: msgspec.structs.FieldInfo) -> Key:
+    base, *metas = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    return Key(
+        name=field.encode_name,
+        field=field.name,
+        base=base,
+        least=next((meta.ge for meta in metas if meta.ge is not None), None),
+        most=next((meta.le for meta in metas if meta.le is not None), None),
+        default=field.default if field.default_factory is msgspec.NODEFAULT else None,
+        description=next((meta.description for meta in metas if meta.description), ""),
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unknown(name: str, candidates: list[str]) -> str:
+    import difflib  # only a misspelt key pays for it
+
+    like = difflib.get_close_matches(name, candidates, n=1, cutoff=_SUGGESTION_LIKENESS)
+    hint = f"; did you mean {like[0]}?" if like else ""
+    return f"unknown key {name} is kept and has no effect{hint}"

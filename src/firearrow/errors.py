@@ -1,0 +1,223 @@
+"""The one tree of errors that Firearrow raises, and the table from response codes to classes.
+
+::
+
+    FirearrowError
+    ├── ProtocolError
+    │   ├── LocalProtocolError      we tried something the protocol forbids
+    │   └── RemoteProtocolError     the peer did
+    ├── StoreError
+    │   ├── CorruptStore            bytes on disk contradict the format
+    │   └── StoreLocked             another process has the store open
+    ├── ConfigError                 a setting is unknown or has an impossible value
+    ├── MessageError                a message, or a part of one, is malformed
+    └── BrokerError                 a server answered with a code other than success
+        ├── BrokerFailed            1: the server met an error of its own
+        ├── BrokerBusy              2, 215: overload or flow control, try another broker
+        ├── BrokerUnavailable       14, 1500, 211, 501: it serves no such request now
+        ├── NotSupported            3, 15: unknown request code or version
+        ├── NotDurable              10, 11, 12: stored, but not as safely as asked
+        ├── InvalidRequest          13, 18, 23, 25, 28, 29, 604: the request itself is wrong
+        ├── NotPermitted            16 and the quotas 2017, 2018
+        ├── NotFound                19, 22, 204, 206, 208 and the classes below
+        │   ├── TopicNotFound       17
+        │   ├── GroupNotFound       24, 26, 27
+        │   └── AuthNotFound        3001, 3002: no such user or policy
+        ├── TransactionRefused      4, 200 to 203, 205
+        ├── ConsumeFailed           207, 212, 213 and the pull and poll states 20, 21, 209, 210
+        ├── ControllerError         2000 to 2016
+        └── ClientSideError         negative codes, never sent by a server
+
+Numbers are RocketMQ's ``ResponseCode``. `BrokerError.lookup` names the class for a code; a code
+that has no row falls back to its family, and at last to `BrokerError`.
+"""
+
+from __future__ import annotations
+
+
+class FirearrowError(Exception):
+    """Root of every error that Firearrow raises on purpose."""
+
+
+class ProtocolError(FirearrowError):
+    """The remoting protocol was violated."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side tried something that the protocol forbids; nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that the protocol forbids; its connection cannot be used further."""
+
+
+class StoreError(FirearrowError):
+    """The message store cannot do what was asked."""
+
+
+class CorruptStore(StoreError):
+    """Bytes on disk contradict the store format."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the lock of the store directory."""
+
+
+class ConfigError(FirearrowError):
+    """A setting is unknown or has a value that it cannot have."""
+
+
+class MessageError(FirearrowError):
+    """A message, or a part of one, is malformed.
+
+    ``field`` names the part in the terms of its format, ``position`` is the byte at which it
+    starts in the buffer that was read; both are None where they make no sense.
+    """
+
+    def __init__(self, reason: str, field: str | None = None, position: int | None = None) -> None:
+        super().__init__(reason, field, position)
+        self.reason = reason
+        self.field = field
+        self.position = position
+
+    def __str__(self) -> str:
+        place = "" if self.position is None else f" at byte {self.position}"
+        return f"{self.field or ''}{place}: {self.reason}" if self.field or place else self.reason
+
+
+class BrokerError(FirearrowError):
+    """A broker or name server answered with a code other than success.
+
+    ``code`` is the response code, ``remark`` the text that came with it and ``address`` the
+    server as ``host:port``, None where it is not known.
+    """
+
+    def __init__(self, code: int, remark: str = "", address: str | None = None) -> None:
+        super().__init__(code, remark, address)
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+    def __str__(self) -> str:
+        server = f" from {self.address}" if self.address else ""
+        return f"code {self.code}{server}: {self.remark or 'no remark'}"
+
+    @classmethod
+    def lookup(cls, code: int) -> type[BrokerError]:
+        """Return the class for a response code: its own, its family's, or `BrokerError`."""
+        found = _BY_CODE.get(code)
+        if found is not None:
+            return found
+        return next((family for codes, family in _FAMILIES if code in codes), BrokerError)
+
+
+class BrokerFailed(BrokerError):
+    """The server met an error of its own while it handled the request."""
+
+
+class BrokerBusy(BrokerError):
+    """The server sheds load; the request was not done and may be tried elsewhere."""
+
+
+class BrokerUnavailable(BrokerError):
+    """The server does not serve this request at present: stopping, a slave, not the leader."""
+
+
+class NotSupported(BrokerError):
+    """The server knows no such request code or version."""
+
+
+class NotDurable(BrokerError):
+    """The message is stored and visible, but a flush or a replica did not confirm in time."""
+
+
+class InvalidRequest(BrokerError):
+    """The request carries a value that no server would accept."""
+
+
+class NotPermitted(BrokerError):
+    """Rights, a read-only broker or topic, or a quota forbid the request."""
+
+
+class NotFound(BrokerError):
+    """What the request names does not exist on this server."""
+
+
+class TopicNotFound(NotFound):
+    """The topic has no route or no configuration on this server."""
+
+
+class GroupNotFound(NotFound):
+    """The consumer group, its subscription or its filter data is unknown to the server."""
+
+
+class AuthNotFound(NotFound):
+    """The user or the access policy does not exist."""
+
+
+class TransactionRefused(BrokerError):
+    """The transaction could not be begun, committed or rolled back."""
+
+
+class ConsumeFailed(BrokerError):
+    """A consumer could not be served, or did not answer in time."""
+
+
+class ControllerError(BrokerError):
+    """The controller of a replica group refused the request."""
+
+
+class ClientSideError(BrokerError):
+    """A failure that a client reports in the form of a code; no server sends these."""
+
+
+_BY_CODE: dict[int, type[BrokerError]] = {
+    1: BrokerFailed,
+    2: BrokerBusy,
+    3: NotSupported,
+    4: TransactionRefused,
+    10: NotDurable,
+    11: NotDurable,
+    12: NotDurable,
+    13: InvalidRequest,
+    14: BrokerUnavailable,
+    15: NotSupported,
+    16: NotPermitted,
+    17: TopicNotFound,
+    18: InvalidRequest,
+    19: NotFound,
+    20: ConsumeFailed,
+    21: ConsumeFailed,
+    22: NotFound,
+    23: InvalidRequest,
+    24: GroupNotFound,
+    25: InvalidRequest,
+    26: GroupNotFound,
+    27: GroupNotFound,
+    28: InvalidRequest,
+    29: InvalidRequest,
+    204: NotFound,
+    205: TransactionRefused,
+    206: NotFound,
+    207: ConsumeFailed,
+    208: NotFound,
+    209: ConsumeFailed,
+    210: ConsumeFailed,
+    211: BrokerUnavailable,
+    212: ConsumeFailed,
+    213: ConsumeFailed,
+    215: BrokerBusy,
+    501: BrokerUnavailable,
+    604: InvalidRequest,
+    1500: BrokerUnavailable,
+    2017: NotPermitted,
+    2018: NotPermitted,
+}
+
+# Only for codes without a row above. The upper ends leave room for codes of later releases.
+_FAMILIES: tuple[tuple[range, type[BrokerError]], ...] = (
+    (range(-9999, 0), ClientSideError),
+    (range(200, 204), TransactionRefused),
+    (range(2000, 2017), ControllerError),
+    (range(3001, 3100), AuthNotFound),
+)

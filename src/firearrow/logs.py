@@ -1,0 +1,69 @@
+"""Log lines that machines can read: key=value for people, JSON for collectors.
+
+    log.info("topic created", extra={"topic": "orders", "queues": 8})
+
+    2026-11-20T09:30:00.123Z level=info logger=firearrow.broker event="topic created" queues=8 ...
+    {"time": "2026-11-20T09:30:00.123Z", "level": "info", ..., "topic": "orders", "queues": 8}
+
+The message says what happened, the same words each time; what varies goes into `extra`. Libraries
+only get loggers; `configure` is for the program that owns the process.
+"""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import IO, Literal
+
+LogFormat = Literal["text", "json"]
+
+_OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NEEDS_QUOTES = re.compile(r'[\s"=\\]|^$|[^\x20-\x7e\u00a0-\U0010ffff]')
+
+
+class KeyValueFormatter(logging.Formatter):
+    """One line per record: the time, then key=value pairs, quoted where they must be."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one record; a line break inside a value is escaped, so a record is a line."""
+        pairs = _pairs(record)
+        time = pairs.pop("time")
+        return " ".join([str(time), *(f"{key}={_quoted(pairs[key])}" for key in pairs)])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one record; a value that JSON lacks becomes its text."""
+        return json.dumps(_pairs(record), ensure_ascii=False, default=str)
+
+
+def configure(level: str, form: LogFormat, stream: IO[str] | None = None) -> None:
+    """Send every record of at least this level (`debug` to `error`) to standard error.
+
+    Replaces what was configured before.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _pairs(record: logging.LogRecord) -> dict[str, object]:
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    pairs: dict[str, object] = {
+        "time": at.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": record.getMessage(),
+    }
+    pairs |= {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
+    if record.exc_info:
+        pairs["traceback"] = logging.Formatter().formatException(record.exc_info)
+    return pairs
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text

@@ -1,0 +1,85 @@
+"""The command line: what it accepts, what it refuses, and how fast it is when it only talks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firearrow import __version__
+from firearrow.cli.main import main
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"firearrow {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "required: COMMAND"),
+        (["sing"], "invalid choice: 'sing'"),
+        (["serve", "--broker-port", "65536"], "'65536' is not a port: allowed is 0 to 65535"),
+        (["namesrv", "--port", "-1"], "'-1' is not a port"),
+        (["broker", "--set", "brokerName"], "'brokerName' is not KEY=VALUE"),
+        (["broker", "--set", "=x"], "'=x' is not KEY=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_bad_value_ends_with_1_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--set", "flushDiskType=NOW"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "firearrow: flushDiskType=NOW: allowed is ASYNC_FLUSH or SYNC_FLUSH\n"
+
+
+def test_a_missing_file_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["namesrv", "-c", str(tmp_path / "gone.conf")]) == 1
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_print_gives_the_configuration_and_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "-p", "--set", "brokerName=b", "--set", "brokrId=1"]) == 0
+    out, err = capsys.readouterr()
+    assert "# broker\nbrokerName=b\n" in out
+    assert "flushDiskType=ASYNC_FLUSH\n" in out
+    assert err == (
+        "firearrow: unknown key brokrId is kept and has no effect; did you mean brokerId?\n"
+    )
+
+
+def test_talking_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, firearrow.cli.main as m\n"
+        "try: m.main(['--version'])\n"
+        "except SystemExit: pass\n"
+        "print(*sorted({'asyncio', 'numpy', 'msgspec', 'logging'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out == f"firearrow {__version__}\n\n"
+
+
+def test_a_name_server_needs_no_store() -> None:
+    program = (
+        "import sys\n"
+        "from firearrow.cli.main import build_parser\n"
+        "from firearrow.cli.settings import Plan\n"
+        "Plan.from_options(build_parser().parse_args(['namesrv']))\n"
+        "import firearrow.namesrv.app, firearrow.cli.serve\n"
+        "print(*sorted({'numpy', 'firearrow.store', 'firearrow.broker'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out == "\n"

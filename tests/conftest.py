@@ -1,0 +1,33 @@
+"""Settings of the whole suite: how hard Hypothesis tries, and which tests stay together.
+
+`HYPOTHESIS_PROFILE` chooses: `dev` looks for new counterexamples at each run, `ci` (the default
+where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
+busy machine is no counterexample.
+
+Interop tests share one worker of pytest-xdist, since the servers they share live there.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SLOW_IS_FINE = [HealthCheck.too_slow]
+
+settings.register_profile("dev", deadline=None, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=SLOW_IS_FINE
+)
+settings.register_profile(
+    "fuzz", deadline=None, max_examples=20_000, suppress_health_check=SLOW_IS_FINE
+)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put all interop tests into one group, for `--dist loadgroup`."""
+    for item in items:
+        if item.get_closest_marker("interop"):
+            item.add_marker(pytest.mark.xdist_group("interop"))

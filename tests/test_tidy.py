@@ -1,0 +1,218 @@
+"""The house rules that no linter knows, as tests.
+
+Each test gives the list of places that break its rule, so a failure says where to look.
+"""
+
+import ast
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.config.table import ServerConfig, keys
+from firearrow.namesrv.config import NamesrvConfig
+from firearrow.store.config import StoreConfig
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "firearrow"
+
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 800
+BLOB_BYTES_MAX = 400_000  # tests/data may hold more: whole store files
+
+VAGUE_NAMES = {"base", "common", "helpers", "misc", "util", "utils"}
+TEXT = {".cfg", ".go", ".java", ".md", ".py", ".sh", ".toml", ".txt", ".xml", ""}
+# Spelt in pieces, so that this file does not break its own rule.
+MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:" + "|".join(["root", "work", "workspace"]) + r")/\w")
+CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\))")
+
+# Where catching everything is right: the reason stands there in a comment.
+BROAD_EXCEPT_PLACES = {"src/firearrow/net/server.py"}
+
+# Keys whose whole effect is that some values are refused: no broker may pose as a slave.
+ONLY_CHECKED = {"brokerRole"}
+
+
+@cache
+def files() -> list[Path]:
+    """Every file that git has or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    paths = (ROOT / name for name in names.decode().split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def python_files(under: Path = ROOT) -> list[Path]:
+    return [path for path in files() if path.suffix == ".py" and path.is_relative_to(under)]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def nodes(under: Path = ROOT) -> Iterator[tuple[Path, ast.AST]]:
+    for path in python_files(under):
+        for node in ast.walk(tree(path)):
+            yield path, node
+
+
+def place(path: Path, node: ast.AST | None = None) -> str:
+    line = f":{node.lineno}" if isinstance(node, ast.stmt | ast.expr | ast.ExceptHandler) else ""
+    return f"{path.relative_to(ROOT).as_posix()}{line}"
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, and every name that might be one."""
+    names = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def test_functions_fit_on_a_screen() -> None:
+    functions = (
+        (path, node)
+        for path, node in nodes()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    long = [
+        place(path, node)
+        for path, node in functions
+        if node.end_lineno and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    counts = {path: len(path.read_bytes().splitlines()) for path in python_files()}
+    assert [place(path) for path, lines in counts.items() if lines > FILE_LINES_MAX] == []
+
+
+def test_modules_say_what_is_in_them() -> None:
+    vague = [path for path in python_files(SOURCE) if path.stem in VAGUE_NAMES]
+    silent = [
+        path for path in python_files() if _has_code(path) and not ast.get_docstring(tree(path))
+    ]
+    assert [place(path) for path in vague + silent] == []
+
+
+def _has_code(path: Path) -> bool:
+    return bool(tree(path).body)
+
+
+def test_nothing_catches_everything() -> None:
+    broad = [
+        place(path, node)
+        for path, node in nodes()
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or {"Exception", "BaseException"} & _names(node.type))
+        and not _raises_again(node)
+    ]
+    assert [at for at in broad if at.split(":")[0] not in BROAD_EXCEPT_PLACES] == []
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def test_only_the_clock_reads_the_time() -> None:
+    readers = [path for path in python_files(SOURCE) if {"time", "time.time"} & imported(path)]
+    assert [place(path) for path in readers if path != SOURCE / "clock.py"] == []
+
+
+def test_only_the_command_line_prints() -> None:
+    printing = [
+        place(path, node)
+        for path, node in nodes(SOURCE)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert [at for at in printing if "/cli/" not in at] == []
+
+
+def test_no_task_is_forgotten() -> None:
+    """A task that nothing refers to can be collected while it runs, and its error is lost."""
+    spawning = {"create_task", "ensure_future"}
+    forgotten = [
+        place(path, node)
+        for path, node in nodes()
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr in spawning
+        and _names(node.value.func) & {"asyncio", "loop"}
+    ]
+    assert forgotten == []
+
+
+def test_no_module_is_dead() -> None:
+    entries = {"firearrow", "firearrow.__main__"}
+    used = set().union(*(imported(path) for path in python_files(SOURCE)))
+    used |= {parent for name in used for parent in _parents(name)}
+    assert [name for name in _modules() if name not in used | entries] == []
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
+
+
+def _modules() -> dict[str, Path]:
+    modules = {}
+    for path in python_files(SOURCE):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        modules[".".join(parts).removesuffix(".__init__")] = path
+    return modules
+
+
+@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig])
+def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
+    """A key that is declared is read somewhere: else it belongs to those without effect."""
+    read = {node.attr for _, node in nodes(SOURCE) if isinstance(node, ast.Attribute)}
+    idle = [name for name, key in keys(struct).items() if key.field not in read]
+    assert [name for name in idle if name not in ONLY_CHECKED] == []
+
+
+def test_scripts_are_executable_and_nothing_else_is() -> None:
+    odd = [
+        path
+        for path in files()
+        if path.read_bytes()[:2].startswith(b"#!") != bool(path.stat().st_mode & stat.S_IXUSR)
+    ]
+    assert [place(path) for path in odd] == []
+
+
+def test_no_blob_hides_in_the_tree() -> None:
+    large = [path for path in files() if path.stat().st_size > BLOB_BYTES_MAX]
+    data = ROOT / "tests" / "data"
+    assert [place(path) for path in large if not path.is_relative_to(data)] == []
+
+
+def test_no_path_of_one_machine() -> None:
+    texts = [
+        path for path in files() if path.suffix in TEXT and ROOT / "tests/data" not in path.parents
+    ]
+    found = [path for path in texts if MACHINE_PATH.search(path.read_text(encoding="utf-8"))]
+    assert [place(path) for path in found] == []
+
+
+def test_changelog_is_a_list_of_releases() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings
+    assert [line for line in headings if not CHANGELOG_HEADING.fullmatch(line)] == []

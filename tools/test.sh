@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Every test, unit and interop, in one run of pytest. Without Java, Maven and Go the interop tests
+# are left out and that is said, except where CI is set: there it is an error.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Two workers; tests of one xdist group, as all interop tests are, stay in one worker.
+run=(.venv/bin/python -m pytest -n 2 --dist loadgroup)
+if tools/toolchain.sh; then
+  exec "${run[@]}" "$@"
+elif [ -n "${CI:-}" ]; then
+  exit 1
+fi
+exec "${run[@]}" -m "not interop" "$@"
