@@ -64,6 +64,7 @@ class Broker:
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._writing: asyncio.Future[None] | None = None
         self._last_dispatch = 0.0
         self.address = ""
 
@@ -176,6 +177,8 @@ class Broker:
             timer.cancel()
         self._pulls.held.release_all()
         await self._server.stop()
+        if self._writing is not None:
+            await self._writing
         self._save_state()
         self.store.close()
 
@@ -184,7 +187,7 @@ class Broker:
     def _start_timers(self) -> None:
         flush_offsets = self.config.flush_consumer_offset_interval / 1000
         self._every("held", HELD_SWEEP_SECONDS, self._pulls.held.expire)
-        self._every("state", flush_offsets, self._save_state)
+        self._every("state", flush_offsets, self._save_state_aside)
         self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients)
         self._every("stats", SAMPLE_SECONDS, self.stats.sample)
 
@@ -196,10 +199,20 @@ class Broker:
         self._timers[name] = self._loop.call_later(seconds, run)
 
     def _save_state(self) -> None:
-        """Write the state files that are behind: offsets, and what the disk refused before."""
+        """Write the state files that are behind, here and now."""
         self.topics.save()
         self.groups.save()
         self.offsets.save()
+
+    def _save_state_aside(self) -> None:
+        """Have the offsets written by a thread; the others only if the disk refused them before."""
+        if self._writing is not None and not self._writing.done():
+            return
+        self.topics.save()
+        self.groups.save()
+        write = self.offsets.prepare_save()
+        if write is not None:
+            self._writing = self._loop.run_in_executor(None, write)
 
     def _expire_clients(self) -> None:
         self.clients.expire()

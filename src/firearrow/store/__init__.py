@@ -9,6 +9,7 @@ from firearrow.store.commitlog import DiskFull
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.engine import MessageStore
 from firearrow.store.reader import Boundary, GetResult, GetStatus
+from firearrow.store.scan import Ints
 
 __all__ = [
     "Boundary",
@@ -16,6 +17,7 @@ __all__ = [
     "DiskFull",
     "GetResult",
     "GetStatus",
+    "Ints",
     "MessageStore",
     "append_batch",
     "members_of",

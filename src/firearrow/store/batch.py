@@ -11,9 +11,9 @@ Source: upstream ``CommitLog#asyncPutMessages``, ``MessageExtEncoder#encode(Mess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -29,69 +29,91 @@ from firearrow.store.scan import Ints, gather
 _MEMBER_HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")]
 )
+_MEMBER_STRUCT: Final = struct.Struct(">iiiii")
 _MEMBER_HEAD_BYTES: Final = 20
 _MEMBER_BYTES_MIN: Final = 22
+_HEAD_AS_ONE: Final = np.dtype((np.void, _MEMBER_HEAD_BYTES))
 _PROPERTIES_SIZE: Final = np.dtype(">i2")
-_SIZE: Final = np.dtype(">i4")
+
+Sizes = Ints | int
 
 
-@dataclass(slots=True)
-class Members:
-    """The members of a batch: where each starts in ``body`` and what its parts measure."""
+class Members(NamedTuple):
+    """The members of a batch: where each starts in ``body``, and what its parts measure.
+
+    Of a regular batch ``size``, ``flag`` and ``body_size`` are one number for all.
+    """
 
     body: bytes
     start: Ints
-    size: Ints
-    flag: npt.NDArray[np.int32]
-    body_size: Ints
+    size: Sizes
+    flag: Sizes
+    body_size: Sizes
 
-    def __len__(self) -> int:
-        return len(self.start)
+    @property
+    def regular(self) -> bool:
+        """Whether all members have the same head."""
+        return isinstance(self.size, int)
 
 
 def members_of(body: bytes) -> Members:
     """Take a batch apart; MessageError names what is wrong with it and where."""
-    start = _starts(body)
+    return _regular_members(body) or _irregular_members(body)
+
+
+def _regular_members(body: bytes) -> Members | None:
+    """The members if they all have the head of the first."""
+    end = len(body)
+    if end < _MEMBER_BYTES_MIN:
+        return None
+    size, _, _, flag, body_size = _MEMBER_STRUCT.unpack_from(body)
+    properties_size = size - _MEMBER_BYTES_MIN - body_size
+    if (
+        size < _MEMBER_BYTES_MIN
+        or end % size
+        or body_size < 0
+        or not 0 <= properties_size < 1 << 15
+    ):
+        return None
+    start = np.arange(0, end, size, dtype=np.int64)
+    heads = gather(body, _HEAD_AS_ONE, start)
+    if not (heads == heads[0]).all():
+        return None
+    sizes = gather(body, _PROPERTIES_SIZE, start + (_MEMBER_HEAD_BYTES + body_size))
+    if not (sizes == properties_size).all():
+        return None
+    return Members(body, start, size, flag, body_size)
+
+
+def _irregular_members(body: bytes) -> Members:
+    starts: list[int] = []
+    at, end = 0, len(body)
+    while at < end:
+        length = int.from_bytes(body[at : at + 4], "big", signed=True)
+        if not _MEMBER_BYTES_MIN <= length <= end - at:
+            raise _fault(body)
+        starts.append(at)
+        at += length
+    if not starts:
+        raise _fault(body)
+    start = np.array(starts, dtype=np.int64)
     head = gather(body, _MEMBER_HEAD, start)
     size, body_size = head["size"].astype(np.int64), head["body_size"].astype(np.int64)
-    properties_at = start + _MEMBER_HEAD_BYTES + body_size
-    inside = (body_size >= 0) & (body_size <= size - _MEMBER_BYTES_MIN)
-    if not inside.all():
+    if not ((body_size >= 0) & (body_size <= size - _MEMBER_BYTES_MIN)).all():
         raise _fault(body)
-    properties_size = gather(body, _PROPERTIES_SIZE, properties_at)
+    properties_size = gather(body, _PROPERTIES_SIZE, start + _MEMBER_HEAD_BYTES + body_size)
     if not (body_size + properties_size + _MEMBER_BYTES_MIN == size).all():
         raise _fault(body)
-    return Members(body, start, size, head["flag"].astype(np.int32), body_size)
+    return Members(body, start, size, head["flag"].astype(np.int64), body_size)
 
 
 def _fault(body: bytes) -> MessageError:
-    """The MessageError of the reader that goes member by member."""
+    """The error of the reader that goes member by member."""
     try:
         split_batch(body)
     except MessageError as error:
         return error
     raise AssertionError("the two readers of batches disagree")
-
-
-def _starts(body: bytes) -> Ints:
-    """Where the members start, by their sizes."""
-    end = len(body)
-    size = int.from_bytes(body[:4], "big", signed=True)
-    if size >= _MEMBER_BYTES_MIN and end % size == 0:
-        regular = np.arange(0, end, size, dtype=np.int64)
-        if (gather(body, _SIZE, regular) == size).all():
-            return regular
-    starts: list[int] = []
-    at = 0
-    while at < end:
-        size = int.from_bytes(body[at : at + 4], "big", signed=True)
-        if not _MEMBER_BYTES_MIN <= size <= end - at:
-            raise _fault(body)
-        starts.append(at)
-        at += size
-    if not starts:
-        raise _fault(body)
-    return np.array(starts, dtype=np.int64)
 
 
 @lru_cache(maxsize=4)
@@ -126,73 +148,74 @@ def append_batch(
     sys_flag: int,
     born_ms: int,
     born_host: bytes,
-    store_ms: int,
+    now_ms: int,
     reconsume_times: int,
 ) -> Ints:
     """Append all members to a queue, all in one file; return their physical offsets.
 
     Raises DiskFull or MessageError, having written nothing.
     """
-    struct, address_flags = HEADS_BY_HOSTS[len(born_host), len(log.store_host)]
-    size = members.size + (struct.size - _MEMBER_HEAD_BYTES + len(queue.topic_field))
-    total = int(size.sum())
-    at, store_ms = log.make_room(total, store_ms)
-    count = len(members)
+    packer, address_flags = HEADS_BY_HOSTS[len(born_host), len(log.store_host)]
+    added = packer.size - _MEMBER_HEAD_BYTES + len(queue.topic_field)
+    count = len(members.start)
+    # A record starts as far behind its member as all members before it have grown.
+    grown = np.arange(0, count * added, added, dtype=np.int64)
+    total = len(members.body) + count * added
+    at, store_ms = log.make_room(total, now_ms)
+    offsets: Ints = members.start + grown
+    offsets += at
     # The fields that all records share come from one packed head.
-    common = struct.pack(
+    common = packer.pack(
         0, queue.magic, 0, queue.queue_id, 0, 0, 0, sys_flag | address_flags, born_ms, born_host,
         store_ms, log.store_host, reconsume_times, 0, 0,
     )  # fmt: skip
-    heads = np.frombuffer(
-        bytearray(common * count), _head_dtype(len(born_host), len(log.store_host))
-    )
-    offsets = np.cumsum(size)
-    offsets += at
-    offsets -= size
-    heads["size"] = size
-    heads["body_crc"] = _body_crcs(members)
+    dtype = _head_dtype(len(born_host), len(log.store_host))
+    heads = np.frombuffer(bytearray(common * count), dtype)
+    heads["size"] = members.size + added
     heads["flag"] = members.flag
+    heads["body_size"] = members.body_size
     heads["queue_offset"] = np.arange(queue.next_offset, queue.next_offset + count)
     heads["physical_offset"] = offsets
-    heads["body_size"] = members.body_size
-    records = _assemble(members, heads, queue.topic_field)
+    if members.regular:
+        records = _assemble_regular(members, heads, queue.topic_field)
+    else:
+        records = _assemble(members, heads, queue.topic_field)
     assert len(records) == total
     log.write(queue, at, records, count)
     return offsets
 
 
-def _body_crcs(members: Members) -> list[int]:
-    body = members.body
-    starts = (members.start + _MEMBER_HEAD_BYTES).tolist()
-    pairs = zip(starts, members.body_size.tolist(), strict=True)
-    return [crc32(body[at : at + size]) & 0x7FFFFFFF for at, size in pairs]
+def _assemble_regular(members: Members, heads: npt.NDArray[Any], topic_field: bytes) -> bytes:
+    """All records as one matrix: heads, bodies, topic and properties are ranges of columns."""
+    assert isinstance(members.size, int)
+    assert isinstance(members.body_size, int)
+    body, size, body_bytes = members.body, members.size, members.body_size
+    bodies = [body[at : at + body_bytes] for at in range(_MEMBER_HEAD_BYTES, len(body), size)]
+    heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & 0x7FFFFFFF
+    count, head_bytes = len(heads), heads.itemsize
+    member_body_end = _MEMBER_HEAD_BYTES + body_bytes
+    body_end = head_bytes + body_bytes
+    topic_end = body_end + len(topic_field)
+    old = np.frombuffer(body, np.uint8).reshape(count, size)
+    new = np.empty((count, topic_end + size - member_body_end), np.uint8)
+    new[:, :head_bytes] = heads.view(np.uint8).reshape(count, head_bytes)
+    new[:, head_bytes:body_end] = old[:, _MEMBER_HEAD_BYTES:member_body_end]
+    new[:, body_end:topic_end] = np.frombuffer(topic_field, np.uint8)
+    new[:, topic_end:] = old[:, member_body_end:]
+    return new.tobytes()
 
 
 def _assemble(members: Members, heads: npt.NDArray[Any], topic_field: bytes) -> bytes:
-    """Heads, bodies, topics and properties in their places."""
-    head_bytes, count = heads.itemsize, len(heads)
-    body_bytes = int(members.body_size[0])
-    size = int(members.size[0])
-    if (members.size == size).all() and (members.body_size == body_bytes).all():
-        old = np.frombuffer(members.body, np.uint8).reshape(count, size)
-        body_end = head_bytes + body_bytes
-        topic_end = body_end + len(topic_field)
-        new = np.empty((count, topic_end + size - _MEMBER_HEAD_BYTES - body_bytes), np.uint8)
-        new[:, :head_bytes] = heads.view(np.uint8).reshape(count, head_bytes)
-        new[:, head_bytes:body_end] = old[:, _MEMBER_HEAD_BYTES : _MEMBER_HEAD_BYTES + body_bytes]
-        new[:, body_end:topic_end] = np.frombuffer(topic_field, np.uint8)
-        new[:, topic_end:] = old[:, _MEMBER_HEAD_BYTES + body_bytes :]
-        return new.tobytes()
-    packed = heads.tobytes()
+    """Records joined from their pieces."""
     body = members.body
+    starts = members.start + _MEMBER_HEAD_BYTES
+    middles, ends = starts + members.body_size, members.start + members.size
+    spans = list(zip(starts.tolist(), middles.tolist(), ends.tolist(), strict=True))
+    heads["body_crc"] = [crc32(body[start:middle]) & 0x7FFFFFFF for start, middle, _ in spans]
+    packed, head_bytes = heads.tobytes(), heads.itemsize
     pieces: list[bytes] = []
-    columns = (members.start.tolist(), members.size.tolist(), members.body_size.tolist())
-    for number, (at, length, body_length) in enumerate(zip(*columns, strict=True)):
-        middle = at + _MEMBER_HEAD_BYTES + body_length
-        pieces += (
-            packed[number * head_bytes : (number + 1) * head_bytes],
-            body[at + _MEMBER_HEAD_BYTES : middle],
-            topic_field,
-            body[middle : at + length],
-        )
+    at = 0
+    for start, middle, end in spans:
+        pieces += (packed[at : at + head_bytes], body[start:middle], topic_field, body[middle:end])
+        at += head_bytes
     return b"".join(pieces)

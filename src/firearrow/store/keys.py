@@ -90,12 +90,11 @@ class Properties:
         self, start: Ints, size: Ints, pairs: Ints, name_bytes: int, record_start: Ints
     ) -> Spans:
         """The values of some pairs; of a name that a record repeats the last counts."""
+        pairs = pairs[size[pairs] > name_bytes]  # no value means no pair
         at = start[pairs] + name_bytes
         length = size[pairs] - name_bytes
         record = np.searchsorted(record_start, at, side="right") - 1
-        keep = length > 0
-        if len(record) > 1:
-            keep[:-1] &= record[1:] != record[:-1]
+        keep = np.append(record[1:] != record[:-1], True)[: len(record)]
         return Spans(record[keep], at[keep], length[keep])
 
     def tag_codes(self) -> Ints:

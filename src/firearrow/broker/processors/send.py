@@ -31,16 +31,17 @@ from firearrow.message.ids import (
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS
 from firearrow.net.server import Answer, Peer
-from firearrow.store import ConsumeQueue, DiskFull, MessageStore, append_batch, members_of
+from firearrow.store import ConsumeQueue, DiskFull, Ints, MessageStore, append_batch, members_of
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import LENGTHS, AnyCommand
+from firearrow.wire.frame import LENGTHS, AnyCommand, response_frame
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 _PERM_WRITE: Final = 2
 _PLAIN_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
 _BATCH_TOPIC_BYTES_MAX: Final = 127
+_IDS_TEMPLATES_MAX: Final = 128  # templates are kept for batches of up to so many members
 _UNIQUE_MARK: Final = b"UNIQ_KEY\x01"
 _PAIR_END: Final = b"\x02"
 
@@ -116,6 +117,12 @@ class SendProcessor:
             f'{{"code":0,"extFields":{{{fields},"msgId":"{self._id_prefix}%016X","queueId":"%d",'
             '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
             '"serializeTypeCurrentRPC":"JSON","version":513}'
+        ).encode()
+        self._ids_templates: dict[int, bytes] = {}
+        self._batch_template = (
+            f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
+            '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
+            '"version":513}'
         ).encode()
 
     # --- one message ---
@@ -244,21 +251,34 @@ class SendProcessor:
             self._store.work()
         target.counters.put_count += len(offsets)
         target.counters.put_bytes += len(body)
-        digits = offsets.astype(">i8").tobytes().hex().upper()
-        prefix = self._id_prefix
-        ids = ",".join([prefix + digits[at : at + 16] for at in range(0, len(digits), 16)])
-        response = Response(
-            fields={
-                "MSG_REGION": self._region,
-                "TRACE_ON": self._trace,
-                "msgId": ids,
-                "queueId": queue_id,
-                "queueOffset": queue_offset,
-            }
-        )
+        ids = self._ids(offsets)
+        if request.binary:
+            answer: Response | bytes = Response(
+                fields={
+                    "MSG_REGION": self._region,
+                    "TRACE_ON": self._trace,
+                    "msgId": ids.decode(),
+                    "queueId": queue_id,
+                    "queueOffset": queue_offset,
+                }
+            )
+        else:
+            answer = response_frame(
+                self._batch_template % (ids, queue_id, queue_offset, request.opaque)
+            )
         if self._sync_flush:
-            return self._when_flushed(peer, request, header.properties.encode(), response)
-        return response
+            return self._when_flushed(peer, request, header.properties.encode(), answer)
+        return answer
+
+    def _ids(self, offsets: Ints) -> bytes:
+        """Offset message ids of records, joined by commas."""
+        count = len(offsets)
+        template = self._ids_templates.get(count)
+        if template is None:
+            template = ",".join([f"{self._id_prefix}%016X"] * count).encode()
+            if count <= _IDS_TEMPLATES_MAX:
+                self._ids_templates[count] = template
+        return template % tuple(offsets.tolist())
 
     # --- what is rare ---
 

@@ -16,7 +16,7 @@ accesses, is not logged and reaches the disk with the next `ConsumerOffsets.save
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,6 +128,10 @@ class ConsumerOffsets:
     def save(self) -> None:
         """Write the file if anything has changed since the last time."""
         self._file.save()
+
+    def prepare_save(self) -> Callable[[], None] | None:
+        """Like `save`, but the writing is left to whoever calls the result, in any thread."""
+        return self._file.prepare()
 
     def _keys(self) -> set[str]:
         return self.committed.keys() | self.pulled.keys()

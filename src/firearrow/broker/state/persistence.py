@@ -43,20 +43,34 @@ class StateFile:
         found = None if self._path is None else read_with_backup(self._path, _object_of)
         return found or {}
 
-    def save(self) -> None:
-        """Write the state if the file is behind it.
+    def prepare(self) -> Callable[[], None] | None:
+        """Take the state as it is now; what is returned writes it, in any thread.
 
-        A disk that refuses is logged, and the next call tries again: the state itself is sound.
+        None if the file is not behind. A disk that refuses is logged and leaves the file behind, so
+        that it is tried again: the state itself is sound.
         """
         if not self.behind:
-            return
-        if self._path is not None:
-            try:
-                replace_atomically(self._path, fastjson.dumps(self._content(), pretty=True))
-            except OSError as error:
-                log.error("%s can't be written, will be tried again: %s", self._path, error)
-                return
+            return None
         self.behind = False
+        path = self._path
+        if path is None:
+            return None
+        data = fastjson.dumps(self._content(), pretty=True)
+
+        def write() -> None:
+            try:
+                replace_atomically(path, data)
+            except OSError as error:
+                log.error("%s can't be written, will be tried again: %s", path, error)
+                self.behind = True
+
+        return write
+
+    def save(self) -> None:
+        """Write the state, here and now, if the file is behind it."""
+        write = self.prepare()
+        if write is not None:
+            write()
 
 
 def state_path(store_root: Path | None, name: str) -> Path | None:
