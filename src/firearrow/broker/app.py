@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.registration import Identity, Registration, addresses_of
@@ -33,7 +35,10 @@ from firearrow.wire.bodies import TopicConfig
 
 log = logging.getLogger(__name__)
 
-DISPATCH_INTERVAL_SECONDS: Final = 0.002  # batches under load; the first message goes at once
+# The first message after a rest is dispatched at once; under load they gather into batches, which
+# cost less: shortly while consumers wait for messages, longer while nobody does.
+DISPATCH_WAITED_FOR_SECONDS: Final = 0.002
+DISPATCH_UNWAITED_SECONDS: Final = 0.008
 DISPATCH_RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 HELD_SWEEP_SECONDS: Final = 0.5
 CLIENT_SWEEP_SECONDS: Final = 10.0
@@ -101,6 +106,8 @@ class Broker:
         store.open()
         root = self._store_config.root_path
         clock = self._clock
+        # Who asks for the configuration is told the port that was found, not that any would do.
+        config = self.config = structs.replace(config, listen_port=port)
         self.settings = Settings(clock, config, self._store_config, file=self._config_file)
         self.topics = TopicTable(self.settings, clock, root)
         self.groups = GroupTable(self.settings, clock, root)
@@ -132,6 +139,7 @@ class Broker:
             self._clock,
         )
         self.store.on_arrival = self._pulls.held.arrived
+        self._pulls.held.on_first = self._pull_waits
         self._handlers.update(handlers_of(self._parts(), self._pulls))
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
@@ -230,11 +238,19 @@ class Broker:
 
     def _work_came(self) -> None:
         """Dispatch now if the last batch is a while ago, else when its interval is over."""
-        wait = self._last_dispatch + DISPATCH_INTERVAL_SECONDS - self._loop.time()
-        if wait <= 0:
-            self._loop.call_soon(self._dispatch)
-        else:
-            self._loop.call_later(wait, self._dispatch)
+        waited_for = len(self._pulls.held) > 0
+        interval = DISPATCH_WAITED_FOR_SECONDS if waited_for else DISPATCH_UNWAITED_SECONDS
+        wait = self._last_dispatch + interval - self._loop.time()
+        self._plan_dispatch(max(wait, 0.0))
+
+    def _pull_waits(self) -> None:
+        """A consumer waits from now on: what is pending must not take the long interval."""
+        if self.store.working:
+            self._dispatch_handle.cancel()
+            self._work_came()
+
+    def _plan_dispatch(self, seconds: float) -> None:
+        self._dispatch_handle = self._loop.call_later(seconds, self._dispatch)
 
     def _dispatch(self) -> None:
         before = self.store.behind_bytes
@@ -242,4 +258,4 @@ class Broker:
         self._last_dispatch = self._loop.time()
         if more:
             stuck = self.store.behind_bytes >= before
-            self._loop.call_later(DISPATCH_RETRY_SECONDS if stuck else 0, self._dispatch)
+            self._plan_dispatch(DISPATCH_RETRY_SECONDS if stuck else 0)

@@ -30,8 +30,15 @@ class HeldPull(NamedTuple):
 Resume = Callable[[Peer, AnyCommand], None]
 
 
+def _nothing() -> None:
+    """What ``on_first`` does before anybody cares."""
+
+
 class HeldPulls:
-    """All waiting pulls; ``resume`` runs one of them again."""
+    """All waiting pulls; ``resume`` runs one of them again.
+
+    ``on_first`` is called when a pull begins to wait and none did before.
+    """
 
     def __init__(self, store: MessageStore, resume: Resume, monotonic: Callable[[], float]) -> None:
         self._store = store
@@ -39,6 +46,7 @@ class HeldPulls:
         self._monotonic = monotonic
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
+        self.on_first: Callable[[], None] = _nothing
 
     def __len__(self) -> int:
         return self._count
@@ -49,6 +57,8 @@ class HeldPulls:
             return False
         self._by_queue.setdefault((topic, queue_id), []).append(pull)
         self._count += 1
+        if self._count == 1:
+            self.on_first()
         return True
 
     def arrived(self, topic: str, queue_id: int, first_offset: int, max_offset: int) -> None:

@@ -105,8 +105,8 @@ class Dispatcher:
     ) -> None:
         kind = columns.sys_flag & TRANSACTION_MASK
         group = topic_number << 32 | columns.queue_id & 0xFFFFFFFF
-        order = np.argsort(group, kind="stable")
-        if kind.any():
+        order = group.argsort(kind="stable")
+        if np.count_nonzero(kind):
             order = order[(kind[order] == TRANSACTION_NONE) | (kind[order] == TRANSACTION_COMMIT)]
             if not len(order):
                 return
@@ -121,8 +121,8 @@ class Dispatcher:
     ) -> None:
         """Give each queue its run of entries; a run breaks where queue offsets are not
         consecutive."""
-        breaks = np.flatnonzero((np.diff(group) != 0) | (np.diff(queue_offset) != 1)) + 1
-        starts = [0, *breaks.tolist()]
+        new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + 1)
+        starts = [0, *(new.nonzero()[0] + 1).tolist()]
         ends = [*starts[1:], len(group)]
         names = [topic.decode("utf-8", "replace") for topic in topics]
         heads = zip(group[starts].tolist(), queue_offset[starts].tolist(), strict=True)

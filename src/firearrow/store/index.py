@@ -99,13 +99,15 @@ class IndexFile:
         self._reserve(self.count + count)
         numbers = np.arange(self.count, self.count + count, dtype=np.int32)
         slots = hashes % self._slot_count
-        order = np.argsort(slots, kind="stable")
+        order = slots.argsort(kind="stable")
         sorted_slots = slots[order]
         previous = self._slots[sorted_slots].astype(np.int32)
-        same = sorted_slots[1:] == sorted_slots[:-1]
-        self.used_slots += int(np.count_nonzero(previous[np.append(True, ~same)] == 0))
-        chained = np.flatnonzero(same) + 1
-        previous[chained] = numbers[order[chained - 1]]
+        chained = (sorted_slots[1:] == sorted_slots[:-1]).nonzero()[0] + 1
+        empty = count - int(np.count_nonzero(previous))
+        if len(chained):
+            empty -= len(chained) - int(np.count_nonzero(previous[chained]))
+            previous[chained] = numbers[order[chained - 1]]
+        self.used_slots += empty
         entries = self._entries[self.count : self.count + count]
         entries["hash"] = hashes
         entries["physical_offset"] = physical_offsets
@@ -121,13 +123,14 @@ class IndexFile:
         self._write_header()
 
     def _seconds(self, store_ms: Ints) -> Ints:
-        """Seconds since the begin of the file; the first key's is taken against what it
-        inherits."""
-        seconds = (store_ms - (self.begin_ms if self.count > 1 else int(store_ms[0]))) // 1000
+        """Seconds since the file's begin; the first key's is taken against what it inherits."""
+        begin_ms = self.begin_ms if self.count > 1 else int(store_ms[0])
+        seconds = (store_ms - begin_ms) // 1000
         if self.count == 1:
             seconds[0] = (int(store_ms[0]) - self.begin_ms) // 1000 if self.begin_ms > 0 else 0
-        clipped: Ints = np.clip(seconds, 0, _SECONDS_MAX)
-        return clipped
+        np.maximum(seconds, 0, out=seconds)
+        clamped: Ints = np.minimum(seconds, _SECONDS_MAX, out=seconds)
+        return clamped
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Physical offsets of records whose key has this hash, newest first, within a time span.
@@ -225,7 +228,7 @@ class Index:
         """
         if len(physical_offsets) and self.files:
             fresh = physical_offsets >= self.files[-1].end_physical_offset
-            if not fresh.all():
+            if np.count_nonzero(fresh) < len(fresh):
                 hashes, physical_offsets, store_ms = (
                     hashes[fresh],
                     physical_offsets[fresh],

@@ -54,6 +54,9 @@ class Spans(NamedTuple):
         return Spans(self.record[chosen], self.start[chosen], self.size[chosen])
 
 
+_NO_SPANS: Final = Spans(*(np.empty(0, np.int64) for _ in range(3)))
+
+
 class IndexKeys(NamedTuple):
     """Keys to put into the index, in order: the number of their record, and their hash (>= 0)."""
 
@@ -71,67 +74,73 @@ class Properties:
         text = b"\x02".join(strings)
         self._text: Bytes = np.frombuffer(text + _PADDING, dtype=np.uint8)
         self._high = not text.isascii()
-        ends = np.flatnonzero(self._text[: len(text)] == _PAIR_END)
-        start = np.concatenate((np.zeros(1, np.int64), ends + 1))
-        size = np.append(ends, len(text)) - start
+        ends = (self._text[: len(text)] == _PAIR_END).nonzero()[0]
+        start = np.empty(len(ends) + 1, np.int64)
+        start[0] = 0
+        start[1:] = ends
+        start[1:] += 1
         words: npt.NDArray[np.uint64] = np.ndarray(
             (len(text) + 1,), np.dtype("<u8"), self._text.data, 0, (1,)
         )[start]
-        record_start = np.concatenate(
-            (np.zeros(1, np.int64), np.cumsum(columns.properties_size + 1)[:-1])
-        )
         short = words & _FIVE_BYTES
-        unique = np.flatnonzero((words == _UNIQUE) & (self._text[start + 8] == _NAME_END))
-        self.unique = self._values(start, size, unique, 9, record_start)
-        self.keys = self._values(start, size, np.flatnonzero(short == _KEYS), 5, record_start)
-        self.tags = self._values(start, size, np.flatnonzero(short == _TAGS), 5, record_start)
+        unique = (words == _UNIQUE).nonzero()[0]
+        self._start, self._size = start, np.append(start[1:] - 1, len(text)) - start
+        self._record_start = (columns.properties_size + 1).cumsum() - columns.properties_size - 1
+        self.unique = self._values(unique[self._text[start[unique] + 8] == _NAME_END], 9)
+        self.keys = self._values((short == _KEYS).nonzero()[0], 5)
+        self.tags = self._values((short == _TAGS).nonzero()[0], 5)
 
-    def _values(
-        self, start: Ints, size: Ints, pairs: Ints, name_bytes: int, record_start: Ints
-    ) -> Spans:
+    def _values(self, pairs: Ints, name_bytes: int) -> Spans:
         """The values of some pairs; of a name that a record repeats the last counts."""
-        pairs = pairs[size[pairs] > name_bytes]  # no value means no pair
-        at = start[pairs] + name_bytes
-        length = size[pairs] - name_bytes
-        record = np.searchsorted(record_start, at, side="right") - 1
-        keep = np.append(record[1:] != record[:-1], True)[: len(record)]
+        if not len(pairs):
+            return _NO_SPANS
+        at = self._start[pairs] + name_bytes
+        length = self._size[pairs] - name_bytes
+        record = self._record_start.searchsorted(at, side="right") - 1
+        keep = length > 0
+        keep[:-1] &= record[1:] != record[:-1]
+        if np.count_nonzero(keep) == len(keep):
+            return Spans(record, at, length)
         return Spans(record[keep], at[keep], length[keep])
 
     def tag_codes(self) -> Ints:
         """The ConsumeQueue's tag code of each record: the hash of its TAGS, 0 without."""
         codes = np.zeros(len(self._columns), dtype=np.int64)
-        codes[self.tags.record] = self._hash(self.tags).astype(np.int32)
+        if len(self.tags.record):
+            codes[self.tags.record] = self._hash(self.tags).astype(np.int32)
         return codes
 
     def index_keys(self, topics: list[bytes], topic_number: Ints) -> IndexKeys:
         """The index keys of the records, given the topics and the number of each record's."""
         mask = self._columns.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-        kinds = [self.unique, self._split(self.keys), self.tags]
-        if not mask.all():
-            kinds = [kind.take(mask[kind.record]) for kind in kinds]
-        prefixes = _prefix_column(topics, topic_number, b"")
-        tag_prefixes = _prefix_column(topics, topic_number, _TAG_MARK)
-        parts = [
-            self._prefixed(spans, column)
-            for spans, column in zip(kinds, (prefixes, prefixes, tag_prefixes), strict=True)
+        kinds = [(self.unique, b""), (self._split(self.keys), b""), (self.tags, _TAG_MARK)]
+        if np.count_nonzero(mask) < len(mask):
+            kinds = [(spans.take(mask[spans.record]), mark) for spans, mark in kinds]
+        kinds = [(spans, mark) for spans, mark in kinds if len(spans.record)]
+        if not kinds:
+            return IndexKeys(_NO_SPANS.record, _NO_SPANS.record)
+        words = [
+            self._prefixed(spans, _prefix_column(topics, topic_number, mark))
+            for spans, mark in kinds
         ]
-        record = np.concatenate([kind.record for kind in kinds])
-        order = np.argsort(record, kind="stable")
-        hashes = np.abs(np.concatenate(parts).view(np.int32).astype(np.int64))
+        record, word = kinds[0][0].record, words[0]
+        if len(kinds) > 1:
+            record = np.concatenate([spans.record for spans, _ in kinds])
+            order = record.argsort(kind="stable")
+            record, word = record[order], np.concatenate(words)[order]
+        hashes = np.abs(word.view(np.int32).astype(np.int64))
         hashes[hashes == 1 << 31] = 0
-        return IndexKeys(record[order], hashes[order])
+        return IndexKeys(record, hashes)
 
     def _prefixed(self, spans: Spans, prefixes: Words) -> Words:
         """Hashes of prefix + value."""
-        if not len(spans.record):
-            return np.empty(0, np.uint32)
         hashes = self._hash(spans)
         lengths = self._utf16_lengths(spans)
         return prefixes[spans.record] * _powers(int(lengths.max()))[lengths] + hashes
 
     def _split(self, spans: Spans) -> Spans:
         """KEYS values as their words, in order."""
-        if not len(spans.record) or not (self._text == _SPACE).any():
+        if not len(spans.record) or not np.count_nonzero(self._text == _SPACE):
             return spans
         record, start, size = [], [], []
         text = self._text.tobytes()
@@ -148,8 +157,6 @@ class Properties:
 
     def _hash(self, spans: Spans) -> Words:
         """The hash of each piece, as unsigned 32 bits."""
-        if not len(spans.record):
-            return np.empty(0, np.uint32)
         longest = int(spans.size.max())
         if longest == int(spans.size.min()):
             hashes = self._hash_equal(spans.start, longest)
@@ -221,4 +228,5 @@ def _prefix_hash(topic: bytes, mark: bytes) -> int:
 
 def _prefix_column(topics: list[bytes], topic_number: Ints, mark: bytes) -> Words:
     hashes = np.array([_prefix_hash(topic, mark) for topic in topics], dtype=np.uint32)
-    return hashes[topic_number]
+    column: Words = hashes[topic_number]
+    return column

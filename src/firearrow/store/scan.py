@@ -97,15 +97,14 @@ class Columns:
         self.end = end
         self.stop = Stop.END
         self.position = position
-        edge = max(end - _TAIL.itemsize, 0)
         head = self._head = gather(buffer, _HEAD, position)
         self.sys_flag: Ints = head["sys_flag"].astype(np.int64)
         hosts = self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)
         stored_at, tail_at = position + 56, position + 72
-        if hosts.any():
+        if np.count_nonzero(hosts):
             stored_at += (hosts & BORN_HOST_V6 != 0) * 12
             tail_at += (hosts & BORN_HOST_V6 != 0) * 12 + (hosts & STORE_HOST_V6 != 0) * 12
-        np.minimum(tail_at, edge, out=tail_at)
+        np.minimum(tail_at, max(end - _TAIL.itemsize, 0), out=tail_at)
         self.store_ms: Ints = gather(buffer, _STORED, stored_at).astype(np.int64)
         tail = self._tail = gather(buffer, _TAIL, tail_at)
         self.size: Ints = head["size"].astype(np.int64)
@@ -118,17 +117,17 @@ class Columns:
 
     def _locate_text(self, edge: int) -> None:
         """Find topic and properties behind the bodies."""
-        length_at = self.body_start + self.body_size
-        word = gather(self.buffer, _U16, np.clip(length_at, 0, edge)).astype(np.int64)
+        length_at = self.body_start + np.maximum(self.body_size, 0)
+        word = gather(self.buffer, _U16, np.minimum(length_at, edge)).astype(np.int64)
         long = self._head["magic"] == MAGIC_V2
         self.topic_size: Ints = word >> 8
         self.topic_start: Ints = length_at + 1
-        if long.any():
+        if np.count_nonzero(long):
             self.topic_size[long] = word[long]
             self.topic_start += long
         size_at = self.topic_start + self.topic_size
         self.properties_start: Ints = size_at + 2
-        size = gather(self.buffer, _U16, np.clip(size_at, 0, edge))
+        size = gather(self.buffer, _U16, np.minimum(size_at, edge))
         self.properties_size: Ints = size.astype(np.int64)
 
     def __len__(self) -> int:

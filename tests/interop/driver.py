@@ -1,0 +1,95 @@
+"""Talk to the Java process that runs the official clients (``java/…/Driver.java``)."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar
+
+import msgspec
+
+from tests.interop.toolchain import java_classpath, java_command
+
+T = TypeVar("T")
+
+CALL_TIMEOUT_S = 60
+
+
+class _Error(msgspec.Struct):
+    type: str
+    code: int
+    text: str
+
+
+class _Answer(msgspec.Struct):
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: _Error | None = None
+
+
+class JavaError(Exception):
+    """An exception that the official client raised: its class, response code (or -1) and text."""
+
+    def __init__(self, error: _Error) -> None:
+        super().__init__(f"{error.type} {error.code}: {error.text}")
+        self.type = error.type
+        self.code = error.code
+
+
+class Driver:
+    """The running Java process. Calls are answered one after the other."""
+
+    def __init__(self, requests: IO[bytes], answers: IO[bytes]) -> None:
+        self._requests = requests
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, args=(answers,), daemon=True)
+        self._reader.start()
+
+    def _read(self, answers: IO[bytes]) -> None:
+        for line in answers:
+            self._answers.put(line)
+        self._answers.put(b"")
+
+    def call(self, op: str, result: type[T], /, **arguments: object) -> T:
+        """Run an operation and return its result as ``result``; raise `JavaError` as Java did."""
+        request = msgspec.json.encode({"op": op, "arguments": arguments})
+        self._requests.write(request + b"\n")
+        self._requests.flush()
+        line = self._answers.get(timeout=CALL_TIMEOUT_S)
+        assert line, f"the Java process ended during {op}"
+        answer = msgspec.json.decode(line, type=_Answer)
+        if answer.error is not None:
+            raise JavaError(answer.error)
+        return msgspec.json.decode(answer.result, type=result)
+
+    def finish(self) -> None:
+        """End the input, which ends the process, and wait until all its output is read."""
+        self._requests.close()
+        self._reader.join()
+
+
+@contextmanager
+def running_driver(directory: Path) -> Iterator[Driver]:
+    """Run the Java process for a ``with`` block, with its own files and log in ``directory``."""
+    jvm = (
+        "-Xmx1g",
+        f"-Duser.home={directory}",
+        f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}",
+        "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+    )
+    command = java_command(java_classpath(), "interop.Driver", jvm=jvm)
+    pipe = subprocess.PIPE
+    with (
+        (directory / "driver.log").open("wb") as log,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        driver = Driver(process.stdin, process.stdout)
+        try:
+            yield driver
+        finally:
+            driver.finish()

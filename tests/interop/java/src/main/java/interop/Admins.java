@@ -1,0 +1,95 @@
+package interop;
+
+import com.alibaba.fastjson2.JSONObject;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/** Questions and orders to name server and broker, by the admin client and by mqadmin itself. */
+final class Admins {
+    private static final Map<String, DefaultMQAdminExt> CLIENTS = new HashMap<>();
+
+    void register(Map<String, Operation> operations) {
+        operations.put("admin.createTopic", this::createTopic);
+        operations.put("admin.topics", arguments -> client(arguments).fetchAllTopicList().getTopicList());
+        operations.put("admin.progress", this::progress);
+        operations.put("admin.queryKey", arguments -> Messages.received(client(arguments).queryMessage(
+            arguments.getString("topic"), arguments.getString("key"), arguments.getIntValue("count"),
+            arguments.getLongValue("beginMs"), arguments.getLongValue("endMs")).getMessageList()));
+        operations.put("admin.queryId", arguments -> Messages.received(
+            client(arguments).viewMessage(arguments.getString("topic"), arguments.getString("id"))));
+        operations.put("admin.minOffset", arguments -> client(arguments).minOffset(queue(arguments)));
+        operations.put("admin.maxOffset", arguments -> client(arguments).maxOffset(queue(arguments)));
+        operations.put("admin.earliestMs", arguments -> client(arguments).earliestMsgStoreTime(queue(arguments)));
+        operations.put("admin.searchOffset", arguments ->
+            client(arguments).searchOffset(queue(arguments), arguments.getLongValue("timestampMs")));
+        operations.put("mqadmin", this::mqadmin);
+    }
+
+    static synchronized DefaultMQAdminExt client(JSONObject arguments) throws MQClientException {
+        String namesrv = arguments.getString("namesrv");
+        DefaultMQAdminExt client = CLIENTS.get(namesrv);
+        if (client == null) {
+            client = new DefaultMQAdminExt();
+            client.setNamesrvAddr(namesrv);
+            client.setInstanceName(Clients.unique("admin"));
+            client.start();
+            CLIENTS.put(namesrv, client);
+        }
+        return client;
+    }
+
+    private Object createTopic(JSONObject arguments) throws Exception {
+        int queues = arguments.getIntValue("queues");
+        TopicConfig topic = new TopicConfig(arguments.getString("topic"), queues, queues);
+        client(arguments).createAndUpdateTopicConfig(arguments.getString("broker"), topic);
+        return true;
+    }
+
+    /** Where a group stands in each queue, sorted by topic and queue. */
+    private Object progress(JSONObject arguments) throws Exception {
+        List<Map<String, Object>> rows = new ArrayList<>();
+        Map<MessageQueue, OffsetWrapper> table =
+            client(arguments).examineConsumeStats(arguments.getString("group")).getOffsetTable();
+        for (Map.Entry<MessageQueue, OffsetWrapper> entry : new TreeMap<>(table).entrySet()) {
+            Map<String, Object> row = new TreeMap<>();
+            row.put("topic", entry.getKey().getTopic());
+            row.put("queueId", entry.getKey().getQueueId());
+            row.put("brokerOffset", entry.getValue().getBrokerOffset());
+            row.put("consumerOffset", entry.getValue().getConsumerOffset());
+            rows.add(row);
+        }
+        return rows;
+    }
+
+    /** Runs mqadmin with the given words and gives what it prints. */
+    private Object mqadmin(JSONObject arguments) {
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PrintStream before = System.out;
+        PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
+        System.setOut(capture);
+        try {
+            MQAdminStartup.main0(arguments.getList("words", String.class).toArray(new String[0]), null);
+        } finally {
+            System.setOut(before);
+        }
+        capture.flush();
+        return printed.toString(StandardCharsets.UTF_8);
+    }
+
+    private static MessageQueue queue(JSONObject arguments) {
+        return new MessageQueue(arguments.getString("topic"), arguments.getString("broker"),
+            arguments.getIntValue("queue"));
+    }
+}

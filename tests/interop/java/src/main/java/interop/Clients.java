@@ -1,0 +1,22 @@
+package interop;
+
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** What every client in this JVM is given. */
+final class Clients {
+    /**
+     * A consumer drops the heartbeat with its new subscription version when it collides with the periodic one; the
+     * broker then refuses its pulls (SUBSCRIPTION_NOT_LATEST) until the next, by default for 30 seconds.
+     */
+    static final int HEARTBEAT_MS = 2_000;
+
+    private static final AtomicInteger LAST = new AtomicInteger();
+
+    private Clients() {
+    }
+
+    /** An instance name, so that no two clients share connections or a client id by chance. */
+    static String unique(String prefix) {
+        return prefix + "-" + ProcessHandle.current().pid() + "-" + LAST.incrementAndGet();
+    }
+}

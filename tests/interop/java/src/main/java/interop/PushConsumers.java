@@ -1,0 +1,117 @@
+package interop;
+
+import com.alibaba.fastjson2.JSONObject;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+
+/** Push consumers that keep what they are given, in the order in which the listener was called. */
+final class PushConsumers {
+    private final Handles handles;
+
+    PushConsumers(Handles handles) {
+        this.handles = handles;
+    }
+
+    void register(Map<String, Operation> operations) {
+        operations.put("push.open", this::open);
+        operations.put("push.await", this::await);
+        operations.put("push.stop", this::stop);
+        operations.put("push.allocation", this::allocation);
+    }
+
+    private static final class Opened implements AutoCloseable {
+        final DefaultMQPushConsumer client;
+        private final List<MessageExt> received = new ArrayList<>();
+
+        Opened(DefaultMQPushConsumer client) {
+            this.client = client;
+        }
+
+        synchronized void add(List<MessageExt> messages) {
+            received.addAll(messages);
+            notifyAll();
+        }
+
+        /** Waits until {@code count} messages are here or the time is over, and gives what is here. */
+        synchronized List<MessageExt> await(int count, long timeoutMs) throws InterruptedException {
+            long deadline = System.nanoTime() + timeoutMs * 1_000_000;
+            while (received.size() < count) {
+                long leftMs = (deadline - System.nanoTime()) / 1_000_000;
+                if (leftMs <= 0) {
+                    break;
+                }
+                wait(leftMs);
+            }
+            return new ArrayList<>(received);
+        }
+
+        @Override
+        public void close() {
+            client.shutdown();
+        }
+    }
+
+    private Object open(JSONObject arguments) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.getString("group"));
+        consumer.setNamesrvAddr(arguments.getString("namesrv"));
+        consumer.setInstanceName(Clients.unique("push"));
+        consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setMessageModel(
+            arguments.getBooleanValue("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
+        consumer.subscribe(arguments.getString("topic"), arguments.getString("expression"));
+        Opened opened = new Opened(consumer);
+        listen(opened, arguments.getBooleanValue("orderly"));
+        consumer.start();
+        return handles.add(opened);
+    }
+
+    private static void listen(Opened opened, boolean orderly) {
+        if (orderly) {
+            opened.client.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                opened.add(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            opened.client.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                opened.add(messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+    }
+
+    private Object await(JSONObject arguments) throws Exception {
+        Opened opened = opened(arguments);
+        return Messages.received(opened.await(arguments.getIntValue("count"), arguments.getLongValue("timeoutMs")));
+    }
+
+    /** Shuts the consumer down, and only then looks what it got. */
+    private Object stop(JSONObject arguments) throws Exception {
+        Opened opened = opened(arguments);
+        handles.close(arguments.getIntValue("handle"));
+        return Messages.received(opened.await(0, 0));
+    }
+
+    /** The ids of the queues of {@code topic} that this consumer has now. */
+    private Object allocation(JSONObject arguments) {
+        String topic = arguments.getString("topic");
+        return opened(arguments).client.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
+            .keySet().stream().filter(queue -> queue.getTopic().equals(topic)).map(MessageQueue::getQueueId).sorted()
+            .collect(Collectors.toList());
+    }
+
+    private Opened opened(JSONObject arguments) {
+        return handles.get(arguments.getIntValue("handle"), Opened.class);
+    }
+}

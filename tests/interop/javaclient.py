@@ -1,0 +1,370 @@
+"""The official Java client, as a test calls it.
+
+A `JavaClient` is bound to one server. What it opens (producers, consumers) it closes at its end, in
+the reverse order; a test closes earlier where closing is part of the scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from tests.interop.driver import Driver
+from tests.interop.servers import BROKER_NAME, Server
+from tests.interop.waiting import wait_until
+
+T = TypeVar("T")
+
+MIB = 1 << 20
+BODY_BYTES_MAX = 4 * MIB  # the client's and the broker's default maxMessageSize
+NO_COMPRESSION = 1 << 30
+ARRIVAL_TIMEOUT_S = 30  # a client that misses its wake-up word looks again after 20 s
+FOREVER_MS = 1 << 53
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to send: keys separated by blanks; without a queue, the client chooses."""
+
+    body: bytes
+    tags: str | None = None
+    keys: str | None = None
+    properties: dict[str, str] = {}
+    flag: int = 0
+    queue: int | None = None
+
+
+class SendReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a message went. For a batch, both ids are lists joined by commas."""
+
+    status: str
+    msg_id: str
+    offset_msg_id: str
+    queue_id: int
+    queue_offset: int
+
+
+class Received(msgspec.Struct, frozen=True, rename="camel"):
+    """A message as the client decoded it, with the properties that were stored."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    store_timestamp: int
+    reconsume_times: int
+    msg_id: str
+    offset_msg_id: str
+    body: bytes
+    properties: dict[str, str]
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, which travels as a property."""
+        return self.properties.get("TAGS")
+
+    @property
+    def keys(self) -> str | None:
+        """The keys, which travel as one property."""
+        return self.properties.get("KEYS")
+
+
+class PullReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What one pull of the classic consumer gave."""
+
+    status: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[Received]
+
+
+class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the broker and a group stand in a queue."""
+
+    topic: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+
+
+class _Handle:
+    """Something open in the Java process."""
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+        self._open = True
+
+    def _call(self, op: str, result: type[T], /, **arguments: object) -> T:
+        return self._driver.call(op, result, handle=self._number, **arguments)
+
+    def close(self) -> None:
+        """Shut the client down and wait for it."""
+        self._open = False
+        self._call("close", bool)
+
+    def release(self) -> None:
+        """Shut the client down in the background, unless it is closed."""
+        if self._open:
+            self._open = False
+            self._call("release", bool)
+
+
+class Producer(_Handle):
+    """A ``DefaultMQProducer``."""
+
+    def send(self, topic: str, messages: Sequence[Outgoing]) -> list[SendReport]:
+        """Send one after the other, each to its queue."""
+        return self._call("producer.sync", list[SendReport], topic=topic, messages=messages)
+
+    def send_async(self, topic: str, messages: Sequence[Outgoing]) -> list[SendReport]:
+        """Start all sends, then wait for all."""
+        return self._call("producer.async", list[SendReport], topic=topic, messages=messages)
+
+    def send_oneway(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        """Send without an answer."""
+        self._call("producer.oneway", bool, topic=topic, messages=messages)
+
+    def send_batch(self, topic: str, messages: Sequence[Outgoing]) -> SendReport:
+        """Send all as one batch, to one queue."""
+        return self._call("producer.batch", SendReport, topic=topic, messages=messages)
+
+
+class PushConsumer(_Handle):
+    """A ``DefaultMQPushConsumer`` that accepts and keeps everything."""
+
+    def wait_for(self, count: int, within_s: float = ARRIVAL_TIMEOUT_S) -> list[Received]:
+        """Return all messages so far, as soon as there are ``count`` or the time is over."""
+        timeout_ms = int(within_s * 1000)
+        return self._call("push.await", list[Received], count=count, timeoutMs=timeout_ms)
+
+    def received(self) -> list[Received]:
+        """Return all messages so far, in the order of the listener's calls."""
+        return self.wait_for(0)
+
+    def stop(self) -> list[Received]:
+        """Shut the consumer down and return all messages that it got."""
+        self._open = False
+        return self._call("push.stop", list[Received])
+
+    def queues(self, topic: str) -> list[int]:
+        """Return the ids of the queues that rebalancing gave to this consumer."""
+        return self._call("push.allocation", list[int], topic=topic)
+
+
+class PullConsumer(_Handle):
+    """A ``DefaultMQPullConsumer``, the classic one."""
+
+    def queues(self, topic: str) -> list[int]:
+        """Return the ids of the topic's readable queues."""
+        return sorted(self._call("pull.queues", list[int], topic=topic))
+
+    def pull(
+        self, topic: str, queue: int, offset: int, count: int = 32, expression: str = "*"
+    ) -> PullReport:
+        """Pull once, without waiting for messages to come."""
+        return self._call(
+            "pull.pull",
+            PullReport,
+            topic=topic,
+            queue=queue,
+            offset=offset,
+            count=count,
+            expression=expression,
+        )
+
+    def read(self, topic: str) -> list[Received]:
+        """Return every message of a topic, queue by queue, in the order of the queue."""
+        return [
+            message for queue in self.queues(topic) for message in self.read_queue(topic, queue)
+        ]
+
+    def read_queue(self, topic: str, queue: int) -> Iterable[Received]:
+        """Give every message of a queue from offset 0 on, in its order."""
+        offset = 0
+        while (report := self.pull(topic, queue, offset)).status == "FOUND":
+            yield from report.messages
+            offset = report.next_offset
+        assert report.status == "NO_NEW_MSG", report
+
+    def commit(self, topic: str, queue: int, offset: int) -> None:
+        """Store the group's offset of a queue in the broker."""
+        self._call("pull.commit", bool, topic=topic, queue=queue, offset=offset)
+
+    def committed(self, topic: str, queue: int) -> int:
+        """Return the group's offset in the broker, -1 without one."""
+        return self._call("pull.committed", int, topic=topic, queue=queue)
+
+
+class LiteConsumer(_Handle):
+    """A ``DefaultLitePullConsumer`` without automatic commits."""
+
+    def poll(self, within_s: float = 1) -> list[Received]:
+        """Return the next messages, none if none come in time."""
+        return self._call("lite.poll", list[Received], timeoutMs=int(within_s * 1000))
+
+    def poll_until(self, count: int, within_s: float = ARRIVAL_TIMEOUT_S) -> list[Received]:
+        """Poll until ``count`` messages are here and return them."""
+        messages: list[Received] = []
+
+        def enough() -> bool:
+            messages.extend(self.poll())
+            return len(messages) >= count
+
+        wait_until(enough, within_s, f"{count} polled messages")
+        return messages
+
+    def commit(self) -> None:
+        """Store the offsets of all that was polled in the broker."""
+        self._call("lite.commit", bool)
+
+
+_H = TypeVar("_H", bound=_Handle)
+
+
+class JavaClient:
+    """Everything that the official clients and tools do with one server."""
+
+    def __init__(self, driver: Driver, server: Server) -> None:
+        self.server = server
+        self._driver = driver
+        self._handles: list[_Handle] = []
+
+    def call(self, op: str, result: type[T], /, **arguments: object) -> T:
+        """Run an operation of the Java process against this server."""
+        return self._driver.call(op, result, namesrv=self.server.namesrv, **arguments)
+
+    def close(self) -> None:
+        """Close what is still open, without waiting for it."""
+        while self._handles:
+            self._handles.pop().release()
+
+    def producer(
+        self,
+        group: str = "interop_producer",
+        compression: str = "ZLIB",
+        compress_over_bytes: int = NO_COMPRESSION,
+        message_bytes_max: int = BODY_BYTES_MAX,
+    ) -> Producer:
+        """Open a producer; ``compression`` is ZLIB, LZ4 or ZSTD."""
+        number = self.call(
+            "producer.open",
+            int,
+            group=group,
+            compression=compression,
+            compressOverBytes=compress_over_bytes,
+            maxMessageBytes=message_bytes_max,
+        )
+        return self._keep(Producer(self._driver, number))
+
+    def push_consumer(
+        self,
+        group: str,
+        topic: str,
+        expression: str = "*",
+        *,
+        orderly: bool = False,
+        broadcast: bool = False,
+    ) -> PushConsumer:
+        """Open a push consumer, which begins at the first offset if its group has none."""
+        number = self.call(
+            "push.open",
+            int,
+            group=group,
+            topic=topic,
+            expression=expression,
+            orderly=orderly,
+            broadcast=broadcast,
+        )
+        return self._keep(PushConsumer(self._driver, number))
+
+    def pull_consumer(self, group: str = "interop_pull") -> PullConsumer:
+        """Open a classic pull consumer."""
+        return self._keep(PullConsumer(self._driver, self.call("pull.open", int, group=group)))
+
+    def lite_consumer(self, group: str, topic: str, expression: str = "*") -> LiteConsumer:
+        """Open a lite pull consumer, which begins at the first offset if its group has none."""
+        number = self.call("lite.open", int, group=group, topic=topic, expression=expression)
+        return self._keep(LiteConsumer(self._driver, number))
+
+    def _keep(self, handle: _H) -> _H:
+        self._handles.append(handle)
+        return handle
+
+    def mqadmin(self, command: str, *words: str) -> str:
+        """Run ``mqadmin COMMAND -n NAMESRV WORDS…`` and return what it printed."""
+        arguments = [command, "-n", self.server.namesrv, *words]
+        return self._driver.call("mqadmin", str, words=arguments)
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Create a topic and wait until the name server knows it."""
+        broker = self.server.broker
+        self.call("admin.createTopic", bool, topic=topic, queues=queues, broker=broker)
+        wait_until(lambda: topic in self.topics(), ARRIVAL_TIMEOUT_S, f"route of {topic}")
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that the name server knows."""
+        return self.call("admin.topics", list[str])
+
+    def progress(self, group: str) -> list[QueueProgress]:
+        """Return where a group stands in each queue of its topics."""
+        return self.call("admin.progress", list[QueueProgress], group=group)
+
+    def wait_until_consumed(self, group: str, topic: str, count: int) -> None:
+        """Wait until the group has committed ``count`` messages of the topic and none is left."""
+
+        def consumed() -> bool:
+            rows = [row for row in self.progress(group) if row.topic == topic]
+            committed = sum(row.consumer_offset for row in rows)
+            return committed == count == sum(row.broker_offset for row in rows)
+
+        wait_until(consumed, ARRIVAL_TIMEOUT_S, f"{count} messages of {topic} done by {group}")
+
+    def query_key(self, topic: str, key: str, count: int = 64) -> list[Received]:
+        """Return the messages of a key, sorted by their place in the log."""
+        found = self.call(
+            "admin.queryKey",
+            list[Received],
+            topic=topic,
+            key=key,
+            count=count,
+            beginMs=0,
+            endMs=FOREVER_MS,
+        )
+        return sorted(found, key=lambda message: message.physical_offset)
+
+    def query_id(self, topic: str, message_id: str) -> Received:
+        """Return the message of a unique id or of an offset id."""
+        return self.call("admin.queryId", Received, topic=topic, id=message_id)
+
+    def min_offset(self, topic: str, queue: int) -> int:
+        """Return the first offset of a queue."""
+        return self._of_queue("admin.minOffset", topic, queue)
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        """Return the offset that the next message of a queue will have."""
+        return self._of_queue("admin.maxOffset", topic, queue)
+
+    def earliest_ms(self, topic: str, queue: int) -> int:
+        """Return the store time of a queue's first message, -1 if it is empty."""
+        return self._of_queue("admin.earliestMs", topic, queue)
+
+    def search_offset(self, topic: str, queue: int, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at ``timestamp_ms`` or later."""
+        return self._of_queue("admin.searchOffset", topic, queue, timestampMs=timestamp_ms)
+
+    def _of_queue(self, op: str, topic: str, queue: int, **more: int) -> int:
+        return self.call(op, int, topic=topic, broker=BROKER_NAME, queue=queue, **more)
+
+    def dump(self, path: Path) -> list[dict[str, Any]]:
+        """Return every decoded field of every message of every topic, with the body as a hash."""
+        self.call("dump", bool, path=str(path))
+        with path.open("rb") as lines:
+            return [msgspec.json.decode(line) for line in lines]

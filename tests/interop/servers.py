@@ -1,0 +1,228 @@
+"""Start Firearrow, or the original name server and broker, on free ports and a given store.
+
+Both come as a `Server`, so that a scenario does not know which one it talks to. A server that is
+left in order is stopped as an operator would, and must then have left a clean store; one that is
+left by a failure is only killed, so that the failure is what one sees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tests.interop.toolchain import java_classpath, java_command
+from tests.interop.waiting import wait_until
+
+Kind: TypeAlias = Literal["firearrow", "real"]
+
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+
+CLUSTER_NAME = "DefaultCluster"
+BROKER_NAME = "broker-a"
+IDENTITY: Mapping[str, str] = {"brokerClusterName": CLUSTER_NAME, "brokerName": BROKER_NAME}
+
+# Small enough for every kind of file to roll within a test, large enough for one 4 MiB message.
+SMALL_FILES: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(8 << 20),
+    "mappedFileSizeConsumeQueue": str(300 * 20),
+    "maxHashSlotNum": "200",
+    "maxIndexNum": "800",
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running name server and broker: addresses (``HOST:PORT``), store, directory of logs."""
+
+    kind: Kind
+    namesrv: str
+    broker: str
+    store: Path
+    logs: Path
+
+    @property
+    def broker_port(self) -> int:
+        """The port that the broker listens on."""
+        return int(self.broker.rpartition(":")[2])
+
+
+def target_kind() -> Kind:
+    """Return which server the scenarios are for: ``FIREARROW_INTEROP_TARGET``, or Firearrow."""
+    kind = os.environ.get("FIREARROW_INTEROP_TARGET", "firearrow")
+    if kind == "firearrow":
+        return "firearrow"
+    if kind == "real":
+        return "real"
+    raise ValueError(f"FIREARROW_INTEROP_TARGET is {kind!r}: firearrow or real")
+
+
+def serve(
+    kind: Kind,
+    store: Path,
+    logs: Path,
+    *,
+    broker_port: int = 0,
+    settings: Mapping[str, str] = SMALL_FILES,
+) -> AbstractContextManager[Server]:
+    """Run a server of this kind on ``store`` for a ``with`` block.
+
+    The broker port 0 is a free one; ``settings`` are keys of the broker's configuration.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    start = _firearrow if kind == "firearrow" else _real
+    return start(store, logs, broker_port, {**IDENTITY, **settings})
+
+
+@contextmanager
+def _firearrow(
+    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str]
+) -> Iterator[Server]:
+    ports = ("--namesrv-port", "0", "--broker-port", str(broker_port))
+    keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "firearrow", "serve", "--store", str(store), *ports, *keys]
+    with _process(command, logs / "firearrow.log") as process:
+        words = process.wait_for_line("ready ").split()
+        addresses = dict(word.split("=", 1) for word in words[1:])
+        yield Server("firearrow", addresses["namesrv"], addresses["broker"], store, logs)
+        status = process.stop()
+        assert status == 0, f"firearrow ended with {status}; see {process.log}"
+        assert_clean(store)
+
+
+@contextmanager
+def _real(
+    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str]
+) -> Iterator[Server]:
+    classpath = java_classpath()
+    namesrv_port, broker_port = _free_port(0), broker_port or _free_port(-2, 0, 1)
+    server = Server("real", f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}", store, logs)
+    namesrv_conf = _write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port)})
+    broker_conf = _write_properties(logs / "broker.conf", _broker_keys(server) | dict(settings))
+    home = f"-Duser.home={logs}"
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(
+            _java(classpath, "namesrv.NamesrvStartup", namesrv_conf, ("-Xmx256m", home))
+        )
+        broker = stack.enter_context(
+            _java(classpath, "broker.BrokerStartup", broker_conf, ("-Xms1g", "-Xmx1g", home))
+        )
+        wait_until(lambda: _has_route(server.namesrv), START_TIMEOUT_S, f"route; see {logs}")
+        yield server
+        broker.stop()
+        namesrv.stop()
+        assert_clean(store)
+
+
+def assert_clean(store: Path) -> None:
+    """Check that a stopped broker left its store as a clean stop does: without ``abort``."""
+    assert (store / "checkpoint").is_file()
+    assert not (store / "abort").exists()
+
+
+class _Process:
+    """A process whose output goes to a log file."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.popen = popen
+        self.log = log
+
+    def wait_for_line(self, start: str) -> str:
+        return wait_until(
+            lambda: self._line(start), START_TIMEOUT_S, f"a line {start!r} in {self.log}"
+        )
+
+    def _line(self, start: str) -> str | None:
+        status = self.popen.poll()
+        text = self.log.read_text(errors="replace")
+        assert status is None, f"the server ended with {status}:\n{text[-3000:]}"
+        complete = text[: text.rfind("\n") + 1].splitlines()
+        return next((line for line in complete if line.startswith(start)), None)
+
+    def stop(self) -> int:
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(STOP_TIMEOUT_S)
+
+
+@contextmanager
+def _process(command: list[str], log: Path, **environment: str) -> Iterator[_Process]:
+    """Run a command for a ``with`` block, and kill what then is left of it."""
+    with log.open("wb") as out:
+        popen = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **environment},
+        )
+        try:
+            yield _Process(popen, log)
+        finally:
+            popen.kill()
+            popen.wait()
+
+
+def _java(
+    classpath: str, main: str, conf: Path, jvm: tuple[str, ...]
+) -> AbstractContextManager[_Process]:
+    command = java_command(classpath, f"org.apache.rocketmq.{main}", "-c", str(conf), jvm=jvm)
+    return _process(command, conf.with_suffix(".log"), ROCKETMQ_HOME=str(conf.parent))
+
+
+def _broker_keys(server: Server) -> dict[str, str]:
+    return {
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(server.broker_port),
+        "haListenPort": str(server.broker_port + 1),
+        "namesrvAddr": server.namesrv,
+        "storePathRootDir": str(server.store),
+        "storePathCommitLog": str(server.store / "commitlog"),
+    }
+
+
+def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return path
+
+
+def _free_port(*needed: int) -> int:
+    """Return a port that is free together with those at the given distances from it."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port: int = probe.getsockname()[1]
+        if all(_is_free(port + distance) for distance in needed):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _has_route(namesrv: str) -> bool:
+    """Ask the name server for TBW102 (GET_ROUTEINFO_BY_TOPIC), which every broker registers."""
+    header = {"code": 105, "language": "OTHER", "version": 497, "opaque": 1, "flag": 0}
+    text = json.dumps({**header, "extFields": {"topic": "TBW102"}}).encode()
+    host, _, port = namesrv.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as connection:
+            connection.sendall(struct.pack(">II", 4 + len(text), len(text)) + text)
+            with connection.makefile("rb") as answer:
+                _, header_size = struct.unpack(">II", answer.read(8))
+                reply = json.loads(answer.read(header_size & 0xFFFFFF))
+    except (OSError, struct.error):  # not listening yet, or not ready to answer
+        return False
+    return bool(reply["code"] == 0)

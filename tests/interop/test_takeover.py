@@ -1,0 +1,249 @@
+"""A store goes from one broker to the other and back, and nobody can tell the difference.
+
+One broker is filled by the official client with every kind of message, until every kind of file has
+rolled, and stops. The other opens the directory: a dump through the official pull consumer must be
+the same in every decoded field, groups must stand where they stood, the index must still find its
+keys, and new messages must go on at the next offset.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.driver import Driver
+from tests.interop.javaclient import (
+    ARRIVAL_TIMEOUT_S,
+    BODY_BYTES_MAX,
+    JavaClient,
+    Outgoing,
+    QueueProgress,
+    SendReport,
+)
+from tests.interop.servers import Kind, serve, target_kind
+from tests.interop.waiting import wait_until
+
+QUEUES = 4
+LONG_QUEUE = 1000  # three queue files of 300 entries and a part of a fourth
+MORE = [b"more %d" % i for i in range(5)]
+COMPRESSIONS = ("ZLIB", "LZ4", "ZSTD")
+
+
+@dataclass(frozen=True)
+class State:
+    """What a client can see of a store; the messages in the order of the log."""
+
+    messages: list[dict[str, Any]]
+    progress: dict[str, list[QueueProgress]]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was put into a store: the groups that consumed, and where some keyed messages went."""
+
+    groups: dict[str, str]
+    keyed: dict[str, SendReport]
+
+
+class Handover:
+    """One store directory that servers open one after the other, at the same address.
+
+    Offset ids hold the address of the broker that stored the message: at another address, a client
+    would ask in vain.
+    """
+
+    def __init__(self, driver: Driver, directory: Path) -> None:
+        self.store = directory / "store"
+        self._driver = driver
+        self._directory = directory
+        self._turns = 0
+        self._broker_port = 0
+
+    @contextmanager
+    def opened_by(self, kind: Kind) -> Iterator[JavaClient]:
+        """Serve the store for a ``with`` block, then stop cleanly."""
+        self._turns += 1
+        logs = self._directory / f"{self._turns}-{kind}"
+        with serve(kind, self.store, logs, broker_port=self._broker_port) as server:
+            self._broker_port = server.broker_port
+            client = JavaClient(self._driver, server)
+            yield client
+            client.close()
+
+    def state(self, java: JavaClient, filled: Filled) -> State:
+        """Look at everything."""
+        messages = java.dump(self._directory / "dump.jsonl")
+        messages.sort(key=lambda message: message["physicalOffset"])
+        return State(messages, {group: java.progress(group) for group in filled.groups})
+
+
+@pytest.fixture
+def handover(driver: Driver, tmp_path: Path) -> Handover:
+    """A store directory that does not exist yet."""
+    return Handover(driver, tmp_path)
+
+
+def fill(java: JavaClient) -> Filled:
+    """Put in messages of every kind, more than a file of each kind holds, and consume some."""
+    for topic in ("Plain", "Batch", "Long", "Packed", "Large"):
+        java.create_topic(topic, QUEUES)
+    keyed = _fill_plain(java, "Plain")
+    _fill_runs(java)
+    _fill_packed(java, "Packed")
+    _fill_large(java, "Large")
+    groups = {"plain_all": "Plain", "packed_all": "Packed"}
+    for group, topic in groups.items():
+        _consume(java, group, topic)
+    _consume_half(java, "long_half", "Long")
+    return Filled(groups | {"long_half": "Long"}, keyed)
+
+
+def _fill_plain(java: JavaClient, topic: str) -> dict[str, SendReport]:
+    """Send in each way of single messages, with tags, keys, properties and flags."""
+    source = random.Random(1)
+    messages = [
+        Outgoing(
+            body=source.randbytes(source.randrange(1, 3000)),
+            tags=source.choice(("TagA", "TagB", "标签", None)),
+            keys=f"plain-{i} tenth-{i % 10}",
+            properties={"地区": f"杭州{i}", "price": f"{i / 10}"},
+            flag=i % 5,
+        )
+        for i in range(300)
+    ]
+    producer = java.producer()
+    reports = producer.send(topic, messages[:150]) + producer.send_async(topic, messages[150:])
+    producer.send_oneway(topic, [Outgoing(body=b"one way %d" % i) for i in range(20)])
+    wait_for_size(java, topic, len(messages) + 20)
+    return {f"plain-{i}": report for i, report in enumerate(reports)}
+
+
+def _fill_runs(java: JavaClient) -> None:
+    """Send batches, and one queue so long that it has several files."""
+    producer = java.producer()
+    for run in range(10):
+        names = [f"batch {run}/{i} 批量" for i in range(1 + 3 * run)]
+        batch = [Outgoing(body=name.encode(), keys=name.replace(" ", "-")) for name in names]
+        producer.send_batch("Batch", batch)
+    for start in range(0, LONG_QUEUE, 100):
+        numbers = range(start, start + 100)
+        producer.send("Long", [Outgoing(body=b"%d" % number, queue=2) for number in numbers])
+
+
+def _fill_packed(java: JavaClient, topic: str) -> None:
+    """Send bodies that the client compresses, in each way."""
+    for compression in COMPRESSIONS:
+        producer = java.producer(compression=compression, compress_over_bytes=1024)
+        bodies = [f"{compression} {i}; ".encode() * 600 for i in range(8)]
+        producer.send(topic, [Outgoing(body=body, tags=compression) for body in bodies])
+
+
+def _fill_large(java: JavaClient, topic: str) -> None:
+    """Send the largest bodies: two of them never fit into one log file."""
+    producer = java.producer()
+    for seed in range(3):
+        body = random.Random(seed).randbytes(BODY_BYTES_MAX)
+        producer.send(topic, [Outgoing(body=body, keys=f"large-{seed}")])
+    wait_for_size(java, topic, 3)
+
+
+def size(java: JavaClient, topic: str) -> int:
+    """Return how many messages a topic has in its queues."""
+    return sum(java.max_offset(topic, queue) for queue in range(QUEUES))
+
+
+def wait_for_size(java: JavaClient, topic: str, count: int) -> None:
+    """Wait until that many messages are in the queues, and so all that were stored before."""
+    wait_until(lambda: size(java, topic) == count, ARRIVAL_TIMEOUT_S, f"{count} in {topic}")
+
+
+def _consume(java: JavaClient, group: str, topic: str) -> None:
+    """Consume and commit all of a topic."""
+    total = size(java, topic)
+    consumer = java.push_consumer(group, topic)
+    consumer.wait_for(total)
+    consumer.stop()
+    java.wait_until_consumed(group, topic, total)
+
+
+def _consume_half(java: JavaClient, group: str, topic: str) -> None:
+    """Commit the half of the long queue."""
+    consumer = java.pull_consumer(group)
+    consumer.pull(topic, 2, 0)
+    consumer.commit(topic, 2, LONG_QUEUE // 2)
+
+
+def send_more(java: JavaClient) -> None:
+    """Add a few messages to a queue of each topic, and a topic."""
+    producer = java.producer()
+    java.create_topic("Added", QUEUES)
+    messages = [Outgoing(body=body, keys="more", queue=2) for body in MORE]
+    for topic in ("Plain", "Batch", "Long", "Packed", "Large", "Added"):
+        producer.send(topic, messages)
+    wait_for_size(java, "Added", len(MORE))
+
+
+def assert_rolled(store: Path) -> None:
+    """Check that the test is worth its name: each kind of file is there more than once."""
+    assert len(list((store / "commitlog").iterdir())) >= 3
+    assert len(list((store / "consumequeue" / "Long" / "2").iterdir())) >= 4
+    assert len(list((store / "index").iterdir())) >= 2
+
+
+def assert_index_serves(java: JavaClient, filled: Filled) -> None:
+    """Check that messages from the begin, the middle and the end are found by key and by id."""
+    for key in ("plain-0", "plain-149", "plain-299"):
+        report = filled.keyed[key]
+        (by_key,) = java.query_key("Plain", key)
+        assert by_key.msg_id == report.msg_id
+        assert java.query_id("Plain", report.msg_id) == by_key
+        assert java.query_id("Plain", report.offset_msg_id).body == by_key.body
+    assert len(java.query_key("Plain", "tenth-1")) == 30
+    assert len(java.query_key("Large", "large-2")) == 1
+
+
+def assert_goes_on(java: JavaClient) -> None:
+    """Check that new messages get the offsets after the old ones, and reach the old groups."""
+    end = java.max_offset("Plain", 2)
+    send_more(java)
+    assert java.max_offset("Plain", 2) == end + len(MORE)
+    assert java.max_offset("Long", 2) == LONG_QUEUE + len(MORE)
+    consumer = java.push_consumer("packed_all", "Packed")
+    consumer.wait_for(len(MORE))
+    assert sorted(message.body for message in consumer.stop()) == MORE
+
+
+def test_the_original_takes_over(handover: Handover) -> None:
+    """The broker under test fills a store; the original opens it and goes on with it."""
+    with handover.opened_by(target_kind()) as java:
+        filled = fill(java)
+        before = handover.state(java, filled)
+    assert_rolled(handover.store)
+    with handover.opened_by("real") as java:
+        assert handover.state(java, filled) == before
+        assert_index_serves(java, filled)
+        assert_goes_on(java)
+
+
+def test_a_store_of_the_original_goes_there_and_back(handover: Handover) -> None:
+    """The original fills a store; the broker under test adds to it; the original opens it again."""
+    with handover.opened_by("real") as java:
+        filled = fill(java)
+        before = handover.state(java, filled)
+    assert_rolled(handover.store)
+    with handover.opened_by(target_kind()) as java:
+        assert handover.state(java, filled) == before
+        assert_index_serves(java, filled)
+        assert_goes_on(java)
+        after = handover.state(java, filled)
+    assert after.messages[: len(before.messages)] == before.messages
+    with handover.opened_by("real") as java:
+        assert handover.state(java, filled) == after
+        assert_index_serves(java, filled)
+        assert [message.body for message in java.query_key("Added", "more")] == MORE

@@ -1,0 +1,108 @@
+"""Find Java, Maven and Go, and build the client programs once for each version of their sources.
+
+The results are kept in a cache directory whose name holds a hash of the sources, so that a second
+run starts neither Maven nor Go: ``$FIREARROW_CACHE`` or ``~/.cache/firearrow``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+JAVA_SOURCES = HERE / "java"
+GO_SOURCES = HERE / "go"
+
+# What RocketMQ's own start scripts open to its store and to Netty.
+JVM_OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+JVM_QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+def require(*programs: str) -> None:
+    """Skip the test where a program is missing; fail it in CI, which must run everything."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if not missing:
+        return
+    reason = f"this interop test needs {' and '.join(missing)} on the PATH"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def java_classpath() -> str:
+    """Return a class path with our scenarios and RocketMQ's jars; build it if need be."""
+    require("java", "javac", "mvn")
+    home = _cached("interop-java", JAVA_SOURCES, _build_java)
+    return f"{home / 'classes'}:{home / 'lib'}/*"
+
+
+def go_program() -> Path:
+    """Return the Go client program; build it if need be."""
+    require("go")
+    return _cached("interop-go", GO_SOURCES, _build_go) / "client"
+
+
+def java_command(classpath: str, main: str, *arguments: str, jvm: tuple[str, ...]) -> list[str]:
+    """Return the command that runs the class ``main`` with the options ``jvm``."""
+    return ["java", *jvm, *JVM_QUICK_START, *JVM_OPENS, "-cp", classpath, main, *arguments]
+
+
+def _cached(name: str, sources: Path, build: Callable[[Path], None]) -> Path:
+    """Return the directory with the build of ``sources``; a build that fails leaves none."""
+    cache = Path(os.environ.get("FIREARROW_CACHE") or Path.home() / ".cache" / "firearrow")
+    home = cache / f"{name}-{_fingerprint(sources)}"
+    if not home.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache))
+        build(fresh)
+        _publish(fresh, home)
+    return home
+
+
+def _publish(fresh: Path, home: Path) -> None:
+    """Move a finished build to its place, unless another process was quicker."""
+    try:
+        fresh.rename(home)
+    except OSError:
+        if not home.is_dir():
+            raise
+        shutil.rmtree(fresh)
+
+
+def _fingerprint(sources: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in sources.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(sources)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _build_java(home: Path) -> None:
+    goals = ("compile", "dependency:copy-dependencies")
+    options = (f"-Dinterop.build={home}", f"-DoutputDirectory={home / 'lib'}")
+    _run(["mvn", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), *options, *goals], home, JAVA_SOURCES)
+
+
+def _build_go(home: Path) -> None:
+    _run(["go", "build", "-o", str(home / "client"), "."], home, GO_SOURCES)
+
+
+def _run(command: list[str], home: Path, cwd: Path) -> None:
+    """Run a build tool with its many words in a file, and show their end if it fails."""
+    log = home / "build.log"
+    with log.open("wb") as out:
+        status = subprocess.run(command, cwd=cwd, stdout=out, stderr=out, check=False).returncode
+    if status != 0:
+        tail = log.read_text(errors="replace")[-3000:]
+        pytest.fail(f"{command[0]} ended with {status}; the end of {log}:\n{tail}", pytrace=False)
