@@ -116,63 +116,49 @@ class Reader:
         count_max: int,
         tag_codes: frozenset[int] | None,
     ) -> GetResult:
-        pieces: list[tuple[int, int]] = []
-        count = total = 0
-        piece_start = piece_end = -1
-        scanned = queue_offset
-        recent_from = self._log.end_offset - self._recent_bytes
-        for physical, size, code in ENTRY.iter_unpack(entries):
-            if tag_codes is None or code in tag_codes:
-                if count:
-                    most, most_bytes = (
-                        self._recent_limits if physical >= recent_from else self._old_limits
-                    )
-                    if count >= count_max or count >= most or total + size > most_bytes:
-                        break
-                if physical != piece_end:
-                    if piece_end > 0:
-                        pieces.append((piece_start, piece_end))
-                    piece_start = physical
-                piece_end = physical + size
-                total += size
-                count += 1
-            scanned += 1
+        """Copy the records of entries that match, as far as the limits of one pull go."""
         lowest, highest = queue.min_offset, queue.max_offset
-        if not count:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, scanned, lowest, highest)
-        pieces.append((piece_start, piece_end))
-        records = self._copy(pieces)
-        if records is None:
-            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, scanned, lowest, highest)
-        return GetResult(GetStatus.FOUND, scanned, lowest, highest, records, count)
-
-    def _copy(self, pieces: list[tuple[int, int]]) -> bytes | None:
-        """The bytes of some stretches of the log; None if one is no longer there."""
         copies: list[bytes] = []
-        find = self._log.segments.find
-        base = limit = -1
-        for start, end in pieces:
-            if not base <= start < limit:
-                segment = find(start)
+        total = base = limit = 0
+        scanned = len(entries) // ENTRY_BYTES
+        most, most_bytes = self._limits(entries, count_max)
+        for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
+            if tag_codes is not None and code not in tag_codes:
+                continue
+            if copies and (len(copies) >= most or total + size > most_bytes):
+                scanned = number
+                break
+            if not base <= physical < limit:
+                segment = self._log.segments.find(physical)
                 if segment is None:
-                    return None
+                    return self._gone(queue, queue_offset, physical)
                 base, limit, mapped = segment.base, segment.end, segment.map
-            if end > limit:
-                copies += self._copy_over_files(start, end)
-            else:
-                copies.append(mapped[start - base : end - base])
-        return b"".join(copies)
+            start = physical - base
+            copies.append(mapped[start : start + size])
+            total += size
+        count = len(copies)
+        status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
+        following = queue_offset + scanned
+        return GetResult(status, following, lowest, highest, b"".join(copies), count)
 
-    def _copy_over_files(self, start: int, end: int) -> list[bytes]:
-        """A piece whose records go on in the next file, which begins right behind."""
-        copies: list[bytes] = []
-        while start < end:
-            segment = self._log.segments.find(start)
-            assert segment is not None
-            stop = min(end, segment.end)
-            copies.append(segment.map[start - segment.base : stop - segment.base])
-            start = stop
-        return copies
+    def _limits(self, entries: bytes, count_max: int) -> tuple[int, int]:
+        """How many messages and bytes one pull takes: fewer from the older part of the log.
+
+        Java: DefaultMessageStore#isTheBatchFull asks for each message; entries are in the order of
+        the log, so the first one decides for all but the one pull that crosses the line.
+        """
+        recent_from = self._log.end_offset - self._recent_bytes
+        recent = int.from_bytes(entries[:8], "big") >= recent_from
+        count, size = self._recent_limits if recent else self._old_limits
+        return min(count, count_max), size
+
+    def _gone(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> GetResult:
+        """The record of an entry was deleted with its file: go on behind that file."""
+        file_bytes = self._log.segments.file_size_bytes
+        following = queue.first_at_or_after(physical - physical % file_bytes + file_bytes)
+        lowest, highest = queue.min_offset, queue.max_offset
+        following = max(following, queue_offset + 1)
+        return GetResult(GetStatus.MESSAGE_WAS_REMOVING, following, lowest, highest)
 
     def store_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """Store time of a message in a queue, -1 if it is not there."""
