@@ -35,6 +35,8 @@ OnArrival = Callable[[str, int, int, int], None]
 RunInLoop = Callable[[Callable[[], None]], object]
 
 _DISPATCH_STEP_RECORDS: Final = 4096
+# A look-up sees what was appended this long before it, as upstream's reput loop of 1 ms makes sure.
+_LOOKUP_LAG_SECONDS: Final = 0.001
 
 
 def _nothing(*_: object) -> None:
@@ -83,6 +85,7 @@ class MessageStore:
         self._derived_flushed_at = 0.0
         self._flusher: Flusher | None = None
         self.working = False
+        self._dispatched_at = 0.0
 
     # --- life ---
 
@@ -115,8 +118,7 @@ class MessageStore:
         )
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
         self._dispatcher.offset = recovered.dispatch_offset
-        while self._dispatcher.behind_bytes and self._dispatcher.run():
-            pass
+        self._catch_up()
         for queue in self.queues.by_key.values():
             queue.correct_min(self.log.start_offset)
         log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
@@ -136,14 +138,20 @@ class MessageStore:
             return
         self._flusher.stop()
         self._flusher = None
-        while self._dispatcher.run():
-            pass
+        self._catch_up()
         self._flush_derived(thorough=True)
         self.log.close()
         self.queues.close()
         if self._index is not None:
             self._index.close()
         self._guard.release(clean=True)
+
+    def _catch_up(self) -> None:
+        """Dispatch all there is; a step over the blank of a file has no records but goes on."""
+        before = -1
+        while before < self._dispatcher.offset < self.log.end_offset:
+            before = self._dispatcher.offset
+            self._dispatcher.run()
 
     # --- writing ---
 
@@ -178,9 +186,16 @@ class MessageStore:
         except OSError as error:
             log.error("messages can't be dispatched now: %s", error)
             return True
+        self._dispatched_at = self._clock.monotonic()
         self.log.prepare_next()
         self.working = self._dispatcher.behind_bytes > 0
         return self.working
+
+    def _catch_up(self) -> None:
+        """Before a look-up: dispatch what waits for its batch, unless one was just done."""
+        lag = self._clock.monotonic() - self._dispatched_at
+        if self.working and lag >= _LOOKUP_LAG_SECONDS:
+            self.dispatch()
 
     def _arrived(self, queue: ConsumeQueue, first_offset: int) -> None:
         self.on_arrival(queue.topic, queue.queue_id, first_offset, queue.max_offset)
@@ -205,6 +220,7 @@ class MessageStore:
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message of a queue will be seen at."""
+        self._catch_up()
         queue = self.queues.find(topic, queue_id)
         return queue.max_offset if queue else 0
 
@@ -219,6 +235,7 @@ class MessageStore:
 
     def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         """The queue offset of a store time."""
+        self._catch_up()
         return self._reader.search(topic, queue_id, time_ms, boundary)
 
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
@@ -244,6 +261,7 @@ class MessageStore:
         self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
     ) -> list[bytes]:
         """Records by key, see ``Reader.query``."""
+        self._catch_up()
         return self._reader.query(topic, key, kind, begin_ms, end_ms, count_max)
 
     @property
@@ -256,7 +274,12 @@ class MessageStore:
     # --- administration ---
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic's queues; its records stay in the log until retention takes them."""
+        """Delete a topic's queues; its records stay in the log until retention takes them.
+
+        What is not dispatched yet is dispatched first: it must not come to a later topic of the
+        same name.
+        """
+        self._catch_up()
         self.queues.delete_topic(topic)
 
     @property

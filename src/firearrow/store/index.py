@@ -190,6 +190,7 @@ class Index:
         self._entries = entries
         self._now_ms = now_ms
         self.files: list[IndexFile] = []
+        self._complete_until = -1  # no key of a record up to here is missing
 
     def load(self, keep_until_ms: int | None) -> None:
         """Map the files; those with keys newer than ``keep_until_ms`` are deleted (None: keep all).
@@ -209,6 +210,8 @@ class Index:
                 path.unlink()
             else:
                 self.files.append(file)
+        # A file that was kept when others were deleted may end among the keys of one record.
+        self._complete_until = self.end_physical_offset if keep_until_ms is None else -1
 
     @property
     def end_physical_offset(self) -> int:
@@ -227,7 +230,8 @@ class Index:
         keys goes on after it.
         """
         if len(physical_offsets) and self.files:
-            fresh = physical_offsets >= self.files[-1].end_physical_offset
+            known = max(self.files[-1].end_physical_offset, self._complete_until + 1)
+            fresh = physical_offsets >= known
             if np.count_nonzero(fresh) < len(fresh):
                 hashes, physical_offsets, store_ms = (
                     hashes[fresh],
