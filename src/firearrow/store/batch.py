@@ -32,7 +32,6 @@ _MEMBER_HEAD: Final = np.dtype(
 _MEMBER_STRUCT: Final = struct.Struct(">iiiii")
 _MEMBER_HEAD_BYTES: Final = 20
 _MEMBER_BYTES_MIN: Final = 22
-_HEAD_AS_ONE: Final = np.dtype((np.void, _MEMBER_HEAD_BYTES))
 _PROPERTIES_SIZE: Final = np.dtype(">i2")
 
 Sizes = Ints | int
@@ -75,14 +74,15 @@ def _regular_members(body: bytes) -> Members | None:
         or not 0 <= properties_size < 1 << 15
     ):
         return None
-    start = np.arange(0, end, size, dtype=np.int64)
-    heads = gather(body, _HEAD_AS_ONE, start)
-    if not (heads == heads[0]).all():
+    rows = np.frombuffer(body, np.uint8).reshape(-1, size)
+    properties_at = _MEMBER_HEAD_BYTES + body_size
+    lengths = rows[:, properties_at : properties_at + 2]
+    if body[properties_at : properties_at + 2] != properties_size.to_bytes(2, "big"):
         return None
-    sizes = gather(body, _PROPERTIES_SIZE, start + (_MEMBER_HEAD_BYTES + body_size))
-    if not (sizes == properties_size).all():
+    differing = np.count_nonzero(rows[:, :_MEMBER_HEAD_BYTES] != rows[0, :_MEMBER_HEAD_BYTES])
+    if differing or np.count_nonzero(lengths != lengths[0]):
         return None
-    return Members(body, start, size, flag, body_size)
+    return Members(body, np.arange(0, end, size, dtype=np.int64), size, flag, body_size)
 
 
 def _irregular_members(body: bytes) -> Members:
@@ -165,20 +165,21 @@ def append_batch(
     offsets: Ints = members.start + grown
     offsets += at
     # The fields that all records share come from one packed head.
+    size, flag, body_size = members[2:] if members.regular else (0, 0, 0)
     common = packer.pack(
-        0, queue.magic, 0, queue.queue_id, 0, 0, 0, sys_flag | address_flags, born_ms, born_host,
-        store_ms, log.store_host, reconsume_times, 0, 0,
+        size + added, queue.magic, 0, queue.queue_id, flag, 0, 0, sys_flag | address_flags,
+        born_ms, born_host, store_ms, log.store_host, reconsume_times, 0, body_size,
     )  # fmt: skip
     dtype = _head_dtype(len(born_host), len(log.store_host))
     heads = np.frombuffer(bytearray(common * count), dtype)
-    heads["size"] = members.size + added
-    heads["flag"] = members.flag
-    heads["body_size"] = members.body_size
     heads["queue_offset"] = np.arange(queue.next_offset, queue.next_offset + count)
     heads["physical_offset"] = offsets
     if members.regular:
         records = _assemble_regular(members, heads, queue.topic_field)
     else:
+        heads["size"] = members.size + added
+        heads["flag"] = members.flag
+        heads["body_size"] = members.body_size
         records = _assemble(members, heads, queue.topic_field)
     assert len(records) == total
     log.write(queue, at, records, count)

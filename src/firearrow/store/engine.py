@@ -118,7 +118,7 @@ class MessageStore:
         )
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
         self._dispatcher.offset = recovered.dispatch_offset
-        self._catch_up()
+        self._dispatch_all()
         for queue in self.queues.by_key.values():
             queue.correct_min(self.log.start_offset)
         log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
@@ -138,7 +138,7 @@ class MessageStore:
             return
         self._flusher.stop()
         self._flusher = None
-        self._catch_up()
+        self._dispatch_all()
         self._flush_derived(thorough=True)
         self.log.close()
         self.queues.close()
@@ -146,7 +146,7 @@ class MessageStore:
             self._index.close()
         self._guard.release(clean=True)
 
-    def _catch_up(self) -> None:
+    def _dispatch_all(self) -> None:
         """Dispatch all there is; a step over the blank of a file has no records but goes on."""
         before = -1
         while before < self._dispatcher.offset < self.log.end_offset:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from firearrow.message.names import java_hash
 from firearrow.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from firearrow.store.scan import Columns, Ints
+from firearrow.store.scan import Columns, Ints, gather
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
@@ -70,8 +70,7 @@ class Properties:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        strings = columns.slices(columns.properties_start, columns.properties_size)
-        text = b"\x02".join(strings)
+        text = _joined(columns)
         self._text: Bytes = np.frombuffer(text + _PADDING, dtype=np.uint8)
         self._high = not text.isascii()
         ends = (self._text[: len(text)] == _PAIR_END).nonzero()[0]
@@ -92,13 +91,14 @@ class Properties:
 
     def _values(self, pairs: Ints, name_bytes: int) -> Spans:
         """The values of some pairs; of a name that a record repeats the last counts."""
+        if len(pairs):
+            pairs = pairs[self._size[pairs] > name_bytes]  # no value means no pair
         if not len(pairs):
             return _NO_SPANS
         at = self._start[pairs] + name_bytes
         length = self._size[pairs] - name_bytes
         record = self._record_start.searchsorted(at, side="right") - 1
-        keep = length > 0
-        keep[:-1] &= record[1:] != record[:-1]
+        keep = np.append(record[1:] != record[:-1], True)
         if np.count_nonzero(keep) == len(keep):
             return Spans(record, at, length)
         return Spans(record[keep], at[keep], length[keep])
@@ -205,6 +205,19 @@ class Properties:
             for number, piece in enumerate(pieces)
             if not piece.isascii()
         ]
+
+
+def _joined(columns: Columns) -> bytes:
+    """The property strings of all records, with a pair's end between any two."""
+    size = int(columns.properties_size[0]) if len(columns) else 0
+    if size and np.count_nonzero(columns.properties_size == size) == len(columns):
+        rows = np.empty((len(columns), size + 1), np.uint8)
+        strings = gather(columns.buffer, np.dtype((np.void, size)), columns.properties_start)
+        rows[:, :size] = strings.view(np.uint8).reshape(len(columns), size)
+        rows[:, size] = _PAIR_END
+        return rows.tobytes()[:-1]
+    strings_of_all = columns.slices(columns.properties_start, columns.properties_size)
+    return b"\x02".join(strings_of_all)
 
 
 @lru_cache(maxsize=64)
