@@ -31,7 +31,6 @@ from firearrow.errors import FirearrowError
 if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.namesrv.config import NamesrvConfig
-    from firearrow.store.config import StoreConfig
 
 ROCKETMQ_VERSION = "5.5.0"
 GC_THRESHOLD_OBJECTS = 50_000
@@ -103,9 +102,8 @@ async def _start(plan: Plan, clock: Clock, stack: AsyncExitStack) -> Served:
     if plan.namesrv is not None:
         served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
     if plan.broker is not None:
-        assert plan.store is not None, "a broker has a store"
         broker = _registering_with(served.namesrv, plan.broker)
-        served.broker = await _start_broker(broker, plan.store, clock, stack)
+        served.broker = await _start_broker(broker, plan, clock, stack)
     return served
 
 
@@ -120,11 +118,12 @@ async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncEx
 
 
 async def _start_broker(
-    config: BrokerConfig, store: StoreConfig, clock: Clock, stack: AsyncExitStack
+    config: BrokerConfig, plan: Plan, clock: Clock, stack: AsyncExitStack
 ) -> str:
     from firearrow.broker.app import Broker
 
-    server = Broker(config, store, clock)
+    assert plan.store is not None, "a broker has a store"
+    server = Broker(config, plan.store, clock, plan.broker_file)
     with _explained("the broker", config.bind_address, config.listen_port):
         await server.start(config.bind_address, config.listen_port)
     stack.push_async_callback(server.stop)

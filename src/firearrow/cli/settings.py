@@ -15,6 +15,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
     store: StoreConfig | None
     notes: list[Note]
     """Sentences on keys that were given and have no effect."""
+    broker_file: Path | None = None
+    """The properties file of the broker, which is rewritten when a client changes a key."""
 
     @classmethod
     def from_options(cls, options: argparse.Namespace) -> Plan:
@@ -108,7 +111,8 @@ def _broker(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     broker, rest = take(BrokerConfig, rest)
     notes = review(rest, StoreConfig, BrokerConfig, servers=BROKER_FILE)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
-    return Plan(namesrv=None, broker=broker, store=_absolute(store), notes=notes)
+    file = Path(options.file) if options.file else None
+    return Plan(namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file)
 
 
 def _broker_options(options: argparse.Namespace) -> dict[str, str]:
