@@ -14,6 +14,7 @@ from pathlib import Path
 
 from firearrow.net.server import Peer
 from firearrow.wire.codes import RequestCode
+from tests.broker.serving import serving
 from tests.namesrv.serving import name_server
 
 START_SECONDS_MAX = 30
@@ -43,6 +44,21 @@ async def _namesrv(directory: Path) -> AsyncIterator[int]:
         yield asker.port
 
 
+@asynccontextmanager
+async def _broker(directory: Path) -> AsyncIterator[int]:
+    async with serving(directory) as served:
+        yield served.port
+
+
+BROKER = Target(
+    "broker",
+    _broker,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    (10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 38, 41, 42, 46, 200,
+     201, 202, 203, 204, 207, 208, 215, 300, 310, 320, 352, 361, 105, 0, -1, 2**31),
+    held=frozenset({11, 361}),
+)  # fmt: skip
+
 TARGETS = [
     Target(
         "namesrv",
@@ -52,6 +68,7 @@ TARGETS = [
          319, 322, 327, 901, 904, 10, 0, -1, 2**31),
         forgets=True,
     ),
+    BROKER,
 ]  # fmt: skip
 
 

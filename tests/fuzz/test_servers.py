@@ -54,7 +54,7 @@ def talk(stage: Stage, pieces: list[bytes]) -> list[AnyCommand]:
 
 
 def ping(stage: Stage) -> bytes:
-    [answer] = talk(stage, [encode_request(Command(stage.target.ping, {}, 77))])
+    [answer] = talk(stage, [encode_request(Command(stage.target.ping, {}, opaque=77))])
     assert (answer.code, answer.opaque) == (0, 77)
     return answer.body
 

@@ -59,7 +59,7 @@ def test_a_route_in_the_json_that_the_client_reads(
     async def main(asker: Asker) -> None:
         await asker.register(header(A), body(topic("T1", perm=7, sys_flag=1), topic("T2")))
         await asker.register(header(B, 1, zone="z"), body())
-        question = Command(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "T1", **fields}, 1)
+        question = Command(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "T1", **fields}, opaque=1)
         route = await ask_as(asker, question, version)
         assert route.body.decode() == expected
         assert (await ask_as(asker, question, version)).body == route.body

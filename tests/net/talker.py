@@ -71,4 +71,4 @@ async def talking(port: int, host: str = "127.0.0.1") -> AsyncIterator[Talker]:
 
 def question(code: int, opaque: int = 1, **fields: str) -> Command[dict[str, str]]:
     """A request."""
-    return Command(code, fields, opaque)
+    return Command(code, fields, opaque=opaque)

@@ -74,7 +74,7 @@ def test_an_answer_has_the_serialisation_of_its_request(run: Run) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:
             for binary in (False, True):
-                talker.ask(Command(ECHO, {"n": "1"}, 7, body=b"x", binary=binary))
+                talker.ask(Command(ECHO, {"n": "1"}, opaque=7, body=b"x", binary=binary))
                 answer = await talker.answer()
                 assert (answer.binary, answer.ext, answer.body) == (binary, {"n": "1"}, b"x")
 
@@ -95,7 +95,7 @@ def test_a_handler_may_give_the_frame(run: Run) -> None:
 def test_unknown_codes_are_answered_with_3(run: Run, binary: bool) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:
-            talker.ask(Command(999, {}, 4, binary=binary))
+            talker.ask(Command(999, {}, opaque=4, binary=binary))
             answer = await talker.answer()
             assert (answer.code, answer.opaque) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 4)
             assert answer.remark == " request type 999 not supported"
@@ -147,7 +147,7 @@ def test_an_answer_that_fits_no_frame_is_answered_with_1(
 def test_one_way_requests_are_never_answered(run: Run, code: int) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:
-            talker.ask(Command(code, {}, 1, FLAG_ONEWAY), question(ECHO, 2))
+            talker.ask(Command(code, {}, FLAG_ONEWAY, opaque=1), question(ECHO, 2))
             assert (await talker.answer()).opaque == 2
 
     run(main())
@@ -156,7 +156,7 @@ def test_one_way_requests_are_never_answered(run: Run, code: int) -> None:
 def test_responses_that_nobody_waits_for_are_ignored(run: Run) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:
-            talker.ask(Command(ECHO, {}, 1, FLAG_RESPONSE), question(ECHO, 2))
+            talker.ask(Command(ECHO, {}, FLAG_RESPONSE, opaque=1), question(ECHO, 2))
             assert (await talker.answer()).opaque == 2
 
     run(main())
@@ -171,7 +171,8 @@ def test_a_late_answer_and_a_request_of_the_servers_own(run: Run) -> None:
 
     async def main() -> None:
         async with serving({LATE: late, ECHO: echo}) as (_, port), talking(port) as talker:
-            talker.ask(question(LATE, 1), Command(LATE, {}, 2, FLAG_ONEWAY), question(ECHO, 3))
+            unasked = Command(LATE, {}, FLAG_ONEWAY, opaque=2)
+            talker.ask(question(LATE, 1), unasked, question(ECHO, 3))
             assert (await talker.answer()).opaque == 3
             for peer, command in waiting:
                 peer.reply(command, Response(body=b"at last"))

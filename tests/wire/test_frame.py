@@ -117,14 +117,14 @@ def test_a_header_that_is_too_long_for_a_frame_is_refused(binary: bool) -> None:
         ({"code": 14}, Command(14, {})),
         ({"code": 14, "extFields": None, "unknown": [1]}, Command(14, {})),
         ({"opaque": 3, "extFields": {"n": 5, "b": True, "x": None}, "code": 14},
-         Command(14, {"n": "5", "b": "true"}, 3)),
+         Command(14, {"n": "5", "b": "true"}, opaque=3)),
         ({"code": 14, "language": 3}, Command(14, {}, language=3)),
         ({"code": 14, "language": "COBOL"}, Command(14, {}, language="COBOL")),
-        ({"code": "14", "opaque": "7", "flag": "2"}, Command(14, {}, 7, 2)),
+        ({"code": "14", "opaque": "7", "flag": "2"}, Command(14, {}, 2, opaque=7)),
         ({"code": 14, "remark": 5, "extFields": [1], "language": [2]},
          Command(14, {}, remark="5")),
         ({"code": 14, "\0body": "aGk=", "\0binary": True}, Command(14, {})),
-        ({"code": 200050, "opaque": 2**31 - 1}, Command(200050, {}, 2**31 - 1)),
+        ({"code": 200050, "opaque": 2**31 - 1}, Command(200050, {}, opaque=2**31 - 1)),
     ],
 )  # fmt: skip
 def test_headers_of_other_writers(header: Any, expected: Command[Any]) -> None:
@@ -196,7 +196,7 @@ strange_values = st.one_of(
 def test_hot_codes_come_typed(
     code: int, header: type[msgspec.Struct], fields: dict[str, str]
 ) -> None:
-    frame = encode_request(Command(code, fields, 5, version=1, language="JAVA"))
+    frame = encode_request(Command(code, fields, opaque=5, version=1, language="JAVA"))
     command = received(frame)
     assert type(command.ext) is header
     assert command.ext == fields_of(Command(code, fields), header)

@@ -59,4 +59,4 @@ def handlers_of(parts: Parts, pulls: PullProcessor) -> dict[int, Handler]:
         BrokerAdminProcessor(settings, topics, store, stats, clock),
     ):
         handlers.update(family.handlers())
-    return handlers
+    return {int(code): handler for code, handler in handlers.items()}  # ints are found faster

@@ -91,13 +91,14 @@ class Peer(asyncio.Protocol):
         handlers = self._server.handlers
         replies: list[bytes] = []
         size = 0
-        for at, request in enumerate(requests):
+        waiting = iter(requests)
+        for request in waiting:
             flag = request.flag
-            if flag & FLAG_RESPONSE:
+            if flag and flag & FLAG_RESPONSE:
                 continue
             try:
                 answer = handlers[request.code](self, request)
-                if answer is None or flag & FLAG_ONEWAY:
+                if answer is None or (flag and flag & FLAG_ONEWAY):
                     continue
                 if type(answer) is not bytes:
                     answer = encode_response(cast(Response, answer), request.opaque, request.binary)
@@ -113,7 +114,7 @@ class Peer(asyncio.Protocol):
                 replies.clear()
                 size = 0
                 if self._paused:
-                    self._backlog.extend(requests[at + 1 :])
+                    self._backlog.extend(waiting)
                     return
         if replies:
             self.send(b"".join(replies))

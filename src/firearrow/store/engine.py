@@ -279,7 +279,7 @@ class MessageStore:
         What is not dispatched yet is dispatched first: it must not come to a later topic of the
         same name.
         """
-        self._catch_up()
+        self.dispatch()
         self.queues.delete_topic(topic)
 
     @property

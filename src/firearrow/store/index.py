@@ -213,6 +213,15 @@ class Index:
         # A file that was kept when others were deleted may end among the keys of one record.
         self._complete_until = self.end_physical_offset if keep_until_ms is None else -1
 
+    def cut(self, log_end_offset: int) -> None:
+        """Delete the files with keys of records at or after a physical offset; dispatch puts the
+        other keys of these files again."""
+        while self.files and self.files[-1].end_physical_offset >= log_end_offset:
+            file = self.files.pop()
+            file.close()
+            file.path.unlink()
+            self._complete_until = -1
+
     @property
     def end_physical_offset(self) -> int:
         """The record after which no key is known; -1 for an empty index."""

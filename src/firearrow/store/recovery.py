@@ -54,10 +54,14 @@ def recover(
             log.warning("the CommitLog is empty: %d queues are deleted", len(queues_dropped))
         for topic in {topic for topic, _ in queues_dropped}:
             queues.delete_topic(topic)
+        if index is not None:
+            index.cut(0)
         return Recovered(0, 0, 0)
     walk_from = _walk_from(commit_log, queues, checkpoint, clean=clean)
     end, last_ms = _end_of_log(commit_log, walk_from, check_crc)
     _cut(commit_log, queues, end)
+    if index is not None:
+        index.cut(end)
     start = _dispatch_from(commit_log, queues, index, walk_from, clean=clean)
     return Recovered(end, min(start, end), last_ms)
 

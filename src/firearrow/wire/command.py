@@ -32,11 +32,11 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
 
     code: int
     ext: Ext = msgspec.field(name="extFields")
-    opaque: int = 0
     flag: int = 0
-    version: int = 0
     language: str | int | None = None
+    opaque: int = 0
     remark: str | None = None
+    version: int = 0
     body: bytes = msgspec.field(name="(body)", default=b"")
     binary: bool = msgspec.field(name="(binary)", default=False)
 
