@@ -171,7 +171,7 @@ def test_a_late_answer_and_a_request_of_the_servers_own(run: Run) -> None:
 
     async def main() -> None:
         async with serving({LATE: late, ECHO: echo}) as (_, port), talking(port) as talker:
-            unasked = Command(LATE, {}, FLAG_ONEWAY, opaque=2)
+            unasked: AnyCommand = Command(LATE, {}, FLAG_ONEWAY, opaque=2)
             talker.ask(question(LATE, 1), unasked, question(ECHO, 3))
             assert (await talker.answer()).opaque == 3
             for peer, command in waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from msgspec import structs
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.processors.pull import PullProcessor
+from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.registration import Identity, Registration, addresses_of
 from firearrow.broker.routes import Parts, handlers_of
 from firearrow.broker.state.clients import ClientRegistry
@@ -36,11 +37,13 @@ from firearrow.wire.bodies import TopicConfig
 log = logging.getLogger(__name__)
 
 # The first message after a rest is dispatched at once; under load they gather into batches, which
-# cost less: shortly while consumers wait for messages, longer while nobody does.
+# cost less and disturb fewer sends: shortly while consumers wait for messages, longer while nobody
+# does. A pull or a look-up that comes meanwhile doesn't wait for the long interval.
 DISPATCH_WAITED_FOR_SECONDS: Final = 0.002
-DISPATCH_UNWAITED_SECONDS: Final = 0.008
+DISPATCH_UNWAITED_SECONDS: Final = 0.05
 DISPATCH_RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 HELD_SWEEP_SECONDS: Final = 0.5
+FLUSH_WAITERS_SECONDS_MAX: Final = 5.0  # Java: syncFlushTimeout
 CLIENT_SWEEP_SECONDS: Final = 10.0
 
 
@@ -140,9 +143,14 @@ class Broker:
         )
         self.store.on_arrival = self._pulls.held.arrived
         self._pulls.held.on_first = self._pull_waits
-        self._handlers.update(handlers_of(self._parts(), self._pulls))
+        parts = self._parts()
+        self._sends = SendProcessor(
+            self.settings, self.store, self.topics, self.groups, self.stats, self._clock
+        )
+        self._handlers.update(handlers_of(parts, self._sends, self._pulls))
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
+        self.settings.on_change = self._settings_changed
 
     def _parts(self) -> Parts:
         return Parts(
@@ -184,11 +192,24 @@ class Broker:
         for timer in self._timers.values():
             timer.cancel()
         self._pulls.held.release_all()
+        await self._answer_flush_waiters()
         await self._server.stop()
         if self._writing is not None:
             await self._writing
         self._save_state()
         self.store.close()
+
+    async def _answer_flush_waiters(self) -> None:
+        """Let sends that wait for the disk have their answers before connections are closed."""
+        if not self.store.sync_flush:
+            return
+        flushed = asyncio.Event()
+        self.store.when_flushed(self.store.log.end_offset, lambda _: flushed.set())
+        try:
+            async with asyncio.timeout(FLUSH_WAITERS_SECONDS_MAX):
+                await flushed.wait()
+        except TimeoutError:
+            log.error("the disk does not confirm the last messages: their senders get no answer")
 
     # --- what happens by itself ---
 
@@ -233,6 +254,11 @@ class Broker:
 
     def _topics_changed(self, changed: list[TopicConfig]) -> None:
         self._registration.topics_changed([config.topic_name or "" for config in changed])
+
+    def _settings_changed(self, keys: Collection[str]) -> None:
+        self._sends.forget_targets()
+        if "brokerPermission" in keys:
+            self.topics.touch()
 
     # --- dispatch ---
 

@@ -39,10 +39,9 @@ class Parts(NamedTuple):
     clock: Clock
 
 
-def handlers_of(parts: Parts, pulls: PullProcessor) -> dict[int, Handler]:
+def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dict[int, Handler]:
     """The handler of each request code; any other code is answered with 3 by the server."""
     settings, store, topics, groups, offsets, clients, locks, stats, clock = parts
-    sends = SendProcessor(settings, store, topics, groups, stats, clock)
     handlers: dict[int, Handler] = {
         RequestCode.SEND_MESSAGE: sends.send,
         RequestCode.SEND_MESSAGE_V2: sends.send,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError
+from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
@@ -52,7 +52,8 @@ class Peer(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.address = "unknown"
         self.host_bytes = bytes(8)
-        self.last_heard = 0.0
+        self.heard = True  # since the last sweep for idle peers
+        self.heard_before = 0.0  # when that sweep, or the connection, was
         self.received_ms = 0
 
     @property
@@ -65,7 +66,7 @@ class Peer(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
         self.address, self.host_bytes = _remote_of(self._transport)
-        self.last_heard = self._server.loop.time()
+        self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -76,9 +77,8 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle all requests that one read delivered (called by asyncio)."""
-        server = self._server
-        self.last_heard = server.loop.time()
-        self.received_ms = server.now_ms()
+        self.heard = True
+        self.received_ms = self._server.now_ms()
         requests = self._wire.receive(data)
         if self._backlog:
             self._backlog.extend(requests)
@@ -117,11 +117,18 @@ class Peer(asyncio.Protocol):
                     self._backlog.extend(waiting)
                     return
         if replies:
-            self.send(b"".join(replies))
+            self.send(replies[0] if len(replies) == 1 else b"".join(replies))
 
     def _refusal(self, request: AnyCommand, error: Exception) -> Response:
         if isinstance(error, BrokerError):
             return Response(error.code, error.remark)
+        if isinstance(error, MessageError):
+            return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
+        if isinstance(error, StoreError):
+            log.error("request %d from %s: %s", request.code, self.address, error)
+            return Response(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
+            )
         if isinstance(error, KeyError) and request.code not in self._server.handlers:
             return Response(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -266,9 +273,13 @@ class Server:
             self._all_gone.set()
 
     def _close_idle(self) -> None:
-        limit = self.loop.time() - self._idle_seconds_max
-        for peer in [peer for peer in self.peers if peer.last_heard < limit]:
-            peer.close(f"nothing heard for {self._idle_seconds_max:g} s")
+        now = self.loop.time()
+        for peer in list(self.peers):
+            if peer.heard:
+                peer.heard = False
+                peer.heard_before = now
+            elif peer.heard_before + self._idle_seconds_max <= now:
+                peer.close(f"nothing heard for {self._idle_seconds_max:g} s")
         self._plan_sweep()
 
     def _plan_sweep(self) -> None:

@@ -63,8 +63,16 @@ class CommitLog:
         self.end_offset = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
-        if segment is not None:
-            self._enter(segment)
+        if segment is None:
+            return
+        try:
+            self.segments.reserve(segment, segment.size_bytes)
+        except OSError as error:
+            # A sparse file, as upstream makes them, on a full disk: it can be read, not written.
+            log.error("no room for the rest of %s: %s", segment.path, error)
+            self._limit = end_offset
+            return
+        self._enter(segment)
 
     @property
     def start_offset(self) -> int:

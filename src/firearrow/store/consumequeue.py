@@ -146,9 +146,13 @@ class ConsumeQueue:
         file_size = self.segments.file_size_bytes
         at = queue_offset * ENTRY_BYTES
         segment = self.segments.create(at - at % file_size)
-        self.segments.attach(segment)
         start = at - segment.base
-        self.segments.reserve(segment, start)
+        try:
+            self.segments.reserve(segment, start)
+        except OSError:
+            self.segments.drop(segment)
+            raise
+        self.segments.attach(segment)
         segment.map[:start] = _PRE_BLANK * (start // ENTRY_BYTES)
         self.max_offset = self.min_offset = queue_offset
 

@@ -10,12 +10,14 @@ Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.errors import CorruptStore
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import DELAY_LEVEL, parse
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -25,7 +27,9 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
 from firearrow.store.queues import ConsumeQueues
-from firearrow.store.scan import RECORDS_MAX, Columns, Ints, Stop
+from firearrow.store.scan import RECORDS_MAX, Columns, Ints
+
+log = logging.getLogger(__name__)
 
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
@@ -50,6 +54,7 @@ class Dispatcher:
         self._index = index
         self._delays = delays
         self._on_arrival = on_arrival
+        self._left_out: set[ConsumeQueue] = set()
         self.offset = 0
         self.last_store_ms = 0
         self.last_physical_offset = 0
@@ -74,7 +79,10 @@ class Dispatcher:
             self.last_store_ms = int(columns.store_ms[-1])
             self.last_physical_offset = int(columns.physical_offset[-1])
         after = self._log.after(self.offset, columns)
-        assert after > self.offset or columns.stop is not Stop.INVALID
+        if after == self.offset:
+            raise CorruptStore(
+                f"no record begins at {after} of the CommitLog: {columns.stop.value}"
+            )
         self.offset = after
         return len(columns)
 
@@ -128,5 +136,15 @@ class Dispatcher:
         heads = zip(group[starts].tolist(), queue_offset[starts].tolist(), strict=True)
         for start, end, (key, first) in zip(starts, ends, heads, strict=True):
             queue = self._queues.open(names[key >> 32], key & 0xFFFFFFFF)
-            queue.put(first, entries[start * ENTRY_BYTES : end * ENTRY_BYTES])
+            try:
+                queue.put(first, entries[start * ENTRY_BYTES : end * ENTRY_BYTES])
+            except CorruptStore as error:
+                self._leave_out(queue, error)
+                continue
             self._on_arrival(queue, first)
+
+    def _leave_out(self, queue: ConsumeQueue, error: CorruptStore) -> None:
+        """One broken queue must not keep the others from their messages."""
+        if queue not in self._left_out:
+            self._left_out.add(queue)
+            log.error("a queue gets no further entries, its messages stay in the log: %s", error)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.errors import MessageError
+from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import decode_record
 from firearrow.store import fs
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 OnArrival = Callable[[str, int, int, int], None]
 RunInLoop = Callable[[Callable[[], None]], object]
 
-_DISPATCH_STEP_RECORDS: Final = 4096
+_DISPATCH_STEP_RECORDS: Final = 2048  # some 2 ms: sends wait for no longer at a time
 # A look-up sees what was appended this long before it, as upstream's reput loop of 1 ms makes sure.
 _LOOKUP_LAG_SECONDS: Final = 0.001
 
@@ -183,7 +183,7 @@ class MessageStore:
         """
         try:
             self._dispatcher.run(_DISPATCH_STEP_RECORDS)
-        except OSError as error:
+        except (OSError, StoreError) as error:
             log.error("messages can't be dispatched now: %s", error)
             return True
         self._dispatched_at = self._clock.monotonic()

@@ -155,7 +155,7 @@ class IndexFile:
     def _reserve(self, entries: int) -> None:
         end = self._entries_at + entries * _ENTRY.itemsize
         if end > self._reserved_bytes:
-            start = max(self._reserved_bytes, self._entries_at)
+            start = self._reserved_bytes
             upto = min(end + _RESERVE_STEP_BYTES, len(self.map))
             fs.reserve(self.path, start, upto - start)
             self._reserved_bytes = upto

@@ -62,7 +62,9 @@ def recover(
     _cut(commit_log, queues, end)
     if index is not None:
         index.cut(end)
-    start = _dispatch_from(commit_log, queues, index, walk_from, clean=clean)
+    known = max(queues.max_physical_offset, checkpoint.queues_physical_offset)
+    start = _after_record(commit_log, known) if clean else walk_from
+    start = _dispatch_from(commit_log, index, start)
     return Recovered(end, min(start, end), last_ms)
 
 
@@ -127,19 +129,12 @@ def _cut(commit_log: CommitLog, queues: ConsumeQueues, end: int) -> None:
         queue.correct_min(commit_log.start_offset)
 
 
-def _dispatch_from(
-    commit_log: CommitLog,
-    queues: ConsumeQueues,
-    index: Index | None,
-    walk_from: int,
-    *,
-    clean: bool,
-) -> int:
-    """The earliest record that a derived file may lack."""
-    starts = [_after_record(commit_log, queues.max_physical_offset) if clean else walk_from]
+def _dispatch_from(commit_log: CommitLog, index: Index | None, queues_start: int) -> int:
+    """The earliest record that a derived file may lack; ``queues_start`` for the queues alone."""
+    start = queues_start
     if index is not None:
-        starts.append(_after_record(commit_log, index.end_physical_offset))
-    return max(min(starts), commit_log.start_offset)
+        start = min(start, _after_record(commit_log, index.end_physical_offset))
+    return max(start, commit_log.start_offset)
 
 
 def _after_record(commit_log: CommitLog, physical_offset: int) -> int:

@@ -19,7 +19,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import UNIT_FLAG, TopicTable
 from firearrow.broker.stats import BrokerStats, TopicCounters
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, MessageError
+from firearrow.errors import BrokerError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import (
@@ -31,7 +31,7 @@ from firearrow.message.ids import (
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS
 from firearrow.net.server import Answer, Peer
-from firearrow.store import ConsumeQueue, DiskFull, Ints, MessageStore, append_batch, members_of
+from firearrow.store import ConsumeQueue, Ints, MessageStore, append_batch, members_of
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -125,6 +125,10 @@ class SendProcessor:
             '"version":513}'
         ).encode()
 
+    def forget_targets(self) -> None:
+        """Check every topic anew: the configuration has changed."""
+        self._targets.clear()
+
     # --- one message ---
 
     def send(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -156,20 +160,17 @@ class SendProcessor:
             raise _illegal(header, len(body), len(stored), self._body_bytes_max)
         queue = target.queues[queue_id]
         queue_offset = queue.next_offset
-        try:
-            physical_offset = self._log.append(
-                queue,
-                body,
-                stored,
-                header.flag,
-                sys_flag,
-                header.born_timestamp,
-                peer.host_bytes,
-                peer.received_ms,
-                header.reconsume_times,
-            )
-        except (DiskFull, MessageError) as error:
-            raise _refused(error) from None
+        physical_offset = self._log.append(
+            queue,
+            body,
+            stored,
+            header.flag,
+            sys_flag,
+            header.born_timestamp,
+            peer.host_bytes,
+            peer.received_ms,
+            header.reconsume_times,
+        )
         store = self._store
         if not store.working:
             store.work()
@@ -228,19 +229,16 @@ class SendProcessor:
             raise _illegal(header, len(body), 0, self._body_bytes_max)
         queue = target.queues[queue_id]
         queue_offset = queue.next_offset
-        try:
-            offsets = append_batch(
-                self._log,
-                queue,
-                members_of(body),
-                header.sys_flag,
-                header.born_timestamp,
-                peer.host_bytes,
-                peer.received_ms,
-                header.reconsume_times,
-            )
-        except (DiskFull, MessageError) as error:
-            raise _refused(error) from None
+        offsets = append_batch(
+            self._log,
+            queue,
+            members_of(body),
+            header.sys_flag,
+            header.born_timestamp,
+            peer.host_bytes,
+            peer.received_ms,
+            header.reconsume_times,
+        )
         if not self._store.working:
             self._store.work()
         target.counters.put_count += len(offsets)
@@ -341,7 +339,7 @@ class SendProcessor:
         )
 
     def _prepare(self, peer: Peer, text: str) -> tuple[bytes, bytes]:
-        """Properties that may ask for more, as they are to be stored, and the unique key in them."""
+        """Properties that may ask for more, as they are to be stored, and the unique key."""
         found = properties.parse(text)
         for name, kind in _UNSUPPORTED.items():
             if found.get(name, "0") != "0":
@@ -360,10 +358,7 @@ class SendProcessor:
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
         unique = kept.pop("UNIQ_KEY", "") or self._new_unique_id(peer.received_ms)
-        try:
-            return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode()
-        except MessageError as error:
-            raise _refused(error) from None
+        return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode()
 
     def _new_unique_id(self, now_ms: int) -> str:
         self._unique_counter = (self._unique_counter + 1) & 0xFFFF
@@ -413,12 +408,6 @@ def _plain_unique(text: bytes) -> bytes:
     ):
         return b""
     return unique
-
-
-def _refused(error: DiskFull | MessageError) -> BrokerError:
-    if isinstance(error, MessageError):
-        return BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
-    return BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
 
 
 def _illegal(

@@ -1,0 +1,146 @@
+"""Look-ups: by key, by id, by time, at the ends of a queue."""
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.message.ids import decode_offset_id
+from firearrow.message.record import iter_records
+from firearrow.wire.command import FieldValue
+from tests.broker.fakes import NOW_MS, HandClock
+from tests.broker.serving import Caller, Serving, calling
+
+
+def key_fields(key: str, **changed: FieldValue) -> dict[str, FieldValue]:
+    fields: dict[str, FieldValue] = {
+        "topic": "T", "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62,
+    }  # fmt: skip
+    return fields | changed
+
+
+async def find(caller: Caller, key: str, **changed: FieldValue) -> list[bytes]:
+    """The bodies that a query by key answers."""
+    answer = await caller.call(12, key_fields(key, **changed))
+    if answer.code == 22:
+        assert answer.body == b""
+        assert answer.remark == "can not find message, maybe time range not correct"
+        return []
+    assert answer.code == 0
+    return [view.body for view in iter_records(answer.body)]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_messages_are_found_by_their_keys(tmp_path: Path, binary: bool) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(3):
+            unique = f"UNIQ_KEY\x01U{number}\x02KEYS\x01all k{number}\x02TAGS\x01A\x02"
+            await caller.sent(b"%d" % number, i=unique)
+        await served.dispatched()
+        unique_only: dict[str, FieldValue] = {"_UNIQUE_KEY_QUERY": True}
+        assert await find(caller, "k1") == [b"1"]
+        assert await find(caller, "all") == [b"2", b"1", b"0"]
+        assert await find(caller, "all", maxNum=2) == [b"2", b"1"]
+        assert await find(caller, "U2") == [b"2"]
+        assert await find(caller, "U2", **unique_only) == [b"2"]
+        assert await find(caller, "k1", **unique_only) == []
+        assert await find(caller, "A", indexType="T") == [b"2", b"1", b"0"]
+        assert await find(caller, "k1", topic="none") == []
+        assert await find(caller, "k1", endTimestamp=1) == []
+        assert await find(caller, "k1", maxNum=0) == []
+
+    calling(tmp_path, main, binary=binary)
+
+
+def test_no_query_answers_more_than_64(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(70):
+            await caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01U{number}\x02KEYS\x01all\x02")
+        await served.dispatched()
+        found = await find(caller, "all", maxNum=1000)
+        assert found == [b"%d" % number for number in range(69, 5, -1)]
+
+    calling(tmp_path, main)
+
+
+def test_a_query_says_how_far_the_index_is(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        answer = await caller.call(12, key_fields("x"))
+        assert answer.ext == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+        await caller.sent()
+        place = decode_offset_id((await caller.sent())["msgId"]).physical_offset
+        await served.dispatched()
+        answer = await caller.call(12, key_fields("U1"))
+        assert answer.code == 0
+        assert answer.ext["indexLastUpdatePhyoffset"] == str(place)
+        assert answer.ext["indexLastUpdateTimestamp"] == str(NOW_MS)
+
+    calling(tmp_path, main, clock=HandClock())
+
+
+def test_a_message_is_viewed_by_its_place(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        places = []
+        for number in range(2):
+            fields = await caller.sent(b"%d" % number)
+            places.append(decode_offset_id(fields["msgId"]).physical_offset)
+        for number, place in enumerate(places):
+            answer = await caller.call(33, {"offset": place})
+            [view] = iter_records(answer.body)
+            assert (answer.code, view.body, view.physical_offset) == (0, b"%d" % number, place)
+        for place in (places[1] - 1, places[1] + 1, -1, 1 << 40, 1 << 62):
+            answer = await caller.call(33, {"offset": place})
+            assert (answer.code, answer.body) == (1, b"")
+            assert str(place) in str(answer.remark)
+
+    calling(tmp_path, main)
+
+
+def test_offsets_by_time_and_at_the_ends(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    async def main(served: Serving, caller: Caller) -> None:
+        queue: dict[str, FieldValue] = {"topic": "T", "queueId": 0}
+
+        async def answered(code: int, **more: FieldValue) -> dict[str, str]:
+            answer = await caller.call(code, queue | more)
+            assert answer.code == 0
+            fields: dict[str, str] = answer.ext
+            return fields
+
+        await caller.sent(queue_id=1)
+        assert await answered(30) == await answered(31) == {"offset": "0"}
+        assert await answered(32) == {"timestamp": "-1"}
+        assert await answered(29, timestamp=NOW_MS) == {"offset": "0"}
+        for _ in range(5):
+            await caller.sent()
+            clock.seconds += 1
+        await served.dispatched()
+        assert await answered(30) == {"offset": "5"}
+        assert await answered(31) == {"offset": "0"}
+        assert await answered(32) == {"timestamp": str(NOW_MS)}
+        cases = [
+            (-1, 0, 0),
+            (0, 0, 0),
+            (1, 1, 0),
+            (1000, 1, 1),
+            (3999, 4, 3),
+            (4000, 4, 4),
+            (9999, 5, 4),
+        ]
+        for after_ms, lower, upper in cases:
+            time: dict[str, FieldValue] = {"timestamp": NOW_MS + after_ms}
+            assert await answered(29, **time) == {"offset": str(lower)}
+            assert await answered(29, **time, boundaryType="LOWER") == {"offset": str(lower)}
+            assert await answered(29, **time, boundaryType="upper") == {"offset": str(upper)}
+
+    calling(tmp_path, main, clock=clock)
+
+
+@pytest.mark.parametrize("code", [12, 29, 30, 31, 32, 33])
+def test_a_look_up_without_fields_is_refused(tmp_path: Path, code: int) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        answer = await caller.call(code, {})
+        assert answer.code == 1
+        assert "bad header" in str(answer.remark)
+
+    calling(tmp_path, main)

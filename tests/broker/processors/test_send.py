@@ -1,0 +1,334 @@
+"""Sends: what is stored, what is answered, what is refused."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.message.batch import encode_batch
+from firearrow.message.ids import decode_offset_id, decode_unique_id
+from firearrow.message.properties import PROPERTIES_BYTES_MAX
+from firearrow.message.record import decode_record
+from firearrow.wire.command import FieldValue
+from tests.broker.serving import Caller, Serving, calling, send_fields
+
+UNIQUE = "UNIQ_KEY\x01U1\x02"
+ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "C"}
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_message_is_stored_and_its_ids_are_answered(tmp_path: Path, binary: bool) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(3):
+            fields = await caller.sent(b"hello %d" % number, queue_id=2)
+            place = decode_offset_id(fields.pop("msgId"))
+            assert place.store_host == ("127.0.0.1", served.port)
+            assert fields == {
+                "queueId": "2", "queueOffset": str(number), "transactionId": "U1",
+                "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+            }  # fmt: skip
+            record = served.broker.store.record_at(place.physical_offset)
+            assert record is not None
+            view = decode_record(record, check_body_crc=True)
+            assert (view.topic, view.queue_id, view.queue_offset) == ("T", 2, number)
+            assert (view.body, view.flag, view.sys_flag) == (b"hello %d" % number, 7, 0)
+            assert view.properties == {"TAGS": "A", "UNIQ_KEY": "U1", **ADDED}
+            assert view.born_timestamp_ms == 1_795_000_000_000
+            host, _, port = caller.talker.address.rpartition(":")
+            assert view.born_host == (host, int(port))
+            assert record.endswith(b"\x02")
+
+    calling(tmp_path, main, binary=binary)
+
+
+def test_the_long_form_is_the_same(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        fields: dict[str, FieldValue] = {
+            "producerGroup": "p", "topic": "T", "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4, "queueId": 1, "sysFlag": 0, "bornTimestamp": 5, "flag": 3,
+            "properties": UNIQUE, "reconsumeTimes": 0, "unitMode": False, "batch": False,
+        }  # fmt: skip
+        answer = await caller.call(10, fields, b"long")
+        assert (answer.code, answer.ext["queueOffset"]) == (0, "0")
+        [view] = await caller.stored(queue_id=1)
+        assert (view.body, view.flag, view.born_timestamp_ms) == (b"long", 3, 5)
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("", {}),
+        ("TAGS\x01A", {"TAGS": "A"}),
+        ("TAGS\x01A\x02", {"TAGS": "A"}),
+        ("UNIQ_KEY\x01\x02TAGS\x01A\x02", {"TAGS": "A"}),
+        ("MYUNIQ_KEY\x01x\x02", {"MYUNIQ_KEY": "x"}),
+        ("a_b\x01x\x02", {"a_b": "x"}),
+        ("nothing", {}),
+        ("标签\x01值\x02", {"标签": "值"}),
+    ],
+)
+def test_a_message_without_unique_key_gets_one(
+    tmp_path: Path, sent: str, kept: dict[str, str]
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        unique = {(await caller.sent(i=sent))["transactionId"] for _ in range(3)}
+        views = await caller.stored()
+        assert {view.properties.pop("UNIQ_KEY") for view in views} == unique
+        assert len(unique) == 3
+        assert {decode_unique_id(key).ip for key in unique} == {"127.0.0.1"}
+        assert all(view.properties == kept | ADDED for view in views)
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (UNIQUE.rstrip("\x02"), {}),
+        (f"TAGS\x01A\x02{UNIQUE}KEYS\x01a b\x02", {"TAGS": "A", "KEYS": "a b"}),
+        (f"{UNIQUE}POP_CK\x01x\x02", {}),
+        (f"{UNIQUE}__RMQ.TRANSIENT.x\x01y\x02", {}),
+        (f"{UNIQUE}MSG_REGION\x01other\x02CLUSTER\x01other\x02", {}),
+        (f"{UNIQUE}DELAY\x010\x02", {"DELAY": "0"}),
+        (f"{UNIQUE}WAIT\x01false\x02", {"WAIT": "false"}),
+        (f"{UNIQUE}标签\x01值\x02", {"标签": "值"}),
+    ],
+)
+def test_properties_are_stored_as_sent(tmp_path: Path, sent: str, kept: dict[str, str]) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        assert (await caller.sent(i=sent))["transactionId"] == "U1"
+        [view] = await caller.stored()
+        assert view.properties == {"UNIQ_KEY": "U1", **kept, **ADDED}
+
+    calling(tmp_path, main)
+
+
+def test_a_unique_key_may_be_any_text(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for unique in ('"\\', "a b", "键", "x_y", "%d"):
+            fields = await caller.sent(i=f"UNIQ_KEY\x01{unique}\x02")
+            assert fields["transactionId"] == unique
+        assert [view.unique_key for view in await caller.stored()] == [
+            '"\\',
+            "a b",
+            "键",
+            "x_y",
+            "%d",
+        ]
+
+    calling(tmp_path, main)
+
+
+def test_an_unknown_topic_is_created(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        assert served.broker.topics.table.get("New") is None
+        await caller.sent(topic="New", d=3)
+        config = served.broker.topics.table["New"]
+        assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 3, 6)
+        await caller.sent(topic="Many", d=100)
+        assert served.broker.topics.table["Many"].write_queue_nums == 8
+
+    calling(tmp_path, main)
+
+
+def test_a_queue_id_below_zero_leaves_the_choice_to_the_broker(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        chosen = {(await caller.sent(queue_id=-1))["queueId"] for _ in range(60)}
+        assert chosen == {"0", "1", "2", "3"}
+
+    calling(tmp_path, main)
+
+
+MISSING = "not there"
+
+REFUSED: list[tuple[dict[str, Any], int, str]] = [
+    ({"b": ""}, 29, "blank"),
+    ({"b": "a b"}, 29, "illegal characters"),
+    ({"b": "t" * 128}, 29, "128 characters long"),
+    ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "forbidden"),
+    ({"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "forbidden"),
+    ({"b": "SELF_TEST_TOPIC"}, 16, "forbidden"),
+    ({"b": "New", "c": "nothing"}, 17, "topic.New. not exist"),
+    ({"e": 8}, 29, "queueId.8. is illegal"),
+    ({"e": 2**31 - 1}, 29, "is illegal"),
+    ({"f": 4}, 13, "sysFlag 4"),
+    ({"f": 0x10}, 13, "sysFlag 16"),
+    ({"f": 0x80}, 13, "sysFlag 128"),
+    ({"f": -1}, 13, "sysFlag -1"),
+    ({"i": UNIQUE + "DELAY\x013\x02"}, 13, "delayed messages"),
+    ({"i": "DELAY\x013\x02"}, 13, "delayed messages"),
+    ({"i": UNIQUE + "TIMER_DELAY_SEC\x013\x02"}, 13, "timed messages"),
+    ({"i": UNIQUE + "TIMER_DELIVER_MS\x013\x02"}, 13, "timed messages"),
+    ({"i": UNIQUE + "INNER_NUM\x013\x02"}, 13, "inner-batch"),
+    ({"i": UNIQUE + "TRAN_MSG\x01true\x02"}, 16, "transactional"),
+    ({"i": UNIQUE + "k\x01" + "v" * PROPERTIES_BYTES_MAX}, 13, "limit 32767"),
+    ({"i": "k_k\x01" + "v" * PROPERTIES_BYTES_MAX}, 13, "32767"),
+    ({"i": "k_k\x01a\x01b\x02"}, 13, "separator"),
+    ({"e": "x"}, 1, "bad header"),
+    ({"e": 2**31}, 1, "bad header"),
+    ({"b": MISSING}, 1, "`b`"),
+]
+
+
+@pytest.mark.parametrize(("changed", "code", "remark"), REFUSED)
+def test_what_is_refused(
+    tmp_path: Path,
+    changed: dict[str, Any],
+    code: int,
+    remark: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(d=8)
+        fields = send_fields(**changed)
+        if fields["b"] is MISSING:
+            del fields["b"]
+        end = served.broker.store.log.end_offset
+        answer = await caller.call(310, fields, b"x")
+        assert answer.code == code, answer.remark
+        assert re.search(remark, str(answer.remark))
+        assert served.broker.store.log.end_offset == end
+        caller.tell(310, fields, b"x", oneway=True)
+        await caller.sent()
+        assert len(await caller.stored()) == 2
+
+    calling(tmp_path, main)
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("code", [310, 320])
+def test_a_body_beyond_the_limit_is_refused(tmp_path: Path, code: int) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(bytes(1000))
+        body = encode_batch([(0, bytes(979), b"")]) if code == 320 else bytes(1001)
+        answer = await caller.call(code, send_fields(), body)
+        assert answer.code == 13
+        assert "body 1001 B (limit 1000)" in str(answer.remark)
+
+    calling(tmp_path, main, store={"max_message_size": 1000})
+
+
+def test_a_message_larger_than_a_file_is_refused(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        answer = await caller.send(bytes(70_000))
+        assert answer.code == 13
+        assert "does not fit a CommitLog file" in str(answer.remark)
+
+    calling(tmp_path, main)
+
+
+def test_without_automatic_creation_a_topic_must_exist(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        assert (await caller.send()).code == 17
+        topic: dict[str, FieldValue] = {
+            "topic": "T", "readQueueNums": 2, "writeQueueNums": 1, "perm": 6, "defaultTopic": "",
+        }  # fmt: skip
+        assert (await caller.call(17, topic)).code == 0
+        await caller.sent(queue_id=1)
+        assert (await caller.send(queue_id=2)).code == 29
+
+    calling(tmp_path, main, auto_create_topic_enable=False)
+
+
+def test_before_its_time_nothing_is_accepted(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        answer = await caller.send()
+        assert answer.code == 1
+        assert "unable to service" in str(answer.remark)
+
+    calling(tmp_path, main, start_accept_send_request_time_stamp=2**50)
+
+
+def test_a_retry_topic_is_created_for_a_group(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(topic="%RETRY%g", c="")
+        assert served.broker.topics.table["%RETRY%g"].write_queue_nums == 1
+        long = "%RETRY%" + "g" * 120
+        await caller.sent(topic=long, c="")
+        assert [view.topic for view in await caller.stored(long)] == [long]
+
+    calling(tmp_path, main)
+
+
+def test_a_retry_topic_of_no_group_is_refused(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        assert (await caller.send(topic="%RETRY%nobody", c="")).code == 26
+
+    calling(tmp_path, main, auto_create_subscription_group=False)
+
+
+def test_one_way_sends_are_stored_and_not_answered(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent()
+        for number in range(5):
+            caller.tell(310, send_fields(), b"%d" % number, oneway=True)
+        caller.tell(320, send_fields(), encode_batch([(0, b"5", b"")]), oneway=True)
+        assert (await caller.sent(b"6"))["queueOffset"] == "7"
+        assert [view.body for view in await caller.stored()][1:] == [b"%d" % n for n in range(7)]
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_batch_is_stored_member_by_member(tmp_path: Path, binary: bool) -> None:
+    members = [(n, b"member %d" % n * n, b"UNIQ_KEY\x01U%d\x02" % n) for n in range(5)]
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(queue_id=1)
+        answer = await caller.call(320, send_fields(queue_id=1, m=True), encode_batch(members))
+        assert answer.code == 0
+        assert (answer.ext["queueId"], answer.ext["queueOffset"]) == ("1", "1")
+        views = (await caller.stored(queue_id=1))[1:]
+        assert answer.ext["msgId"].split(",") == [view.offset_message_id for view in views]
+        assert [(view.flag, view.body) for view in views] == [(n, body) for n, body, _ in members]
+        assert [view.properties for view in views] == [{"UNIQ_KEY": f"U{n}"} for n in range(5)]
+        assert [view.queue_offset for view in views] == [1, 2, 3, 4, 5]
+
+    calling(tmp_path, main, binary=binary)
+
+
+@pytest.mark.parametrize(
+    ("changed", "body", "code"),
+    [
+        ({}, b"", 13),
+        ({}, b"no batch", 13),
+        ({}, encode_batch([(0, b"a", b"")])[:-1], 13),
+        ({}, encode_batch([(0, bytes(30_000), b"")] * 3), 13),
+        ({"b": "%RETRY%g"}, encode_batch([(0, b"a", b"")]), 13),
+        ({"f": 4}, encode_batch([(0, b"a", b"")]), 13),
+        ({"e": 4}, encode_batch([(0, b"a", b"")]), 29),
+        ({"b": "SELF_TEST_TOPIC"}, encode_batch([(0, b"a", b"")]), 16),
+        ({"b": "New", "c": ""}, encode_batch([(0, b"a", b"")]), 17),
+    ],
+)
+def test_batches_that_are_refused(
+    tmp_path: Path, changed: dict[str, Any], body: bytes, code: int
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent()
+        end = served.broker.store.log.end_offset
+        answer = await caller.call(320, send_fields(**changed), body)
+        assert answer.code == code, answer.remark
+        assert answer.remark
+        assert served.broker.store.log.end_offset == end
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_sends_wait_for_the_disk_if_the_broker_is_told_to(tmp_path: Path, binary: bool) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        store = served.broker.store
+        await caller.sent()
+        assert store.runtime_facts()["remainHowManyDataToFlush"] == "0 B"
+        batch = encode_batch([(0, b"a", b"")] * 3)
+        assert (await caller.call(320, send_fields(), batch)).code == 0
+        assert store.runtime_facts()["remainHowManyDataToFlush"] == "0 B"
+        await caller.sent(i=f"{UNIQUE}WAIT\x01false\x02")
+        assert len(await caller.stored()) == 5
+
+    options = {"flush_disk_type": "SYNC_FLUSH", "flush_interval_commit_log": 60_000}
+    calling(tmp_path, main, store=options, binary=binary)

@@ -1,0 +1,182 @@
+"""A broker's life: what is there after a restart, how it stops, why it does not start."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.broker.app import Broker
+from firearrow.broker.config import BrokerConfig
+from firearrow.clock import SystemClock
+from firearrow.errors import ConfigError, StoreLocked
+from firearrow.message.record import iter_records
+from firearrow.store import fs as file_system
+from firearrow.wire.command import FieldValue
+from tests.broker.serving import (
+    SUBSCRIPTION,
+    SUSPEND,
+    Caller,
+    Serving,
+    calling,
+    pull_fields,
+)
+from tests.store.stores import opened, small_config
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await main
+
+    asyncio.run(limited())
+
+
+def make_broker(root: Path) -> Broker:
+    return Broker(BrokerConfig(broker_name="broker-a"), small_config(root), SystemClock())
+
+
+def test_everything_outlives_a_restart(tmp_path: Path) -> None:
+    place: dict[str, FieldValue] = {"consumerGroup": "own", "topic": "T", "queueId": 2}
+
+    async def before(served: Serving, caller: Caller) -> None:
+        for number in range(3):
+            await caller.sent(b"%d" % number, queue_id=2)
+        group = json.dumps({"groupName": "own", "retryQueueNums": 3}).encode()
+        assert (await caller.call(200, {}, group)).code == 0
+        assert (await caller.call(15, place | {"commitOffset": 2})).code == 0
+
+    async def after(served: Serving, caller: Caller) -> None:
+        assert served.broker.topics.table["T"].write_queue_nums == 4
+        assert served.broker.groups.table["own"].retry_queue_nums == 3
+        assert (await caller.call(14, place)).ext == {"offset": "2"}
+        assert [view.body for view in await caller.stored(queue_id=2)] == [b"0", b"1", b"2"]
+        assert (await caller.sent(queue_id=2))["queueOffset"] == "3"
+
+    calling(tmp_path, before)
+    assert not (tmp_path / "abort").exists()
+    calling(tmp_path, after)
+    with opened(tmp_path) as store:
+        assert store.max_queue_offset("T", 2) == 4
+
+
+def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = make_broker(tmp_path)
+        served = Serving(broker, await broker.start("127.0.0.1", 0))
+        async with served.caller() as caller, served.caller() as other:
+            await caller.sent()
+            await served.dispatched()
+            flags = SUBSCRIPTION | SUSPEND
+            opaque = other.tell(11, pull_fields(1, sysFlag=flags, suspendTimeoutMillis=60_000))
+            await served.holding(1)
+            stopping = asyncio.create_task(broker.stop())
+            answer = await other.talker.answer()
+            assert (answer.code, answer.opaque) == (19, opaque)
+            assert await other.talker.end() == b""
+            await stopping
+
+    run(main())
+
+
+def test_what_was_sent_before_a_stop_is_stored(tmp_path: Path) -> None:
+    """Sends that are answered, but not dispatched when the broker stops."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(200):
+            await caller.sent(bytes(number * 10))
+
+    calling(tmp_path, main)
+    with opened(tmp_path) as store:
+        assert store.behind_bytes == 0
+        assert store.max_queue_offset("T", 0) == 200
+
+
+def test_a_port_in_use_is_an_error_and_leaves_the_store_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as taken,
+            pytest.raises(OSError, match="in use"),
+        ):
+            await make_broker(tmp_path).start("127.0.0.1", taken.getsockname()[1])
+
+    run(main())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_use_is_an_error_and_frees_the_port(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with opened(tmp_path), pytest.raises(StoreLocked):
+            await make_broker(tmp_path).start("127.0.0.1", port)
+        broker = make_broker(tmp_path)
+        assert await broker.start("127.0.0.1", port) == port
+        await broker.stop()
+
+    run(main())
+
+
+def test_a_state_file_that_can_t_be_read_is_an_error_and_frees_everything(tmp_path: Path) -> None:
+    async def start() -> None:
+        broker = make_broker(tmp_path)
+        await broker.start("127.0.0.1", 0)
+        await broker.stop()
+
+    broken = tmp_path / "config" / "topics.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    with pytest.raises(ConfigError, match=r"topics\.json"):
+        run(start())
+    assert not (tmp_path / "abort").exists()
+    broken.unlink()
+    run(start())
+
+
+def test_its_topics_are_there_from_the_start(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        table = served.broker.topics.table
+        assert table["TBW102"].perm == 7
+        assert table["SELF_TEST_TOPIC"].write_queue_nums == 1
+        assert table["broker-a"].perm == 7
+        assert table["C"].write_queue_nums == 16
+
+    calling(tmp_path, main)
+    assert (tmp_path / "config" / "topics.json").exists()
+
+
+def test_a_full_disk_refuses_sends_and_the_broker_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"first")
+        await served.dispatched()
+        with monkeypatch.context() as patched:
+            patched.setattr(file_system, "create_file", full)
+            while (answer := await caller.send(bytes(20_000))).code == 0:
+                pass
+            assert answer.code == 14
+            assert "No space left" in str(answer.remark)
+            assert (await caller.send(bytes(40_000))).code == 14
+            first = await caller.pull(0, maxMsgNums=1)
+            assert [view.body for view in iter_records(first.body)] == [b"first"]
+        assert (await caller.send(bytes(40_000))).code == 0
+
+    calling(tmp_path, main)
+
+
+def test_an_unknown_code_is_refused_and_the_connection_stays(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for code in (0, -1, 9999, 200_050):
+            answer = await caller.call(code, {})
+            assert answer.code == 3
+            assert str(code) in str(answer.remark)
+        await caller.sent()
+
+    calling(tmp_path, main)

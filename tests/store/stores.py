@@ -1,0 +1,133 @@
+"""Small stores, and the few calls by which tests fill and read them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from firearrow.clock import Clock
+from firearrow.message.hosts import Host, pack_host
+from firearrow.message.model import MessageView
+from firearrow.message.properties import encode
+from firearrow.message.record import decode_record, iter_records
+from firearrow.store import MessageStore
+from firearrow.store.config import StoreConfig
+from tests.broker.fakes import HandClock
+
+KiB = 1024
+STORE_HOST = pack_host(Host("127.0.0.1", 10911))
+BORN_HOST = pack_host(Host("10.0.0.7", 4711))
+BORN_MS = 1_795_000_000_000
+ALWAYS = (0, 1 << 62)
+
+GOLDEN_SIZES: dict[str, Any] = {
+    "mapped_file_size_commit_log": 262_144,
+    "mapped_file_size_consume_queue": 4000,
+    "max_hash_slot_num": 2000,
+    "max_index_num": 8000,
+}
+
+
+def small_config(root: Path, **changed: Any) -> StoreConfig:
+    """Files so small that tests roll them."""
+    sizes: dict[str, Any] = {
+        "mapped_file_size_commit_log": 64 * KiB,
+        "mapped_file_size_consume_queue": 400,
+        "max_hash_slot_num": 50,
+        "max_index_num": 200,
+    }
+    return StoreConfig(store_path_root_dir=str(root), **{**sizes, **changed})
+
+
+def make_store(
+    root: Path, *, clock: Clock | None = None, store_host: bytes = STORE_HOST, **changed: Any
+) -> MessageStore:
+    """A store that is not open yet."""
+    return MessageStore(small_config(root, **changed), clock or HandClock(), store_host)
+
+
+@contextmanager
+def opened(root: Path, **options: Any) -> Iterator[MessageStore]:
+    """An open store that is closed in the end."""
+    store = make_store(root, **options)
+    store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def abandon(store: MessageStore) -> None:
+    """Leave a store as a kill of its process would: files as they are, `abort` in place."""
+    flusher = store._flusher
+    assert flusher is not None
+    flusher.stop()
+    store._flusher = None
+    store.log.close()
+    store.queues.close()
+    if store._index is not None:
+        store._index.close()
+    store._guard.release(clean=False)
+
+
+def append(
+    store: MessageStore,
+    body: bytes,
+    topic: str = "T",
+    queue_id: int = 0,
+    *,
+    properties: dict[str, str] | bytes = b"",
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_ms: int = BORN_MS,
+    now_ms: int = BORN_MS + 5,
+    born_host: bytes = BORN_HOST,
+    reconsume_times: int = 0,
+) -> int:
+    """Append one message and return its physical offset; `settle` makes it visible."""
+    text = properties if isinstance(properties, bytes) else encode(properties)
+    return store.log.append(
+        store.queue(topic, queue_id),
+        body,
+        text,
+        flag,
+        sys_flag,
+        born_ms,
+        born_host,
+        now_ms,
+        reconsume_times,
+    )
+
+
+def settle(store: MessageStore) -> None:
+    """Dispatch all that was appended."""
+    behind = store.behind_bytes + 1
+    while store.dispatch():
+        assert store.behind_bytes < behind, "dispatch is stuck"
+        behind = store.behind_bytes
+
+
+def messages(
+    store: MessageStore, topic: str = "T", queue_id: int = 0, start: int | None = None
+) -> list[MessageView]:
+    """All messages of a queue, as consumers see them."""
+    found: list[MessageView] = []
+    at = store.min_queue_offset(topic, queue_id) if start is None else start
+    while at < store.max_queue_offset(topic, queue_id):
+        result = store.get(topic, queue_id, at, 32)
+        assert result.next_offset > at, result
+        found += iter_records(result.records)
+        at = result.next_offset
+    return found
+
+
+def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """The bodies of a queue, in order."""
+    return [view.body for view in messages(store, topic, queue_id)]
+
+
+def bodies_by_key(
+    store: MessageStore, key: str, topic: str = "T", kind: str = "K", count: int = 64
+) -> list[bytes]:
+    """The bodies of what a key finds, newest first."""
+    return [decode_record(found).body for found in store.query(topic, key, kind, *ALWAYS, count)]

@@ -1,0 +1,106 @@
+"""How a store says in which state it was left: `checkpoint`, `abort`, `lock`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firearrow.errors import StoreLocked
+from firearrow.store.checkpoint import CHECKPOINT_BYTES, Checkpoint, StoreGuard
+from tests.golden import extract
+
+TAKE = """
+import sys
+from pathlib import Path
+from firearrow.errors import StoreLocked
+from firearrow.store.checkpoint import StoreGuard
+try:
+    StoreGuard(Path(sys.argv[1])).take()
+except StoreLocked as error:
+    sys.exit(str(error))
+"""
+
+
+def take_elsewhere(root: Path) -> str:
+    """Try to take a store from another process; gives what it says."""
+    command = [sys.executable, "-c", TAKE, str(root)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip()
+
+
+def test_the_bytes_of_a_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    written = Checkpoint(1, 2, 3, 4, 5, 6)
+    written.save(path)
+    fields = b"".join(number.to_bytes(8) for number in range(1, 7))
+    assert path.read_bytes() == fields + bytes(CHECKPOINT_BYTES - len(fields))
+    assert Checkpoint.load(path) == written
+    Checkpoint(queues_physical_offset=7).save(path)
+    assert path.read_bytes() == bytes(40) + (7).to_bytes(8) + bytes(CHECKPOINT_BYTES - 48)
+
+
+def test_the_original_s_checkpoint(tmp_path: Path) -> None:
+    path = extract("file-cq-clean", tmp_path) / "checkpoint"
+    before = path.read_bytes()
+    found = Checkpoint.load(path)
+    assert 0 < found.queues_ms <= found.log_ms
+    assert found.index_ms == 0  # no index file was full
+    assert found.queues_physical_offset > 0
+    found.save(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\1" * 47])
+def test_no_checkpoint_is_all_zero(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "checkpoint"
+    if content is not None:
+        path.write_bytes(content)
+    assert Checkpoint.load(path) == Checkpoint()
+
+
+def test_the_life_of_the_marks(tmp_path: Path) -> None:
+    guard = StoreGuard(tmp_path / "store")
+    assert guard.take() is False
+    guard.mark()
+    assert (tmp_path / "store" / "lock").read_bytes() == b"lock"
+    assert (tmp_path / "store" / "abort").read_bytes() == str(os.getpid()).encode()
+    guard.release(clean=False)
+    assert guard.take() is True
+    guard.mark()
+    guard.release(clean=True)
+    assert not (tmp_path / "store" / "abort").exists()
+    assert guard.take() is False
+    guard.release(clean=True)
+    guard.release(clean=True)
+
+
+def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
+    guard = StoreGuard(tmp_path)
+    guard.take()
+    with pytest.raises(StoreLocked, match="open in this process already"):
+        StoreGuard(tmp_path).take()
+    assert take_elsewhere(tmp_path) == f"store {tmp_path} is in use by another process"
+    guard.mark()
+    assert take_elsewhere(tmp_path) == f"store {tmp_path} is in use by process {os.getpid()}"
+    guard.release(clean=True)
+    assert take_elsewhere(tmp_path) == ""
+
+
+def test_one_store_by_two_names_is_one(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    guard = StoreGuard(tmp_path / "store")
+    guard.take()
+    with pytest.raises(StoreLocked):
+        StoreGuard(tmp_path / "link").take()
+    # Neither try has let go of the lock.
+    assert "in use" in take_elsewhere(tmp_path / "link")
+    guard.release(clean=True)
+
+
+def test_the_golden_store_that_was_killed_is_marked(tmp_path: Path) -> None:
+    for name, unclean in (("file-cq-clean", False), ("file-cq-killed", True)):
+        guard = StoreGuard(extract(name, tmp_path))
+        assert guard.take() is unclean
+        guard.release(clean=False)

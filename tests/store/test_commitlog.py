@@ -1,0 +1,201 @@
+"""The log's own files: where records go, how files roll, what a full disk changes."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from firearrow.errors import MessageError
+from firearrow.message.hosts import Host, pack_host
+from firearrow.message.record import encode_blank, encode_record, record_size
+from firearrow.store import DiskFull, MessageStore
+from firearrow.store import fs as file_system
+from tests.store.stores import (
+    BORN_HOST,
+    BORN_MS,
+    STORE_HOST,
+    KiB,
+    append,
+    bodies,
+    opened,
+    settle,
+)
+
+FILE = 64 * KiB
+FIXED = record_size("T", 0, 0)  # the bytes of a record beside its body
+
+
+def file(store: MessageStore, base: int) -> bytes:
+    return (store.root / "commitlog" / f"{base:020d}").read_bytes()
+
+
+@pytest.mark.parametrize("born", ["10.0.0.7", "2001:db8::7"])
+@pytest.mark.parametrize("broker", ["127.0.0.1", "2001:db8::1"])
+@pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 200])
+def test_records_have_the_bytes_of_the_format(
+    tmp_path: Path, born: str, broker: str, topic: str
+) -> None:
+    born_host, store_host = pack_host(Host(born, 4711)), pack_host(Host(broker, 10911))
+    at = 0
+    expected = b""
+    with opened(tmp_path, store_host=store_host) as store:
+        for number, body in enumerate((b"one", b"", b"three" * 100)):
+            offset = append(
+                store, body, topic, 7, properties={"TAGS": "A"}, flag=-9, sys_flag=1,
+                now_ms=BORN_MS + number, born_host=born_host, reconsume_times=2,
+            )  # fmt: skip
+            assert offset == at
+            expected += encode_record(
+                topic, body, b"TAGS\x01A\x02", 7, number, at, -9, 1, BORN_MS, born_host,
+                BORN_MS + number, store_host, 2,
+            )  # fmt: skip
+            at = len(expected)
+        assert store.log.end_offset == at
+        assert file(store, 0) == expected + bytes(FILE - at)
+
+
+def test_store_times_never_decrease(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        for now_ms in (500, 700, 600, 100, 701):
+            append(store, b"", now_ms=BORN_MS + now_ms)
+        settle(store)
+        times = [store.store_time_of("T", 0, n) - BORN_MS for n in range(5)]
+    assert times == [500, 700, 700, 700, 701]
+
+
+@pytest.mark.parametrize("left", [8, 9, 100])
+def test_a_record_that_leaves_room_for_the_blank_stays_in_its_file(
+    tmp_path: Path, left: int
+) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"a")
+        append(store, bytes(FILE - left - 2 * FIXED - 1))
+        assert store.log.end_offset == FILE - left
+        assert append(store, b"next") == FILE
+        assert file(store, 0)[-left:] == encode_blank(left) + bytes(left - 8)
+        settle(store)
+        assert bodies(store)[-1] == b"next"
+
+
+@pytest.mark.parametrize("left", [0, 1, 7])
+def test_a_record_that_leaves_less_goes_to_the_next(tmp_path: Path, left: int) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"a")
+        end = store.log.end_offset
+        assert append(store, bytes(FILE - left - 2 * FIXED - 1)) == FILE
+        blank = file(store, 0)[end:]
+        assert blank == encode_blank(FILE - end) + bytes(FILE - end - 8)
+
+
+def test_the_largest_record_fills_a_file_and_a_larger_one_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"a")
+        end = store.log.end_offset
+        with pytest.raises(MessageError, match="does not fit a CommitLog file of 65536"):
+            append(store, bytes(FILE - 8 - FIXED + 1))
+        assert store.log.end_offset == end
+        assert store.queue("T", 0).next_offset == 1
+        assert not any(file(store, 0)[end:])
+        assert append(store, bytes(FILE - 8 - FIXED)) == FILE
+        assert append(store, b"c") == 2 * FILE
+        settle(store)
+        assert [len(body) for body in bodies(store)] == [1, FILE - 8 - FIXED, 1]
+
+
+def test_the_next_file_is_made_ready_in_advance_and_goes_with_the_store(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        append(store, bytes(20 * KiB))
+        settle(store)
+        wait_for_preparation()
+        assert len(list((tmp_path / "commitlog").iterdir())) == 1
+        append(store, bytes(20 * KiB))
+        settle(store)
+        wait_for_preparation()
+        prepared = tmp_path / "commitlog" / f"{FILE:020d}"
+        assert prepared.stat().st_size == FILE
+        inode = prepared.stat().st_ino
+        assert append(store, bytes(40 * KiB)) == FILE
+        assert prepared.stat().st_ino == inode
+        settle(store)
+        wait_for_preparation()
+        assert len(list((tmp_path / "commitlog").iterdir())) == 3
+    assert len(list((tmp_path / "commitlog").iterdir())) == 2
+
+
+def wait_for_preparation() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "firearrow-next-file":
+            thread.join()
+
+
+def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_changes_nothing_and_does_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"first")
+        settle(store)  # the queue has its file before the disk is full
+        with monkeypatch.context() as patched:
+            patched.setattr(file_system, "create_file", full)
+            append(store, bytes(40 * KiB))
+            settle(store)  # tries to make the next file ready, and may fail to
+            before = file(store, 0), store.log.end_offset, store.log.last_store_ms
+            for _ in range(2):
+                with pytest.raises(DiskFull, match=r"00000000000000065536: .*No space left"):
+                    append(store, bytes(40 * KiB), now_ms=BORN_MS + 100)
+            assert (file(store, 0), store.log.end_offset, store.log.last_store_ms) == before
+            assert store.queue("T", 0).next_offset == 2
+            append(store, b"small ones still fit")
+        assert append(store, b"x" * 40 * KiB) == FILE
+        settle(store)
+        assert [len(body) for body in bodies(store)] == [5, 40 * KiB, 20, 40 * KiB]
+
+
+def test_a_full_disk_at_the_very_first_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(file_system, "create_file", full)
+            with pytest.raises(DiskFull):
+                append(store, b"a")
+        assert store.log.end_offset == 0
+        assert append(store, b"a") == 0
+
+
+@pytest.mark.parametrize("size", [10, FILE - 8 - FIXED], ids=["in a file", "at its end"])
+def test_a_reopened_log_goes_on_where_it_ended(tmp_path: Path, size: int) -> None:
+    with opened(tmp_path) as store:
+        append(store, bytes(size), now_ms=BORN_MS + 50)
+        end = store.log.end_offset
+    with opened(tmp_path) as store:
+        assert (store.log.end_offset, store.log.last_store_ms) == (end, BORN_MS + 50)
+        offset = append(store, b"next", now_ms=BORN_MS)
+        assert offset == (end if size == 10 else FILE)
+        settle(store)
+        assert bodies(store) == [bytes(size), b"next"]
+        assert store.store_time_of("T", 0, 1) == BORN_MS + 50
+
+
+def test_the_log_may_lie_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with opened(tmp_path / "store", store_path_commit_log=str(elsewhere)) as store:
+        append(store, b"a")
+    assert [path.name for path in elsewhere.iterdir()] == ["0" * 20]
+    assert not (tmp_path / "store" / "commitlog").exists()
+
+
+def test_what_is_at_a_physical_offset(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        first = append(store, b"first")
+        second = append(store, b"second")
+        end = store.log.end_offset
+        record = encode_record(
+            "T", b"second", b"", 0, 1, second, 0, 0, BORN_MS, BORN_HOST, BORN_MS + 5, STORE_HOST
+        )
+        assert store.record_at(second) == record
+        for nothing in (-1, first + 1, second - 1, end, end + 1, FILE, 1 << 62, -(1 << 63)):
+            assert store.record_at(nothing) is None

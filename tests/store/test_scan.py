@@ -1,0 +1,184 @@
+"""The scanner against the decoder that reads record by record."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.errors import MessageError
+from firearrow.message.record import decode_record, encode_blank, encode_record
+from firearrow.message.sysflag import HOSTS_V6_MASK
+from firearrow.store.scan import Columns, Stop, scan
+from tests.message import strategies as messages
+from tests.store.stores import BORN_HOST, STORE_HOST
+
+# Most records of a log resemble each other, so the size classes are few and runs are frequent.
+runs = st.lists(
+    st.tuples(messages.records, st.integers(1, 30)).map(lambda pair: [pair[0]] * pair[1]),
+    max_size=6,
+).map(lambda groups: [record for group in groups for record in group])
+
+
+def record(body: bytes = b"body", topic: str = "T", properties: bytes = b"") -> bytes:
+    return encode_record(topic, body, properties, 1, 2, 3, 4, 0, 5, BORN_HOST, 6, STORE_HOST, 7, 8)
+
+
+def rows(columns: Columns) -> list[tuple[Any, ...]]:
+    """What the columns say of each record."""
+    topics, numbers = columns.topics()
+    return list(
+        zip(
+            columns.position.tolist(),
+            columns.size.tolist(),
+            columns.queue_id.tolist(),
+            columns.queue_offset.tolist(),
+            columns.physical_offset.tolist(),
+            columns.sys_flag.tolist(),
+            columns.store_ms.tolist(),
+            columns.born_ms.tolist(),
+            columns.flag.tolist(),
+            columns.body_crc.tolist(),
+            columns.reconsume_times.tolist(),
+            columns.prepared_offset.tolist(),
+            columns.slices(columns.body_start, columns.body_size),
+            [topics[number] for number in numbers.tolist()],
+            columns.slices(columns.properties_start, columns.properties_size),
+            strict=True,
+        )
+    )
+
+
+def rows_by_decoder(buffer: bytes, start: int, end: int) -> list[tuple[Any, ...]]:
+    """The same, record by record, as far as there are sound ones."""
+    found: list[tuple[Any, ...]] = []
+    at = start
+    while True:
+        try:
+            view = decode_record(buffer, at, end)
+        except MessageError:
+            return found
+        after = at + view.store_size
+        topic = view.topic.encode()
+        body_at = at + 88 + 12 * (view.sys_flag & HOSTS_V6_MASK).bit_count()
+        topic_at = body_at + len(view.body) + (2 if len(topic) > 127 else 1)
+        properties = buffer[topic_at + len(topic) + 2 : after]
+        found.append(
+            (at, view.store_size, view.queue_id, view.queue_offset, view.physical_offset,
+             view.sys_flag, view.store_timestamp_ms, view.born_timestamp_ms, view.flag,
+             view.body_crc, view.reconsume_times, view.prepared_transaction_offset, view.body,
+             topic, properties)
+        )  # fmt: skip
+        at = after
+
+
+ENDINGS = {
+    "nothing": (b"", Stop.END),
+    "blank": (encode_blank(4096), Stop.BLANK),
+    "zeros": (bytes(64), Stop.ZERO),
+    "few zeros": (bytes(7), Stop.END),
+    "garbage": (b"\xff" * 200, Stop.INVALID),
+}
+
+
+@given(ending=st.sampled_from(sorted(ENDINGS)), sound=runs, before=st.binary(max_size=9))
+def test_columns_are_what_the_decoder_reads(ending: str, sound: list[bytes], before: bytes) -> None:
+    tail, stop = ENDINGS[ending]
+    buffer = before + b"".join(sound) + tail
+    columns = scan(buffer, len(before), len(buffer))
+    assert rows(columns) == rows_by_decoder(buffer, len(before), len(buffer))
+    assert len(columns) == len(sound)
+    assert columns.end == len(buffer) - len(tail)
+    assert columns.stop is stop
+    assert columns.body_crc_holds().all()
+
+
+@given(sound=runs.filter(bool), data=st.data())
+def test_a_log_that_is_cut_anywhere_ends_before_the_cut(
+    sound: list[bytes], data: st.DataObject
+) -> None:
+    buffer = b"".join(sound)
+    cut = data.draw(st.integers(0, len(buffer)))
+    columns = scan(buffer, 0, cut)
+    assert rows(columns) == rows_by_decoder(buffer, 0, cut)
+    assert columns.stop is Stop.END
+    assert rows(scan(buffer[:cut], 0, cut)) == rows(columns)
+
+
+@given(sound=runs, most=st.integers(1, 40))
+def test_a_scan_goes_on_where_the_last_one_ended(sound: list[bytes], most: int) -> None:
+    buffer = b"".join(sound) + encode_blank(100)
+    whole = rows(scan(buffer, 0, len(buffer)))
+    found: list[tuple[Any, ...]] = []
+    at, stop = 0, Stop.FULL
+    while stop is Stop.FULL:
+        part = scan(buffer, at, len(buffer), most)
+        assert len(part) <= most
+        assert len(part) == most or part.stop is not Stop.FULL
+        found += rows(part)
+        at, stop = part.end, part.stop
+    assert found == whole
+    assert stop is Stop.BLANK
+
+
+@given(sound=runs.filter(bool), data=st.data())
+def test_a_damaged_byte_never_gives_another_answer_than_the_decoder(
+    sound: list[bytes], data: st.DataObject
+) -> None:
+    buffer = bytearray(b"".join(sound))
+    for _ in range(data.draw(st.integers(1, 4))):
+        buffer[data.draw(st.integers(0, len(buffer) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(buffer)
+    by_decoder = rows_by_decoder(damaged, 0, len(damaged))
+    columns = scan(damaged, 0, len(damaged))
+    # The scanner leaves it to its callers to read topics as text, so it may take more.
+    assert len(columns) >= len(by_decoder)
+    assert [row[:12] for row in rows(columns)][: len(by_decoder)] == [r[:12] for r in by_decoder]
+
+
+@given(buffer=st.binary(max_size=400), start=st.integers(0, 50), end=st.integers(0, 400))
+def test_no_bytes_are_too_much_for_it(buffer: bytes, start: int, end: int) -> None:
+    columns = scan(buffer, start, min(end, len(buffer)))
+    assert columns.end >= start or not len(columns)
+    rows(columns)
+
+
+@given(head=st.binary(min_size=80, max_size=300), v2=st.booleans())
+def test_no_bytes_behind_a_plausible_start_are_too_much(head: bytes, v2: bool) -> None:
+    """Size and magic are right; everything else is anything."""
+    sound = record()
+    magic = b"\xda\xa3\x20" + (b"\xab" if v2 else b"\xa7")
+    buffer = sound + (len(head) + 8).to_bytes(4) + magic + head
+    columns = scan(buffer, 0, len(buffer))
+    assert columns.position.tolist()[0] == 0
+    rows(columns)
+
+
+def test_records_of_one_size_and_other_contents() -> None:
+    records = [record(b"%04d" % n, "T" if n % 3 else "U") for n in range(1000)]
+    columns = scan(b"".join(records), 0, sum(map(len, records)))
+    assert columns.slices(columns.body_start, columns.body_size) == [
+        b"%04d" % n for n in range(1000)
+    ]
+    topics, numbers = columns.topics()
+    assert [topics[n] for n in numbers.tolist()] == [b"T" if n % 3 else b"U" for n in range(1000)]
+
+
+def test_a_body_that_does_not_match_its_crc_is_found() -> None:
+    records = [record(b"%04d" % n) for n in range(20)]
+    buffer = bytearray(b"".join(records))
+    buffer[7 * len(records[0]) + 88] ^= 1
+    holds = scan(buffer, 0, len(buffer)).body_crc_holds()
+    assert holds.tolist() == [n != 7 for n in range(20)]
+
+
+@pytest.mark.parametrize("size", [-1, 0, 8, 90, 1 << 30])
+def test_sizes_that_no_record_has(size: int) -> None:
+    buffer = bytearray(record() * 3)
+    second = len(buffer) // 3
+    buffer[second : second + 4] = size.to_bytes(4, "big", signed=True)
+    columns = scan(buffer, 0, len(buffer))
+    assert len(columns) == 1
+    assert columns.end == second
+    # A size beyond the stretch may be a record of which more is to come.
+    assert columns.stop is (Stop.END if size == 1 << 30 else Stop.INVALID)

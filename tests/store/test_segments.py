@@ -1,0 +1,130 @@
+"""Fixed-size files as one address space."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.errors import CorruptStore
+from firearrow.store.segments import Segments, written_after
+
+SIZE = 8192
+
+
+def filled(directory: Path, count: int, first: int = 0) -> Segments:
+    """Files of which each byte is the number of its file, from 1 on."""
+    segments = Segments(directory, SIZE)
+    for number in range(count):
+        segment = segments.create(first + number * SIZE)
+        segment.map[:] = bytes([number + 1]) * SIZE
+        segments.attach(segment)
+    return segments
+
+
+def test_names_are_offsets_of_twenty_digits(tmp_path: Path) -> None:
+    segments = filled(tmp_path, 3, 2 * SIZE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "00000000000000016384", "00000000000000024576", "00000000000000032768",
+    ]  # fmt: skip
+    assert (segments.first_offset, segments.end_offset) == (2 * SIZE, 5 * SIZE)
+    segments.close()
+
+
+def test_a_new_file_is_zero(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, SIZE)
+    segments.attach(segments.create(0))
+    assert segments.path_of(0).read_bytes() == bytes(SIZE)
+    segments.close()
+
+
+def test_each_byte_is_found_in_its_file(tmp_path: Path) -> None:
+    segments = filled(tmp_path, 3, SIZE)
+    places = {0: None, SIZE - 1: None, SIZE: 1, 2 * SIZE - 1: 1, 2 * SIZE: 2, 4 * SIZE - 1: 3}
+    for offset, number in {**places, 4 * SIZE: None, -1: None}.items():
+        segment = segments.find(offset)
+        assert (segment and segment.map[offset - segment.base]) == number
+    segments.close()
+    assert segments.find(SIZE) is None
+
+
+def test_it_is_loaded_as_it_was(tmp_path: Path) -> None:
+    filled(tmp_path, 3, SIZE).close()
+    segments = Segments(tmp_path, SIZE)
+    segments.load()
+    assert [(segment.base, segment.end) for segment in segments.files] == [
+        (n * SIZE, (n + 1) * SIZE) for n in (1, 2, 3)
+    ]
+    assert [segment.map[0] for segment in segments.files] == [1, 2, 3]
+    segments.close()
+
+
+def test_what_is_no_part_of_it_is_left_alone_with_a_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path, 1).close()
+    (tmp_path / f"{SIZE:020d}").write_bytes(b"short")
+    (tmp_path / "readme").write_bytes(b"hello")
+    segments = Segments(tmp_path, SIZE)
+    with caplog.at_level(logging.WARNING):
+        segments.load()
+    assert [segment.base for segment in segments.files] == [0]
+    reasons = sorted(record.getMessage().rpartition(": ")[2] for record in caplog.records)
+    assert reasons == [
+        "it has 5 bytes, not the configured 8192",
+        "its name is not 20 digits",
+    ]
+    assert (tmp_path / "readme").read_bytes() == b"hello"
+    segments.close()
+
+
+def test_a_gap_is_refused_by_its_name(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    (tmp_path / f"{SIZE:020d}").unlink()
+    segments = Segments(tmp_path, SIZE)
+    with pytest.raises(CorruptStore, match="00000000000000008192"):
+        segments.load()
+    segments.close()
+
+
+@given(cut=st.integers(0, 4 * SIZE))
+def test_a_cut_leaves_zeros_and_no_later_file(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    directory = tmp_path_factory.mktemp("cut")
+    segments = filled(directory, 3)
+    before = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+    segments.cut(cut)
+    after = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+    kept = before[:cut]
+    assert after == kept + bytes(-len(kept) % SIZE)
+    segments.close()
+
+
+@pytest.mark.parametrize("at", [0, 1, 4095, 4096, SIZE - 1])
+def test_whether_anything_is_written_behind_a_place(tmp_path: Path, at: int) -> None:
+    segments = Segments(tmp_path, SIZE)
+    segment = segments.create(0)
+    assert not written_after(segment, 0)
+    segment.map[at] = 1
+    assert written_after(segment, at)
+    assert written_after(segment, 0)
+    assert at == SIZE - 1 or not written_after(segment, at + 1)
+    segments.attach(segment)
+    segments.close()
+
+
+def test_blocks_are_reserved_in_steps(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, 3 * SIZE, reserve_step_bytes=SIZE)
+    segment = segments.create(0)
+    segments.attach(segment)
+    assert segment.reserved_bytes == SIZE
+    segments.reserve(segment, SIZE)
+    assert segment.reserved_bytes == SIZE
+    segments.reserve(segment, SIZE + 1)
+    assert segment.reserved_bytes == 2 * SIZE
+    segments.reserve(segment, 3 * SIZE)
+    assert segment.reserved_bytes == 3 * SIZE
+    assert segment.path.stat().st_blocks * 512 >= 3 * SIZE
+    segments.close()
