@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 # cost less and disturb fewer sends: shortly while consumers wait for messages, longer while nobody
 # does. A pull or a look-up that comes meanwhile doesn't wait for the long interval.
 DISPATCH_WAITED_FOR_SECONDS: Final = 0.002
-DISPATCH_UNWAITED_SECONDS: Final = 0.05
+DISPATCH_UNWAITED_SECONDS: Final = 0.1
 DISPATCH_RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 HELD_SWEEP_SECONDS: Final = 0.5
 FLUSH_WAITERS_SECONDS_MAX: Final = 5.0  # Java: syncFlushTimeout

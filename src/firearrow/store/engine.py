@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 OnArrival = Callable[[str, int, int, int], None]
 RunInLoop = Callable[[Callable[[], None]], object]
 
-_DISPATCH_STEP_RECORDS: Final = 2048  # some 2 ms: sends wait for no longer at a time
+_DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
 # A look-up sees what was appended this long before it, as upstream's reput loop of 1 ms makes sure.
 _LOOKUP_LAG_SECONDS: Final = 0.001
 
@@ -194,8 +194,11 @@ class MessageStore:
     def _catch_up(self) -> None:
         """Before a look-up: dispatch what waits for its batch, unless one was just done."""
         lag = self._clock.monotonic() - self._dispatched_at
-        if self.working and lag >= _LOOKUP_LAG_SECONDS:
-            self.dispatch()
+        behind = self.behind_bytes if self.working and lag >= _LOOKUP_LAG_SECONDS else 0
+        while behind and self.dispatch():
+            behind, before = self.behind_bytes, behind
+            if behind >= before:
+                return
 
     def _arrived(self, queue: ConsumeQueue, first_offset: int) -> None:
         self.on_arrival(queue.topic, queue.queue_id, first_offset, queue.max_offset)
