@@ -77,12 +77,15 @@ def run(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="firearrow-bench-", dir=given.work_dir) as directory:
         bench = Bench(tools, Generator(tools.generator), settings, Path(directory))
         launches = launchers(tools, firearrow=not given.only_rocketmq)
-        results = []
-        for case in cases:
-            print(f"\n{case.key}: {case.title}", flush=True)
-            results.append(Result(run_case(case, launches, bench, show_round)))
-            show_result(results[-1])
-    finish(given, settings, facts, results)
+        results: list[Result] = []
+        try:
+            for case in cases:
+                print(f"\n{case.key}: {case.title}", flush=True)
+                results.append(Result(run_case(case, launches, bench, show_round)))
+                show_result(results[-1])
+        finally:  # an interrupted run has cases that are whole
+            if results:
+                finish(given, settings, facts, results)
     missed = any(verdict.met is False for result in results for verdict in result.verdicts)
     return 1 if given.strict and missed else 0
 

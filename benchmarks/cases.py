@@ -18,6 +18,7 @@ from benchmarks.workloads import (
     Paired,
     RawLoad,
     StartUp,
+    Visibility,
 )
 
 
@@ -96,6 +97,12 @@ CASES = (
         "pulls of 32 × 128 bytes, 4 connections × 1 in flight",
         RawLoad(PULLED),
         (at_least(1.5),),
+    ),
+    Case(
+        "visibility",
+        "from a sender to a waiting consumer, under 16 connections × 1 in flight",
+        Visibility(UNPIPELINED),
+        (Target("visible_ms_p99", Compare.AT_MOST, 5),),
     ),
     Case(
         "producer",

@@ -11,9 +11,11 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from benchmarks.errors import BenchmarkError
 
+PULL_MESSAGE = 11
 SEND_MESSAGE_V2 = 310
 GET_ROUTEINFO_BY_TOPIC = 105
 SUCCESS = 0
@@ -54,29 +56,84 @@ def decode(frame: bytes) -> Answer:
     return Answer(int(json.loads(frame[LENGTHS.size : end])["code"]), frame[end:])
 
 
+class Line:
+    """A connection that carries one request at a time; a context that closes it."""
+
+    def __init__(self, address: str, timeout_s: float = 5) -> None:
+        """Connect to HOST:PORT; raises OSError."""
+        host, _, port = address.rpartition(":")
+        self._address = address
+        self._connection = socket.create_connection((host, int(port)), timeout_s)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._connection.makefile("rb")
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self._stream.close()
+        self._connection.close()
+
+    def ask(self, request: bytes) -> Answer:
+        """Send a request and wait for the answer; raises OSError."""
+        self._connection.sendall(request)
+        prefix = self._stream.read(4)
+        if len(prefix) < 4:
+            raise ConnectionError(f"{self._address} closed the connection")
+        (length,) = struct.unpack(">I", prefix)
+        if length > ANSWER_BYTES_MAX:
+            raise ConnectionError(f"{self._address} announced an answer of {length} bytes")
+        return decode(prefix + self._stream.read(length))
+
+
 def call(address: str, request: bytes, timeout_s: float = 5) -> Answer:
-    """Send a request to HOST:PORT and wait for the answer; raises OSError."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout_s) as connection:
-        connection.sendall(request)
-        with connection.makefile("rb") as stream:
-            prefix = stream.read(4)
-            if len(prefix) < 4:
-                raise ConnectionError(f"{address} closed the connection")
-            (length,) = struct.unpack(">I", prefix)
-            if length > ANSWER_BYTES_MAX:
-                raise ConnectionError(f"{address} announced an answer of {length} bytes")
-            return decode(prefix + stream.read(length))
+    """Send a request to HOST:PORT over a connection of its own; raises OSError."""
+    with Line(address, timeout_s) as line:
+        return line.ask(request)
 
 
-def send_one(broker_address: str, broker_name: str, topic: str) -> bool:
-    """Send one message; say whether it was acknowledged."""
+def one_message(broker_name: str, topic: str) -> bytes:
+    """Make the request that sends one message of 128 bytes to queue 0 of a topic."""
     now_ms = time.time_ns() // 1_000_000
     properties = f"UNIQ_KEY\x017F000001{now_ms:024X}\x02WAIT\x01true"
     values = ("probe", topic, TEMPLATE_TOPIC, "4", "0", "0", str(now_ms), "0", properties, "0")
     fields = dict(zip("abcdefghij", values, strict=True))
     fields |= {"k": "false", "m": "false", "n": broker_name}
-    return call(broker_address, encode(SEND_MESSAGE_V2, fields, b"x" * 128)).code == SUCCESS
+    return encode(SEND_MESSAGE_V2, fields, b"x" * 128)
+
+
+def send_one(broker_address: str, broker_name: str, topic: str) -> bool:
+    """Send one message; say whether it was acknowledged."""
+    return call(broker_address, one_message(broker_name, topic)).code == SUCCESS
+
+
+def waiting_pull(group: str, topic: str, queue_offset: int, suspend_ms: int) -> bytes:
+    """Make the request that waits for the next message of queue 0 of a topic."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": "32",
+        "sysFlag": "6",  # may wait; has its subscription with it
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(suspend_ms),
+        "subscription": "*",
+        "subVersion": "1",
+        "expressionType": "TAG",
+    }
+    return encode(PULL_MESSAGE, fields)
+
+
+def count_records(body: bytes) -> int:
+    """Count the stored messages in the body of a pull's answer."""
+    at = count = 0
+    while at < len(body):
+        at += int.from_bytes(body[at : at + 4], "big")
+        count += 1
+    return count
 
 
 def routes(namesrv: str, broker_names: tuple[str, ...]) -> bool:

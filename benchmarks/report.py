@@ -34,6 +34,8 @@ UNITS = {
     "server_cores": Unit("server cores", ".2f"),
     "generator_cores": Unit("generator cores", ".2f"),
     "refused": Unit("refused", ",.0f"),
+    "visible_ms_p50": Unit("visible p50 ms", ".2f"),
+    "visible_ms_p99": Unit("visible p99 ms", ".2f"),
     "start_s": Unit("start s", ".3f"),
     "idle_resident_mb": Unit("idle resident MB", ".1f"),
     "idle_private_mb": Unit("idle private MB", ".1f"),

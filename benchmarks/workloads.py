@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, WarmUp
 from benchmarks.servers import Deployment, Launch
 from benchmarks.toolchain import Tools
+from benchmarks.visibility import delays_ms, percentile
 
 Metrics = Mapping[str, float]
 
@@ -132,6 +134,33 @@ class RawLoad:
             "server_cores": found.server_cores,
             "generator_cores": found.generator_cores,
             "refused": float(sum(found.refused.values())),
+        }
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """From a sender to a waiting consumer, while the load generator loads other queues."""
+
+    load: Load
+    topic: str = "visibility"
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Warm up with the load."""
+        bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
+        return []
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Probe for as long as the load lasts."""
+        seconds = bench.settings.seconds
+        topic = f"{self.topic}{number}"
+        with ThreadPoolExecutor(1) as executor:
+            loading = executor.submit(bench.generator.measure, self.load, deployment, seconds)
+            delays = delays_ms(deployment.brokers[0], topic, seconds)
+            found = loading.result()
+        return {
+            "messages_per_s": found.messages_per_s,
+            "visible_ms_p50": percentile(delays, 0.5),
+            "visible_ms_p99": percentile(delays, 0.99),
         }
 
 

@@ -49,6 +49,7 @@ class FakeChannel:
         self.address = address
         self.pushed: list[tuple[int, dict[str, str]]] = []
         self.closed: str | None = None
+        self.is_open = True
 
     def push(self, command: AnyCommand) -> None:
         assert command.is_oneway

@@ -15,7 +15,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, StoreLocked
 from firearrow.message.record import iter_records
 from firearrow.store import fs as file_system
-from firearrow.wire.command import FieldValue
+from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import (
     SUBSCRIPTION,
     SUSPEND,
@@ -23,7 +23,10 @@ from tests.broker.serving import (
     Serving,
     calling,
     pull_fields,
+    send_fields,
+    until,
 )
+from tests.net.talker import talking
 from tests.store.stores import opened, small_config
 
 
@@ -93,6 +96,46 @@ def test_what_was_sent_before_a_stop_is_stored(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         assert store.behind_bytes == 0
         assert store.max_queue_offset("T", 0) == 200
+
+
+def test_sends_that_wait_for_the_disk_are_answered_before_a_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = Broker(
+            BrokerConfig(broker_name="broker-a"),
+            small_config(tmp_path, flush_disk_type="SYNC_FLUSH"),
+            SystemClock(),
+        )
+        port = await broker.start("127.0.0.1", 0)
+        async with talking(port) as talker:
+            for opaque in range(1, 21):
+                talker.ask(request(310, send_fields(), b"%d" % opaque, opaque=opaque))
+            await until(lambda: broker.store.max_queue_offset("T", 0) > 0)
+            stopping = asyncio.create_task(broker.stop())
+            answered = 0
+            while broker.store.log.end_offset and answered < 20:
+                assert (await talker.answer()).code == 0
+                answered += 1
+            await stopping
+
+    run(main())
+
+
+def test_a_changed_permission_counts_at_once(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        order: dict[str, FieldValue] = {"topic": "O", "defaultTopic": "TBW102"}
+        order |= {
+            "readQueueNums": 1,
+            "writeQueueNums": 1,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "order": True,
+        }
+        assert (await caller.call(17, order)).code == 0
+        assert (await caller.send(topic="O")).code == 0
+        assert (await caller.call(25, {}, b"brokerPermission=4")).code == 0
+        assert (await caller.send(topic="O")).code == 16
+
+    calling(tmp_path, main)
 
 
 def test_a_port_in_use_is_an_error_and_leaves_the_store_alone(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
-from firearrow.store.segments import Segments, written_after
+from firearrow.store.segments import Segments, zero_after
 
 SIZE = 8192
 
@@ -64,18 +64,33 @@ def test_what_is_no_part_of_it_is_left_alone_with_a_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(tmp_path, 1).close()
-    (tmp_path / f"{SIZE:020d}").write_bytes(b"short")
     (tmp_path / "readme").write_bytes(b"hello")
     segments = Segments(tmp_path, SIZE)
     with caplog.at_level(logging.WARNING):
         segments.load()
     assert [segment.base for segment in segments.files] == [0]
     reasons = sorted(record.getMessage().rpartition(": ")[2] for record in caplog.records)
-    assert reasons == [
-        "it has 5 bytes, not the configured 8192",
-        "its name is not 20 digits",
-    ]
+    assert reasons == ["its name is not 20 digits"]
     assert (tmp_path / "readme").read_bytes() == b"hello"
+    segments.close()
+
+
+def test_a_file_of_another_size_is_refused_rather_than_forgotten(tmp_path: Path) -> None:
+    filled(tmp_path, 2).close()
+    (tmp_path / f"{SIZE:020d}").write_bytes(b"short")
+    segments = Segments(tmp_path, SIZE)
+    with pytest.raises(CorruptStore, match="has 5 bytes, files here are configured to have 8192"):
+        segments.load()
+    segments.close()
+
+
+def test_an_empty_last_file_of_a_crash_is_deleted(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    (tmp_path / f"{SIZE:020d}").touch()
+    segments = Segments(tmp_path, SIZE)
+    segments.load()
+    assert [segment.base for segment in segments.files] == [0]
+    segments.attach(segments.create(SIZE))
     segments.close()
 
 
@@ -103,14 +118,12 @@ def test_a_cut_leaves_zeros_and_no_later_file(
 
 
 @pytest.mark.parametrize("at", [0, 1, 4095, 4096, SIZE - 1])
-def test_whether_anything_is_written_behind_a_place(tmp_path: Path, at: int) -> None:
+def test_all_behind_a_place_becomes_zero(tmp_path: Path, at: int) -> None:
     segments = Segments(tmp_path, SIZE)
     segment = segments.create(0)
-    assert not written_after(segment, 0)
-    segment.map[at] = 1
-    assert written_after(segment, at)
-    assert written_after(segment, 0)
-    assert at == SIZE - 1 or not written_after(segment, at + 1)
+    segment.map[:] = b"x" * SIZE
+    zero_after(segment, at)
+    assert segment.map[:] == b"x" * at + bytes(SIZE - at)
     segments.attach(segment)
     segments.close()
 

@@ -114,3 +114,14 @@ def test_the_limit_is_inclusive() -> None:
     assert len(connection.receive(json_frame({"code": 1}))) == 1
     assert connection.receive(json_frame({"code": 1}, b"x")) == []
     assert connection.violation is not None
+
+
+@pytest.mark.parametrize("name", ["code", "opaque", "flag", "version"])
+def test_a_number_that_no_answer_could_repeat_ends_the_connection(name: str) -> None:
+    header = {"code": 14, "opaque": 1, "flag": 0, "version": 513} | {name: 10**30}
+    text = json.dumps(header).encode()
+    connection = Connection()
+    frame = LENGTHS.pack(4 + len(text), len(text)) + text
+    assert connection.receive(frame + frame) == []
+    assert connection.violation is not None
+    assert name in connection.violation

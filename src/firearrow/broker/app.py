@@ -118,6 +118,7 @@ class Broker:
             clock, root, commits_per_version=config.consumer_offset_update_version_step
         )
         self.clients = ClientRegistry(self.settings, clock)
+        self.clients.later = self._run_soon
         self.locks = QueueLocks(clock)
         self.stats = BrokerStats(clock, config.broker_cluster_name)
 
@@ -243,6 +244,9 @@ class Broker:
         if write is not None:
             self._writing = self._loop.run_in_executor(None, write)
 
+    def _run_soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(call)
+
     def _expire_clients(self) -> None:
         self.clients.expire()
         self.locks.expire()
@@ -250,7 +254,6 @@ class Broker:
     def _closed(self, peer: Peer) -> None:
         if self._handlers:
             self.clients.forget(peer)
-            self._pulls.held.forget(peer)
 
     def _topics_changed(self, changed: list[TopicConfig]) -> None:
         self._registration.topics_changed([config.topic_name or "" for config in changed])
@@ -280,8 +283,11 @@ class Broker:
 
     def _dispatch(self) -> None:
         before = self.store.behind_bytes
-        more = self.store.dispatch()
-        self._last_dispatch = self._loop.time()
-        if more:
-            stuck = self.store.behind_bytes >= before
-            self._plan_dispatch(DISPATCH_RETRY_SECONDS if stuck else 0)
+        more = True  # whatever happens, it will be tried again
+        try:
+            more = self.store.dispatch()
+        finally:
+            self._last_dispatch = self._loop.time()
+            if more:
+                stuck = self.store.behind_bytes >= before
+                self._plan_dispatch(DISPATCH_RETRY_SECONDS if stuck else 0)

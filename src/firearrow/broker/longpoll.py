@@ -15,6 +15,9 @@ from firearrow.store import MessageStore
 from firearrow.wire.frame import AnyCommand
 
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
+HELD_PULLS_OF_PEER_MAX: Final = (
+    16_384  # a client has one for each of its queues; leaves room for all
+)
 
 
 class HeldPull(NamedTuple):
@@ -46,15 +49,18 @@ class HeldPulls:
         self._monotonic = monotonic
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
+        self._of_peer: dict[Peer, int] = {}
         self.on_first: Callable[[], None] = _nothing
 
     def __len__(self) -> int:
         return self._count
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
-        """Keep a pull; False when there are too many."""
-        if self._count >= HELD_PULLS_MAX:
+        """Keep a pull; False when there are too many, or too many of its peer."""
+        of_peer = self._of_peer.get(pull.peer, 0)
+        if self._count >= HELD_PULLS_MAX or of_peer >= HELD_PULLS_OF_PEER_MAX:
             return False
+        self._of_peer[pull.peer] = of_peer + 1
         self._by_queue.setdefault((topic, queue_id), []).append(pull)
         self._count += 1
         if self._count == 1:
@@ -77,39 +83,38 @@ class HeldPulls:
                 }
             wanted = pull.tag_codes is None or not pull.tag_codes.isdisjoint(codes or ())
             (wake if wanted and max_offset > pull.queue_offset else stay).append(pull)
-        self._keep((topic, queue_id), stay, len(wake))
+        self._keep((topic, queue_id), stay, wake)
         for pull in wake:
             self._resume(pull.peer, pull.request)
 
     def expire(self) -> None:
-        """Run the pulls again whose time is over."""
+        """Run the pulls again whose time is over; drop those whose connection has ended."""
         now = self._monotonic()
         for key, waiting in list(self._by_queue.items()):
-            over = [pull for pull in waiting if pull.deadline_seconds <= now]
+            over = [p for p in waiting if p.deadline_seconds <= now or not p.peer.is_open]
             if over:
-                self._keep(
-                    key, [pull for pull in waiting if pull.deadline_seconds > now], len(over)
-                )
+                stay = [p for p in waiting if p.deadline_seconds > now and p.peer.is_open]
+                self._keep(key, stay, over)
                 for pull in over:
                     self._resume(pull.peer, pull.request)
-
-    def forget(self, peer: Peer) -> None:
-        """Drop the pulls of a connection that has ended."""
-        for key, waiting in list(self._by_queue.items()):
-            stay = [pull for pull in waiting if pull.peer is not peer]
-            if len(stay) < len(waiting):
-                self._keep(key, stay, len(waiting) - len(stay))
 
     def release_all(self) -> None:
         """Run all again (the broker stops)."""
         everything = [pull for waiting in self._by_queue.values() for pull in waiting]
         self._by_queue.clear()
+        self._of_peer.clear()
         self._count = 0
         for pull in everything:
             self._resume(pull.peer, pull.request)
 
-    def _keep(self, key: tuple[str, int], stay: list[HeldPull], gone: int) -> None:
-        self._count -= gone
+    def _keep(self, key: tuple[str, int], stay: list[HeldPull], gone: list[HeldPull]) -> None:
+        self._count -= len(gone)
+        for pull in gone:
+            left = self._of_peer[pull.peer] - 1
+            if left:
+                self._of_peer[pull.peer] = left
+            else:
+                del self._of_peer[pull.peer]
         if stay:
             self._by_queue[key] = stay
         else:

@@ -142,6 +142,23 @@ class Peer(asyncio.Protocol):
         if not request.flag & FLAG_ONEWAY:
             self.send(encode_response(response, request.opaque, request.binary))
 
+    def resume(self, request: AnyCommand, handler: Handler) -> None:
+        """Handle a request that was left open, by ``handler``; a peer that doesn't read waits."""
+        if self._transport is None:
+            return
+        if self._paused:
+            self._backlog.append(request)
+            return
+        try:
+            answer = handler(self, request)
+            if answer is not None and not isinstance(answer, bytes):
+                answer = encode_response(answer, request.opaque, request.binary)
+        except Exception as error:  # the boundary, as in _handle
+            refusal = self._refusal(request, error)
+            answer = encode_response(refusal, request.opaque, request.binary)
+        if answer is not None and not request.flag & FLAG_ONEWAY:
+            self.send(answer)
+
     def push(self, command: AnyCommand) -> None:
         """Send a one-way request of ours; a peer that doesn't read gets none."""
         if not self._paused:

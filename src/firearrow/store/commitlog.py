@@ -24,6 +24,7 @@ from zlib import crc32
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
+from firearrow.store import fs
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.store.segments import Segment, Segments
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # The next file is made ready once this share of the current one is used.
 PREPARE_NEXT_AT: Final = 0.5
+# One scan takes no more of the log: what is derived from it may need a multiple in memory.
+SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 _TAIL_BYTES: Final = 2  # length of the properties
 
 
@@ -63,15 +66,18 @@ class CommitLog:
         self.end_offset = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
-        if segment is None:
-            return
+        if segment is not None:
+            try:
+                self._enter_reserved(segment)
+            except DiskFull as error:
+                log.error("%s", error)  # what is there can be read; sends will try again
+
+    def _enter_reserved(self, segment: Segment) -> None:
+        """Go on in a file that was found; one that upstream made is sparse."""
         try:
             self.segments.reserve(segment, segment.size_bytes)
         except OSError as error:
-            # A sparse file, as upstream makes them, on a full disk: it can be read, not written.
-            log.error("no room for the rest of %s: %s", segment.path, error)
-            self._limit = end_offset
-            return
+            raise DiskFull(f"no room for the rest of {segment.path}: {error}") from error
         self._enter(segment)
 
     @property
@@ -164,6 +170,10 @@ class CommitLog:
                 f"a record of {size} bytes does not fit a CommitLog file of {file_size}", "record"
             )
         at = self.end_offset
+        found = self.segments.find(at) if self._map is None else None
+        if found is not None:
+            self._enter_reserved(found)
+            return at if at + size <= self._limit else self._roll(size)
         if self._map is None or at == self._base + file_size:
             base = at - at % file_size
         else:
@@ -191,9 +201,15 @@ class CommitLog:
         if segment is not None and segment.base == base:
             return segment
         try:
-            return self.segments.create(base)
+            return self._create(base)
         except OSError as error:
             raise DiskFull(f"no room for the CommitLog file {base:020d}: {error}") from error
+
+    def _create(self, base: int) -> Segment:
+        """Make a file and its name durable: what is flushed to it must be found again."""
+        segment = self.segments.create(base)
+        fs.sync_directory(self.segments.directory)
+        return segment
 
     def prepare_next(self) -> None:
         """Make the next file ready in a thread if it will be needed soon; cheap to call often."""
@@ -209,7 +225,7 @@ class CommitLog:
 
     def _prepare(self, base: int) -> None:
         try:
-            self._next = self.segments.create(base)
+            self._next = self._create(base)
         except OSError as error:
             # Not yet a failure: the roll tries again and then answers the sender.
             log.warning("can't make the next CommitLog file ready: %s", error)
@@ -222,8 +238,15 @@ class CommitLog:
         segment = self.segments.find(physical_offset)
         if segment is None:
             return None
+        start = physical_offset - segment.base
         end = min(end_offset - segment.base, segment.size_bytes)
-        return scan(segment.map, physical_offset - segment.base, end, records_max)
+        bounded = min(end, start + SCAN_BYTES_MAX)
+        columns = scan(segment.map, start, bounded, records_max)
+        if bounded < end and not len(columns):
+            columns = scan(segment.map, start, end, 1)
+        elif bounded < end and columns.stop is Stop.END:
+            columns.stop = Stop.FULL
+        return columns
 
     def base_of(self, physical_offset: int) -> int:
         """The offset at which the file of a byte starts."""
@@ -267,7 +290,7 @@ class CommitLog:
         self.segments.cut(end_offset)
 
     def close(self) -> None:
-        """Unmap the files; the one made ready in advance stays, empty, as upstream leaves it."""
+        """Unmap the files; the one made ready in advance is deleted."""
         if self._preparing is not None:
             self._preparing.join()
         if self._next is not None:

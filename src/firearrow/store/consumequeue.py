@@ -22,6 +22,7 @@ Source: upstream ``ConsumeQueue``.
 
 from __future__ import annotations
 
+import logging
 import struct
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ from typing import Final
 from firearrow.errors import CorruptStore
 from firearrow.message.record import topic_field
 from firearrow.store.segments import Segment, Segments
+
+log = logging.getLogger(__name__)
 
 ENTRY_BYTES: Final = 20
 ENTRY: Final = struct.Struct(">qiq")
@@ -115,13 +118,9 @@ class ConsumeQueue:
 
         Raises CorruptStore if that would leave a hole, and OSError when the disk is full.
         """
-        count = len(entries) // ENTRY_BYTES
-        known = self.max_offset - queue_offset
-        if known > 0:
-            entries = entries[known * ENTRY_BYTES :]
-            queue_offset = self.max_offset
-        elif known < 0:
-            self._jump(queue_offset)
+        physical = int.from_bytes(entries[:8], "big")
+        if queue_offset != self.max_offset or physical <= self.max_physical_offset:
+            queue_offset, entries = self._fit(queue_offset, entries)
         at = queue_offset * ENTRY_BYTES
         while entries:
             segment = self._segment_for(at)
@@ -134,15 +133,43 @@ class ConsumeQueue:
             self.max_offset = at // ENTRY_BYTES
             entries = entries[len(part) :]
         self.next_offset = max(self.next_offset, self.max_offset)
-        assert count >= 0
 
-    def _jump(self, queue_offset: int) -> None:
-        """Begin an empty queue at an offset that is not 0: the log before it is gone."""
-        if self.segments.files:
+    def _fit(self, queue_offset: int, entries: bytes) -> tuple[int, bytes]:
+        """The entries that the queue lacks, and where they go.
+
+        Physical offsets rise along a queue: a record at or before the last one is there already, or
+        belongs to an earlier topic of the same name. A record behind it that has the number 0 opens
+        a later topic of the name, whose messages are the ones that count.
+        """
+        known = 0
+        for physical, _, _ in ENTRY.iter_unpack(entries):
+            if physical > self.max_physical_offset:
+                break
+            known += 1
+        queue_offset, entries = queue_offset + known, entries[known * ENTRY_BYTES :]
+        if not entries or queue_offset == self.max_offset:
+            return queue_offset, entries
+        if queue_offset == 0:
+            self._begin_anew()
+        elif queue_offset < self.max_offset or self.segments.files:
             raise CorruptStore(
                 f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
                 f"its next message has {queue_offset}"
             )
+        else:
+            self._jump(queue_offset)
+        return queue_offset, entries
+
+    def _begin_anew(self) -> None:
+        """Forget the entries of a deleted topic."""
+        log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
+        self.segments.cut(0)
+        self.max_offset = self.next_offset = self.min_offset = 0
+        self.max_physical_offset = -1
+        self.flushed_bytes = 0
+
+    def _jump(self, queue_offset: int) -> None:
+        """Begin an empty queue at an offset that is not 0: the log before it is gone."""
         file_size = self.segments.file_size_bytes
         at = queue_offset * ENTRY_BYTES
         segment = self.segments.create(at - at % file_size)
@@ -170,7 +197,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             at, size, _ = self.entry(middle)
-            if size == 0x7FFFFFFF or at < physical_offset:
+            if size and (size == 0x7FFFFFFF or at < physical_offset):
                 low = middle + 1
             else:
                 high = middle
@@ -186,6 +213,7 @@ class ConsumeQueue:
         if end < self.max_offset:
             self.segments.cut(end * ENTRY_BYTES)
             self._find_end()
+            self.flushed_bytes = min(self.flushed_bytes, end * ENTRY_BYTES)
 
     def close(self) -> None:
         """Unmap the files."""

@@ -54,8 +54,9 @@ class Dispatcher:
         self._index = index
         self._delays = delays
         self._on_arrival = on_arrival
-        self._left_out: set[ConsumeQueue] = set()
+        self._left_out: set[tuple[str, int]] = set()
         self.offset = 0
+        self.queues_offset = 0  # queues have what they are to have of the records before
         self.last_store_ms = 0
         self.last_physical_offset = 0
 
@@ -116,8 +117,10 @@ class Dispatcher:
         order = group.argsort(kind="stable")
         if np.count_nonzero(kind):
             order = order[(kind[order] == TRANSACTION_NONE) | (kind[order] == TRANSACTION_COMMIT)]
-            if not len(order):
-                return
+        if int(columns.physical_offset[0]) < self.queues_offset:
+            order = order[columns.physical_offset[order] >= self.queues_offset]
+        if not len(order):
+            return
         entries: npt.NDArray[Any] = np.empty(len(order), _ENTRY)
         entries["physical_offset"] = columns.physical_offset[order]
         entries["size"] = columns.size[order]
@@ -135,15 +138,16 @@ class Dispatcher:
         names = [topic.decode("utf-8", "replace") for topic in topics]
         heads = zip(group[starts].tolist(), queue_offset[starts].tolist(), strict=True)
         for start, end, (key, first) in zip(starts, ends, heads, strict=True):
-            queue = self._queues.open(names[key >> 32], key & 0xFFFFFFFF)
+            name = names[key >> 32], key & 0xFFFFFFFF
             try:
+                queue = self._queues.open(*name)
                 queue.put(first, entries[start * ENTRY_BYTES : end * ENTRY_BYTES])
             except CorruptStore as error:
-                self._leave_out(queue, error)
+                self._leave_out(name, error)
                 continue
             self._on_arrival(queue, first)
 
-    def _leave_out(self, queue: ConsumeQueue, error: CorruptStore) -> None:
+    def _leave_out(self, queue: tuple[str, int], error: CorruptStore) -> None:
         """One broken queue must not keep the others from their messages."""
         if queue not in self._left_out:
             self._left_out.add(queue)

@@ -82,6 +82,7 @@ class MessageStore:
         self._guard = StoreGuard(root)
         self._checkpoint = Checkpoint()
         self._flushed_offset = 0
+        self._flush_error: OSError | None = None
         self._derived_flushed_at = 0.0
         self._flusher: Flusher | None = None
         self.working = False
@@ -118,6 +119,7 @@ class MessageStore:
         )
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
         self._dispatcher.offset = recovered.dispatch_offset
+        self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatch_all()
         for queue in self.queues.by_key.values():
             queue.correct_min(self.log.start_offset)
@@ -138,13 +140,18 @@ class MessageStore:
             return
         self._flusher.stop()
         self._flusher = None
-        self._dispatch_all()
-        self._flush_derived(thorough=True)
+        clean = True
+        try:
+            self._dispatch_all()
+            self._flush_derived(thorough=True)
+        except (OSError, StoreError) as error:
+            clean = False  # the next start looks at everything again
+            log.error("the store can't be closed cleanly: %s", error)
         self.log.close()
         self.queues.close()
         if self._index is not None:
             self._index.close()
-        self._guard.release(clean=True)
+        self._guard.release(clean=clean)
 
     def _dispatch_all(self) -> None:
         """Dispatch all there is; a step over the blank of a file has no records but goes on."""
@@ -282,7 +289,7 @@ class MessageStore:
         What is not dispatched yet is dispatched first: it must not come to a later topic of the
         same name.
         """
-        self.dispatch()
+        self._dispatch_all()
         self.queues.delete_topic(topic)
 
     @property
@@ -312,8 +319,16 @@ class MessageStore:
 
     def _flush_log(self) -> int:
         end, stored_ms = self.log.end_offset, self.log.last_store_ms
+        if self._flush_error is not None:
+            raise self._flush_error
         if end > self._flushed_offset:
-            flush_segments(list(self.log.segments.files), self._flushed_offset, end)
+            try:
+                flush_segments(list(self.log.segments.files), self._flushed_offset, end)
+            except OSError as error:
+                # The kernel drops pages that it could not write and reports them once only: from
+                # here on nothing more can be promised about this log.
+                self._flush_error = error
+                raise
             self._flushed_offset = end
             self._checkpoint.log_ms = stored_ms
         return end
@@ -328,9 +343,7 @@ class MessageStore:
             physical = self._dispatcher.last_physical_offset
             self._flush_log()
             for queue in list(self.queues.by_key.values()):
-                end = queue.max_offset * ENTRY_BYTES
-                flush_segments(list(queue.segments.files), queue.flushed_bytes, end)
-                queue.flushed_bytes = end
+                _flush_queue(queue)
             if stored_ms:
                 self._checkpoint.queues_ms = stored_ms
                 self._checkpoint.queues_physical_offset = physical
@@ -349,6 +362,16 @@ class MessageStore:
     def _complete(self, waiters: list[OnFlushed], done: bool) -> None:
         for waiter in waiters:
             self.run_in_loop(partial(waiter, done))
+
+
+def _flush_queue(queue: ConsumeQueue) -> None:
+    end = queue.max_offset * ENTRY_BYTES
+    if end > queue.flushed_bytes:
+        try:
+            flush_segments(list(queue.segments.files), queue.flushed_bytes, end)
+        except FileNotFoundError:
+            return  # its topic was deleted meanwhile
+        queue.flushed_bytes = end
 
 
 def memory_bytes() -> int:

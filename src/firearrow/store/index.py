@@ -48,6 +48,7 @@ _ENTRY: Final = np.dtype(
 _ENTRY_STRUCT: Final = struct.Struct(">iqii")
 _NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
+_CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
 _SECONDS_MAX: Final = (1 << 31) - 1
 
 
@@ -139,7 +140,9 @@ class IndexFile:
         """
         found: list[int] = []
         number = int(self._slots[key_hash % self._slot_count])
-        while 0 < number < self.count and len(found) < limit:
+        steps = 0
+        while 0 < number < self.count and len(found) < limit and steps < _CHAIN_STEPS_MAX:
+            steps += 1
             at = self._entries_at + number * _ENTRY.itemsize
             entry_hash, offset, seconds, previous = _ENTRY_STRUCT.unpack_from(self.map, at)
             stored_ms = self.begin_ms + seconds * 1000
@@ -268,13 +271,11 @@ class Index:
     def _new_name(self) -> str:
         """Local time of now, later than the newest file's name."""
         now_ms = self._now_ms()
-        newest = int(self.files[-1].path.name) if self.files else 0
-        while True:
-            moment = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
-            name = f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
-            if int(name) > newest:
-                return name
-            now_ms += 1
+        moment = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
+        name = int(f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}")
+        if self.files:  # the clock may have been set back
+            name = max(name, int(self.files[-1].path.name) + 1)
+        return f"{name:0{_NAME_DIGITS}d}"
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Physical offsets of candidates, newest first; the caller compares the real key."""

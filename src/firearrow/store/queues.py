@@ -6,7 +6,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from firearrow.errors import StoreError
+from firearrow.errors import CorruptStore, StoreError
 from firearrow.store.consumequeue import ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -16,13 +16,14 @@ class ConsumeQueues:
     """The table ``by_key[topic, queue_id]``; queues come into it when they are first written.
 
     A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
-    the others from being served.
+    the others from being served. Until it is mended, nothing is sent to it either.
     """
 
     def __init__(self, directory: Path, file_size_bytes: int) -> None:
         self._directory = directory
         self._file_size_bytes = file_size_bytes
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self._broken: dict[tuple[str, int], str] = {}
 
     def load(self) -> None:
         """Open every queue that has files."""
@@ -34,6 +35,7 @@ class ConsumeQueues:
                 queue.load()
             except StoreError as error:
                 log.error("queue %s is left out: %s", path, error)
+                self._broken[queue.topic, queue.queue_id] = str(error)
                 continue
             self.by_key[queue.topic, queue.queue_id] = queue
 
@@ -46,9 +48,15 @@ class ConsumeQueues:
         return self.by_key.get((topic, queue_id))
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; a new one gets its files with its first dispatched message."""
+        """The queue; a new one gets its files with its first dispatched message.
+
+        Raises CorruptStore for a queue that was left out.
+        """
         queue = self.by_key.get((topic, queue_id))
         if queue is None:
+            if (topic, queue_id) in self._broken:
+                reason = self._broken[topic, queue_id]
+                raise CorruptStore(f"queue {topic}-{queue_id} is left out: {reason}")
             queue = self.by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
@@ -66,8 +74,10 @@ class ConsumeQueues:
         for queue in self.of_topic(topic):
             del self.by_key[topic, queue.queue_id]
             queue.close()
+            self._broken.pop((topic, queue.queue_id), None)
         directory = self._directory / topic
-        if directory.is_dir():
+        # The name of a topic that was made by a broker leads nowhere else; one of a file might.
+        if directory.parent == self._directory and topic not in (".", "..") and directory.is_dir():
             shutil.rmtree(directory)
 
     def close(self) -> None:

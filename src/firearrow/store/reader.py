@@ -9,7 +9,9 @@ Source: upstream ``DefaultMessageStore#getMessage``, ``#queryMessage``,
 
 from __future__ import annotations
 
+import struct
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -24,6 +26,8 @@ from firearrow.store.queues import ConsumeQueues
 
 _STORE_MS_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
+_COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
+_QUERY_BYTES_MAX: Final = 8 * 1024 * 1024  # clients refuse frames above 16 MiB
 _QUERY_CANDIDATES_MAX: Final = 4096  # bounds the work of one query for a key that many share
 
 
@@ -101,12 +105,43 @@ class Reader:
         if status is not GetStatus.FOUND:
             corrected = _corrected(status, queue_offset, lowest, highest)
             return GetResult(status, corrected, lowest, highest)
+        count_max = max(1, min(count_max, _COUNT_MAX))
         wanted = count_max if tag_codes is None else max(self._filter_entries, count_max)
         entries = queue.read(queue_offset, wanted)
         if not entries:
             following = queue.file_end(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, highest)
+        if tag_codes is None:
+            result = self._collect_all(queue, queue_offset, entries)
+            if result is not None:
+                return result
         return self._collect(queue, queue_offset, entries, count_max, tag_codes)
+
+    def _collect_all(
+        self, queue: ConsumeQueue, queue_offset: int, entries: bytes
+    ) -> GetResult | None:
+        """Copy the records of all entries, if they lie in one file and within the limits."""
+        most, most_bytes = self._limits(entries, _COUNT_MAX)
+        count = min(len(entries) // ENTRY_BYTES, most)
+        fields = _struct_of(count).unpack(entries[: count * ENTRY_BYTES])
+        positions, sizes = fields[0::3], fields[1::3]
+        start, end, total = positions[0], positions[-1] + sizes[-1], sum(sizes)
+        segment = self._log.segments.find(start)
+        if segment is None or end > segment.end or total > most_bytes or min(sizes) <= 0:
+            return None
+        mapped, base = segment.map, segment.base
+        if end - start == total:  # side by side
+            records = mapped[start - base : end - base]
+        else:
+            records = b"".join(
+                [
+                    mapped[at - base : at - base + size]
+                    for at, size in zip(positions, sizes, strict=True)
+                ]
+            )
+        following = queue_offset + count
+        lowest, highest = queue.min_offset, queue.max_offset
+        return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
 
     def _collect(
         self,
@@ -134,6 +169,11 @@ class Reader:
                     return self._gone(queue, queue_offset, physical)
                 base, limit, mapped = segment.base, segment.end, segment.map
             start = physical - base
+            if size <= 0 or physical + size > limit:  # an entry that no dispatch has written
+                if copies:
+                    scanned = number
+                    break
+                return self._gone(queue, queue_offset + number, physical)
             copies.append(mapped[start : start + size])
             total += size
         count = len(copies)
@@ -204,6 +244,7 @@ class Reader:
         if key_hash == 1 << 31:
             key_hash = 0
         found: list[bytes] = []
+        total = 0
         seen: set[int] = set()
         for physical in self._index.find(key_hash, begin_ms, end_ms, _QUERY_CANDIDATES_MAX):
             if len(found) >= count_max:
@@ -211,8 +252,16 @@ class Reader:
             record = None if physical in seen else self._log.record_at(physical)
             seen.add(physical)
             if record is not None and _has_key(record, topic, key, kind, begin_ms, end_ms):
+                total += len(record)
+                if found and total > _QUERY_BYTES_MAX:
+                    break
                 found.append(record)
         return found
+
+
+@lru_cache(maxsize=64)
+def _struct_of(count: int) -> struct.Struct:
+    return struct.Struct(">" + "qiq" * count)
 
 
 def _has_key(record: bytes, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> bool:

@@ -31,10 +31,12 @@ _RECORDS_A_STEP: Final = 4096
 
 
 class Recovered(NamedTuple):
-    """Where the log ends, where dispatch goes on, and the store time of the last record."""
+    """Where the log ends, where dispatch goes on, from where on for the queues (the index may lack
+    earlier keys), and the store time of the last record."""
 
     log_end_offset: int
     dispatch_offset: int
+    queues_offset: int
     last_store_ms: int
 
 
@@ -56,16 +58,38 @@ def recover(
             queues.delete_topic(topic)
         if index is not None:
             index.cut(0)
-        return Recovered(0, 0, 0)
+        return Recovered(0, 0, 0, 0)
     walk_from = _walk_from(commit_log, queues, checkpoint, clean=clean)
     end, last_ms = _end_of_log(commit_log, walk_from, check_crc)
-    _cut(commit_log, queues, end)
+    _cut(commit_log, queues, end if clean else min(walk_from, end), end)
     if index is not None:
         index.cut(end)
+    queues_offset = _queues_from(commit_log, queues, checkpoint, walk_from, clean=clean)
+    start = queues_offset
+    if index is not None:  # the last record that it knows may lack keys
+        start = max(min(start, index.end_physical_offset), commit_log.start_offset)
+    return Recovered(end, min(start, end), queues_offset, last_ms)
+
+
+def _queues_from(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    checkpoint: Checkpoint,
+    walk_from: int,
+    *,
+    clean: bool,
+) -> int:
+    """The first record that a queue may lack.
+
+    After a clean end the checkpoint says it, and a topic that was deleted stays so; without any
+    queue files all are made anew.
+    """
+    if queues.max_physical_offset < 0:
+        return commit_log.start_offset
+    if not clean:
+        return walk_from
     known = max(queues.max_physical_offset, checkpoint.queues_physical_offset)
-    start = _after_record(commit_log, known) if clean else walk_from
-    start = _dispatch_from(commit_log, index, start)
-    return Recovered(end, min(start, end), last_ms)
+    return _after_record(commit_log, known)
 
 
 def _walk_from(
@@ -121,20 +145,17 @@ def _sound(columns: Columns, base: int, check_crc: bool) -> int:
     return len(columns) if good.all() else int(np.argmin(good))
 
 
-def _cut(commit_log: CommitLog, queues: ConsumeQueues, end: int) -> None:
+def _cut(commit_log: CommitLog, queues: ConsumeQueues, rebuilt_from: int, end: int) -> None:
+    """Cut the log at its end, and the queues where they are to be rebuilt from.
+
+    After an unclean end a queue's pages may have reached the disk in any order: what is behind the
+    start of the walk is written again rather than trusted.
+    """
     commit_log.cut(end)
     for queue in queues.by_key.values():
-        if queue.max_physical_offset >= end:
-            queue.cut(end)
+        if queue.max_physical_offset >= rebuilt_from:
+            queue.cut(rebuilt_from)
         queue.correct_min(commit_log.start_offset)
-
-
-def _dispatch_from(commit_log: CommitLog, index: Index | None, queues_start: int) -> int:
-    """The earliest record that a derived file may lack; ``queues_start`` for the queues alone."""
-    start = queues_start
-    if index is not None:
-        start = min(start, _after_record(commit_log, index.end_physical_offset))
-    return max(start, commit_log.start_offset)
 
 
 def _after_record(commit_log: CommitLog, physical_offset: int) -> int:

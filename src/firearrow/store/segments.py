@@ -2,8 +2,8 @@
 
 A directory of files, each named by the 20-digit decimal offset of its first byte: CommitLog and
 ConsumeQueue are both this. Offsets here are bytes from the start of the address space, not of a
-file. Files of another size, stray names and gaps are not part of it; ``load`` leaves them alone and
-says which and why.
+file. A name that is not an offset is left alone, with a log line; a file of another size than the
+configured one stops ``load``, because to go on without it would be to forget what it holds.
 
 Source of the layout: upstream ``MappedFileQueue``, ``UtilAll#offset2FileName``.
 """
@@ -22,6 +22,7 @@ from firearrow.store import fs
 log = logging.getLogger(__name__)
 
 NAME_DIGITS = 20
+_ZERO_STEP_BYTES = 1 << 20
 
 
 class Segment:
@@ -59,23 +60,25 @@ class Segments:
         self.files: list[Segment] = []
 
     def load(self) -> None:
-        """Map the files that are there; CorruptStore when one in the middle is missing."""
-        for path in sorted(self.directory.glob("*")):
-            reason = self._why_not(path)
-            if reason is not None:
-                log.warning("%s is ignored: %s", path, reason)
-                continue
+        """Map the files that are there.
+
+        Raises CorruptStore when one in the middle is missing or one has another size. A last file
+        without a byte, as a crash leaves one that was just being made, is deleted.
+        """
+        paths = sorted(path for path in self.directory.glob("*") if _is_offset(path))
+        if paths and paths[-1].stat().st_size == 0:
+            log.warning("%s is deleted: it is empty", paths[-1])
+            paths.pop().unlink()
+        for path in paths:
+            size = path.stat().st_size
+            if size != self.file_size_bytes:
+                raise CorruptStore(
+                    f"{path} has {size} bytes, files here are configured to have "
+                    f"{self.file_size_bytes}"
+                )
             if self.files and int(path.name) != self.files[-1].end:
                 raise CorruptStore(f"a file is missing before {path}: {self.files[-1].end:020d}")
             self.files.append(Segment(int(path.name), path, fs.map_file(path), 0))
-
-    def _why_not(self, path: Path) -> str | None:
-        if not (path.name.isascii() and path.name.isdigit() and len(path.name) == NAME_DIGITS):
-            return f"its name is not {NAME_DIGITS} digits"
-        size = path.stat().st_size
-        if size != self.file_size_bytes:
-            return f"it has {size} bytes, not the configured {self.file_size_bytes}"
-        return None
 
     @property
     def first_offset(self) -> int:
@@ -125,10 +128,7 @@ class Segments:
             self.drop(self.files.pop())
         if self.files and offset < self.files[-1].end:
             last = self.files[-1]
-            start = offset - last.base
-            end = len(last.map)
-            if written_after(last, start):
-                last.map[start:end] = bytes(end - start)
+            zero_after(last, offset - last.base)
 
     def drop(self, segment: Segment) -> None:
         """Delete a file that is no longer part of the space."""
@@ -142,10 +142,19 @@ class Segments:
         self.files.clear()
 
 
-def written_after(segment: Segment, start: int) -> bool:
-    """Whether any byte of a file from ``start`` on is not zero.
+def _is_offset(path: Path) -> bool:
+    name = path.name
+    if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS:
+        return True
+    log.warning("%s is ignored: its name is not %d digits", path, NAME_DIGITS)
+    return False
 
-    Only what the file system holds as data is read: a preallocated tail of a gigabyte has none.
+
+def zero_after(segment: Segment, start: int) -> None:
+    """Make every byte of a file from ``start`` on zero.
+
+    Only what the file system holds as data is looked at: a preallocated tail of a gigabyte has
+    none, and to write into a hole would need blocks that a full disk does not have.
     """
     fd = os.open(segment.path, os.O_RDONLY)
     try:
@@ -154,10 +163,12 @@ def written_after(segment: Segment, start: int) -> bool:
                 at = os.lseek(fd, start, os.SEEK_DATA)
             except OSError as error:
                 if error.errno == errno.ENXIO:
-                    return False
+                    return
                 raise
             start = os.lseek(fd, at, os.SEEK_HOLE)
-            if segment.map[at:start].strip(b"\0"):
-                return True
+            for piece in range(at, start, _ZERO_STEP_BYTES):
+                end = min(piece + _ZERO_STEP_BYTES, start)
+                if segment.map[piece:end].strip(b"\0"):
+                    segment.map[piece:end] = bytes(end - piece)
     finally:
         os.close(fd)

@@ -9,13 +9,14 @@ both cases. ``Response`` is what a processor hands back; the server adds opaque 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from firearrow.errors import BrokerError
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, PROTOCOL_VERSION, ResponseCode
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Ext = TypeVar("Ext")
 Header = TypeVar("Header", bound=msgspec.Struct)
 FieldValue = str | int | bool
@@ -30,13 +31,13 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
     names cannot occur in a header that any client writes, so no peer can forge them.
     """
 
-    code: int
+    code: Int32
     ext: Ext = msgspec.field(name="extFields")
-    flag: int = 0
+    flag: Int32 = 0
     language: str | int | None = None
-    opaque: int = 0
+    opaque: Int32 = 0
     remark: str | None = None
-    version: int = 0
+    version: Int32 = 0
     body: bytes = msgspec.field(name="(body)", default=b"")
     binary: bool = msgspec.field(name="(binary)", default=False)
 

@@ -138,9 +138,14 @@ def _integer(raw: dict[str, Any], name: str, default: int | None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise RemoteProtocolError(f"header field {name} is not a number: {str(value)[:40]!r}")
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
-        raise RemoteProtocolError(f"header field {name} is not a number: {value[:40]!r}") from None  # type: ignore[index]
+        raise RemoteProtocolError(
+            f"header field {name} is not a number: {str(value)[:40]!r}"
+        ) from None
+    if not -(1 << 31) <= number < 1 << 31:
+        raise RemoteProtocolError(f"header field {name} does not fit 32 bits: {str(value)[:40]}")
+    return number
 
 
 def _decode_binary(header: bytes) -> AnyCommand:

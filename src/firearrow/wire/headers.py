@@ -14,7 +14,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, field
 
-Int32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+from firearrow.wire.command import Int32
+
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 

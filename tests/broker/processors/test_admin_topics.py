@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from firearrow.broker.state.topics import QUEUE_NUMS_MAX
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue, Response
 from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker
@@ -63,7 +64,9 @@ def test_a_client_may_leave_out_what_has_a_default(broker: FakeBroker) -> None:
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
         ({"topicFilterType": "XX"}, 29, "topicFilterType = [XX] value invalid"),
         ({"readQueueNums": -1}, 29, "numbers of queues"),
-        ({"writeQueueNums": 65_537}, 29, "numbers of queues"),
+        ({"readQueueNums": 0}, 29, "numbers of queues"),
+        ({"writeQueueNums": 0}, 29, "numbers of queues"),
+        ({"writeQueueNums": QUEUE_NUMS_MAX + 1}, 29, "numbers of queues"),
         ({"perm": 99}, 29, "perm 99"),
         ({"readQueueNums": "many"}, 1, "readQueueNums"),
     ],
@@ -76,6 +79,12 @@ def test_a_topic_that_cannot_be_is_refused(
     assert answer.remark is not None
     assert remark in answer.remark
     assert broker.topics.data_version.counter == 0
+
+
+def test_a_topic_may_have_as_many_queues_as_can_be_mapped(broker: FakeBroker) -> None:
+    most = QUEUE_NUMS_MAX
+    assert broker.call(17, wanted(readQueueNums=most, writeQueueNums=most)) == Response()
+    assert most < 65_530  # vm.max_map_count
 
 
 def test_system_topics_can_be_left_unguarded() -> None:
@@ -140,6 +149,20 @@ def test_what_is_not_there_can_be_deleted_and_system_topics_cannot(broker: FakeB
     assert broker.call(215, {"topic": "TBW102"}).code == 29
     assert broker.call(215, {"topic": " "}) == Response(29, "The specified topic is blank.")
     assert broker.topics.get("TBW102") is not None
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["..", ".", "/", "/abs/path", "../T", "T/0", "a\0b", "a" * 128, "T\n", "a+b", "%RETRY%../+T"],
+)
+def test_a_name_that_no_topic_can_have_deletes_nothing(broker: FakeBroker, topic: str) -> None:
+    assert broker.call(215, {"topic": topic}).code == 29
+    assert broker.store.deleted == []
+
+
+def test_a_retry_topic_of_pop_consumers_can_be_deleted(broker: FakeBroker) -> None:
+    assert broker.call(215, {"topic": "%RETRY%g+T1"}) == Response()
+    assert broker.store.deleted == ["%RETRY%g+T1"]
 
 
 def test_all_topics_or_pages_of_them(broker: FakeBroker) -> None:

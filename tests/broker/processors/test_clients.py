@@ -1,10 +1,16 @@
 """Heartbeats, members and locks as clients see them; answers compared with a real broker's."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from firearrow import files
+from firearrow.broker.processors.clients import HEARTBEAT_GROUPS_MAX
+from firearrow.broker.state import persistence
+from firearrow.broker.state.clients import EXPRESSION_LENGTH_MAX
+from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 from firearrow.wire.command import Response
@@ -82,6 +88,64 @@ def test_the_group_decides_on_notifications(broker: FakeBroker) -> None:
 def test_a_group_with_an_impossible_name_is_passed_over(broker: FakeBroker) -> None:
     assert broker.call(34, body=heartbeat(group="a b")).code == 0
     assert broker.call(203, {"consumerGroup": "a b"}).code == 206
+
+
+def test_all_that_one_heartbeat_makes_is_saved_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    told: list[list[TopicConfig]] = []
+
+    def replace_atomically(path: Path, data: bytes) -> None:
+        written.append(path.name)
+        files.replace_atomically(path, data)
+
+    monkeypatch.setattr(persistence, "replace_atomically", replace_atomically)
+    broker = FakeBroker(root=tmp_path)
+    broker.topics.on_change = told.append
+    body = heartbeat(group="g0")
+    body["consumerDataSet"] += [{"groupName": f"g{i}"} for i in range(1, 50)]
+    broker.ask(34, body=body)
+    retries = [f"%RETRY%g{i}" for i in range(50)]
+    assert sorted(written) == ["subscriptionGroup.json", "topics.json"]
+    assert [[config.topic_name for config in once] for once in told] == [retries]
+    saved = fastjson.loads((tmp_path / "config" / "topics.json").read_bytes())
+    assert saved["topicConfigTable"].keys() >= set(retries)
+    broker.ask(34, body=body)
+    assert (len(written), len(told)) == (2, 1)
+
+
+@pytest.mark.parametrize("role", ["consumerDataSet", "producerDataSet"])
+def test_a_heartbeat_of_too_many_groups_is_refused(broker: FakeBroker, role: str) -> None:
+    body = heartbeat()
+    body[role] = [{"groupName": f"g{i}"} for i in range(HEARTBEAT_GROUPS_MAX + 1)]
+    refused = broker.call(34, body=body)
+    assert refused.code == 29
+    assert refused.remark is not None
+    assert f"the limit is {HEARTBEAT_GROUPS_MAX}" in refused.remark
+    assert broker.groups.get("g0") is None
+    assert broker.clients.producers("g0") == []
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"subString": "A" * (EXPRESSION_LENGTH_MAX + 1)},
+        {"codeSet": [7] * (EXPRESSION_LENGTH_MAX + 1)},
+        {"tagsSet": ["A"] * (EXPRESSION_LENGTH_MAX + 1)},
+    ],
+)
+def test_a_subscription_of_excessive_size_is_refused(
+    broker: FakeBroker, large: dict[str, Any]
+) -> None:
+    body = heartbeat(subscriptionDataSet=[subscription("T0"), subscription() | large])
+    refused = broker.call(34, body=body)
+    assert refused.code == 29
+    assert refused.remark is not None
+    assert refused.remark.startswith("the subscription to topic T1 has 65537 ")
+    assert broker.clients.consumer_group("HG") is None
+    longest = subscription() | {"subString": "A" * EXPRESSION_LENGTH_MAX}
+    assert broker.call(34, body=heartbeat(subscriptionDataSet=[longest])).code == 0
 
 
 def test_pull_consumers_can_be_rejected() -> None:

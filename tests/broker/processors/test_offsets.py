@@ -14,7 +14,7 @@ QUEUE: dict[str, FieldValue] = {"consumerGroup": "G1", "topic": "T1", "queueId":
 @pytest.fixture
 def broker() -> FakeBroker:
     broker = FakeBroker()
-    broker.topics.put(TopicConfig("T1", 4, 4))
+    broker.topics.put(TopicConfig("T1", 4, 6))
     broker.groups.find("G1")
     return broker
 
@@ -38,12 +38,30 @@ def test_a_header_that_is_typed_already_is_taken_as_it_is(broker: FakeBroker) ->
         ({"consumerGroup": "nope", "commitOffset": 5}, 26, "Group nope not exist!"),
         ({"topic": "nope", "commitOffset": 5}, 17, "Topic nope not exist!"),
         ({}, 29, "Offset is null, topic is T1"),
+        ({"queueId": -1, "commitOffset": 5}, 29, "QueueId -1 is not from 0 to 5, topic is T1"),
+        ({"queueId": 6, "commitOffset": 5}, 29, "QueueId 6 is not from 0 to 5, topic is T1"),
     ],
 )
 def test_a_commit_that_makes_no_sense_is_refused(
     broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
 ) -> None:
     assert broker.call(15, QUEUE | fields) == Response(code, remark)
+    assert broker.offsets.committed == {}
+
+
+@pytest.mark.parametrize("queue_id", [-1, 6, 2**31 - 1])
+def test_asking_for_a_queue_that_cannot_be_leaves_no_trace(
+    broker: FakeBroker, queue_id: int
+) -> None:
+    assert broker.call(14, QUEUE | {"queueId": queue_id}).code == 22
+    assert broker.offsets.committed == broker.offsets.pulled == {}
+
+
+@pytest.mark.parametrize("queue_id", [3, 5])
+def test_queues_of_either_kind_have_offsets(broker: FakeBroker, queue_id: int) -> None:
+    fields = QUEUE | {"queueId": queue_id}
+    assert broker.call(15, fields | {"commitOffset": 7}) == Response()
+    assert broker.call(14, fields).fields == {"offset": 7}
 
 
 def test_a_commit_without_a_queue_is_refused(broker: FakeBroker) -> None:

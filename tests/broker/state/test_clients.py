@@ -3,12 +3,15 @@
 The sequences of heartbeats and notifications are those of a real broker that was asked the same.
 """
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.broker.state.clients import (
     ALL_MESSAGES,
+    EXPRESSION_LENGTH_MAX,
     ClientRegistry,
     Member,
     TagFilter,
@@ -74,6 +77,12 @@ def test_tags_are_split_and_trimmed(expression: str, tags: list[str]) -> None:
 def test_an_expression_of_bars_is_refused() -> None:
     with pytest.raises(BrokerError, match="names no tag") as refusal:
         parse_tags("||")
+    assert refusal.value.code == 23
+
+
+def test_an_expression_of_excessive_length_is_refused() -> None:
+    with pytest.raises(BrokerError, match="the limit is 65536") as refusal:
+        parse_tags("A" * (EXPRESSION_LENGTH_MAX + 1))
     assert refusal.value.code == 23
 
 
@@ -211,6 +220,63 @@ def test_a_silent_client_is_closed_and_the_others_are_told(broker: FakeBroker) -
     assert alive.closed is None
     assert alive.take() == NOTIFIED
     assert broker.clients.producers("p") == []
+
+
+def test_a_connection_leaves_only_the_groups_that_it_is_in(clients: ClientRegistry) -> None:
+    one, two = FakeChannel(), FakeChannel()
+    for group in ("g", "h"):
+        clients.register_consumer(data(group=group), member(one))
+        clients.register_producer(group, member(one))
+    clients.register_consumer(data(), member(two, "two"))
+    clients.unregister_consumer("h", one)
+    clients.unregister_producer("h", one)
+    two.take()
+    clients.forget(one)
+    assert two.take() == NOTIFIED
+    assert clients.consumers_of("T") == {"g"}
+    assert clients.producers("g") == []
+    clients.forget(one)
+    assert two.take() == []
+    clients.register_producer("g", member(one))
+    clients.forget(one)
+    assert clients.producers("g") == []
+
+
+def test_a_whole_group_can_leave_at_once(clients: ClientRegistry) -> None:
+    """2,000 clients close together: who stays is told once, and each costs only its own groups."""
+    waiting: list[Callable[[], None]] = []
+    clients.later = waiting.append
+    channels = [FakeChannel() for _ in range(2000)]
+    for index, channel in enumerate(channels):
+        client = member(channel, f"c{index}")
+        clients.register_consumer(data(), client)
+        clients.register_consumer(data(group=f"own{index}"), client)
+    (notify,) = waiting
+    notify()
+    waiting.clear()
+    stays, *gone = channels
+    stays.take()
+    for channel in gone:
+        channel.take()
+        clients.forget(channel)
+    (notify,) = waiting
+    notify()
+    assert stays.take() == NOTIFIED
+    assert all(channel.pushed == [] for channel in gone)
+    assert clients.consumers_of("T") == {"g", "own0"}
+
+
+def test_a_group_that_nobody_is_left_in_is_not_told(clients: ClientRegistry) -> None:
+    waiting: list[Callable[[], None]] = []
+    clients.later = waiting.append
+    one = FakeChannel()
+    clients.register_consumer(data(), member(one))
+    clients.forget(one)
+    waiting.pop()()
+    assert one.take() == []
+    clients.register_consumer(data(), member(one))
+    waiting.pop()()
+    assert one.take() == NOTIFIED
 
 
 def test_producers_come_and_go(clients: ClientRegistry) -> None:

@@ -22,6 +22,19 @@ def test_a_file_is_written_only_when_it_is_behind(tmp_path: Path) -> None:
     assert not file.behind
 
 
+def test_saves_can_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    state = {"a": 1}
+    file = StateFile(path, lambda: state)
+    with file.deferring(), file.deferring():
+        for state["a"] in (2, 3):
+            file.behind = True
+            file.save()
+        assert not path.exists()
+    assert file.read() == {"a": 3}
+    assert not path.with_name("x.json.bak").exists()
+
+
 def test_without_a_path_everything_stays_in_memory() -> None:
     file = StateFile(None, lambda: {"a": 1})
     file.behind = True

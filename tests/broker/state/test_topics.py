@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
@@ -77,11 +77,56 @@ def test_a_send_creates_a_topic_after_its_template() -> None:
     assert topics.data_version.counter == 1
 
 
-@pytest.mark.parametrize(("asked", "given"), [(16, 8), (8, 8), (0, 0), (-3, 0)])
+@pytest.mark.parametrize(("asked", "given"), [(16, 8), (8, 8), (0, 1), (-3, 1)])
 def test_a_template_bounds_the_queues(asked: int, given: int) -> None:
     made = table_of().create_in_send("T", "TBW102", asked)
     assert made is not None
     assert (made.read_queue_nums, made.write_queue_nums) == (given, given)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 1), (-3, 1), (1 << 30, QUEUE_NUMS_MAX)])
+def test_a_group_cannot_ask_for_an_impossible_retry_topic(asked: int, given: int) -> None:
+    assert table_of().create_retry("g", asked) == TopicConfig("%RETRY%g", given, given, 6)
+
+
+def test_changes_can_be_told_and_saved_together(tmp_path: Path) -> None:
+    topics = table_of(root=tmp_path)
+    told: list[list[TopicConfig]] = []
+    topics.on_change = told.append
+    path = tmp_path / "config" / "topics.json"
+    with topics.deferring():
+        topics.create("A", 1)
+        topics.create("gone", 1)
+        with topics.deferring():
+            topics.create("B", 1)
+        changed = topics.create("A", 1, order=True)
+        topics.delete("gone")
+        assert not path.exists()
+    assert told == [[changed, TopicConfig("B", 1, 1, 6)]]
+    saved = fastjson.loads(path.read_bytes())["topicConfigTable"]
+    assert {"A", "B", "gone"} & saved.keys() == {"A", "B"}
+    with topics.deferring():
+        topics.create("B", 1)
+    assert len(told) == 1
+
+
+def test_an_error_loses_no_change_that_was_made_before_it(tmp_path: Path) -> None:
+    topics = table_of(root=tmp_path)
+    told: list[list[TopicConfig]] = []
+    topics.on_change = told.append
+
+    def change() -> None:
+        with topics.deferring():
+            topics.create("A", 1)
+            topics.put(TopicConfig("B", attributes={"+foo": "1"}))
+
+    with pytest.raises(BrokerError, match="unsupported key"):
+        change()
+    assert told == [[TopicConfig("A", 1, 1, 6)]]
+    raw = fastjson.loads((tmp_path / "config" / "topics.json").read_bytes())
+    assert "A" in raw["topicConfigTable"]
+    topics.create("D", 1)
+    assert len(told) == 2
 
 
 def test_only_templates_make_topics() -> None:

@@ -11,7 +11,7 @@ from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.queues import QueueStore
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
@@ -32,7 +32,6 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import CreateTopic, GetAllTopicConfig, TopicHeader
 
 PAGE_MAX: Final = 2000  # upstream: splitMetadataSize
-QUEUE_NUMS_MAX: Final = 65_536  # one answer tells all queues of a topic; RocketMQ has no limit
 PERM_MAX: Final = 15
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
@@ -117,11 +116,14 @@ class TopicAdminProcessor:
     def delete(self, _: Channel, request: AnyCommand) -> Response:
         """215: delete a topic with its offsets, its queues and what POP groups failed to consume.
 
-        A topic that does not exist is no error: there may be queues left of it.
+        A topic that does not exist is no error: there may be queues left of it. A name that no
+        topic can have is one: the files of a topic are in a directory of its name. Java:
+        AdminBrokerProcessor#deleteTopic refuses only a blank name.
         """
         topic = fields_of(request, TopicHeader).topic
-        if not topic.strip():
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        fault = _fault_of_name(topic)
+        if fault is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
         self._check_not_system(topic)
         retries = [
             name
@@ -132,8 +134,11 @@ class TopicAdminProcessor:
             )
             if self._topics.get(name) is not None
         ]
-        for name in (*retries, topic):
-            self._topics.delete(name)
+        doomed = (*retries, topic)
+        with self._topics.deferring():
+            for name in doomed:
+                self._topics.delete(name)
+        for name in doomed:
             self._offsets.delete_topic(name)
             self._stats.delete_topic(name)
             self._store.delete_topic(name)
@@ -203,11 +208,23 @@ class TopicAdminProcessor:
         return Response(body=fastjson.dumps(TopicList(self._topics.system_topics())))
 
 
+def _fault_of_name(topic: str) -> str | None:
+    """What is wrong with the name of a topic to delete."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if names.is_pop_retry_v2(topic):
+        topic = topic.replace("+", "_", 1)  # what the broker itself puts between group and topic
+    return names.validate_topic(topic)
+
+
 def _fault_of(config: TopicConfig) -> str | None:
-    """What is wrong with the numbers. Java: takes any, and then serves such a topic badly."""
+    """What is wrong with the numbers. Java: takes any, and then serves such a topic badly.
+
+    Who wants nobody to send to a topic, or to read it, says so by ``perm``.
+    """
     nums = (config.read_queue_nums, config.write_queue_nums)
-    if not all(0 <= num <= QUEUE_NUMS_MAX for num in nums):
-        return f"the numbers of queues {nums} are not from 0 to {QUEUE_NUMS_MAX}"
+    if not all(1 <= num <= QUEUE_NUMS_MAX for num in nums):
+        return f"the numbers of queues {nums} are not from 1 to {QUEUE_NUMS_MAX}"
     if not 0 <= config.perm <= PERM_MAX:
         return f"perm {config.perm} is not from 0 to {PERM_MAX}"
     if config.topic_filter_type not in FILTER_TYPES:

@@ -6,7 +6,9 @@ parts of ``AdminBrokerProcessor``.
 
 from __future__ import annotations
 
-from firearrow.broker.state.clients import Channel, ClientRegistry, Member
+from typing import Final
+
+from firearrow.broker.state.clients import Channel, ClientRegistry, Member, fault_of
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.settings import Settings
@@ -31,6 +33,10 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ConsumerGroupHeader, ProducerGroupHeader, UnregisterClient
+
+HEARTBEAT_GROUPS_MAX: Final = 10_000
+"""Groups that one connection may announce at a time. RocketMQ has no limit, but each new one is a
+consumer group and a topic that stay for good, and no client has more than a few."""
 
 
 class ClientProcessor:
@@ -64,8 +70,18 @@ class ClientProcessor:
         }
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Response:
-        """34: a client is alive; register it, its groups and their retry topics."""
+        """34: a client is alive; register it, its groups and their retry topics.
+
+        Whatever comes to be by it is saved once, before the answer.
+        """
         beat = body_of(request, Heartbeat)
+        _check_size(beat)
+        with self._groups.deferring(), self._topics.deferring():
+            must_send_all = self._register(beat, peer, request)
+        return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
+
+    def _register(self, beat: Heartbeat, peer: Channel, request: AnyCommand) -> bool:
+        """Register all groups of a heartbeat; whether the client must send its subscriptions."""
         member = Member(peer, beat.client_id, request.language, request.version)
         fingerprint = beat.heartbeat_fingerprint
         without_sub = fingerprint != 0 and beat.without_sub
@@ -78,7 +94,7 @@ class ClientProcessor:
             )
         for producer in beat.producer_data_set:
             self._clients.register_producer(producer.group_name, member)
-        return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
+        return must_send_all
 
     def _register_consumer(self, data: ConsumerData, member: Member, *, keep: bool) -> bool:
         rejected = self._settings.broker.reject_pull_consumer_enable
@@ -168,3 +184,17 @@ class ClientProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         connections = ProducerConnection([member.connection() for member in members])
         return Response(body=fastjson.dumps(connections))
+
+
+def _check_size(beat: Heartbeat) -> None:
+    """Refuse a heartbeat that nobody needs and that would be costly to keep."""
+    group_nums = len(beat.consumer_data_set) + len(beat.producer_data_set)
+    if group_nums > HEARTBEAT_GROUPS_MAX:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the heartbeat has {group_nums} groups, the limit is {HEARTBEAT_GROUPS_MAX}",
+        )
+    for consumer in beat.consumer_data_set:
+        fault = next(filter(None, map(fault_of, consumer.subscription_data_set)), None)
+        if fault is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)

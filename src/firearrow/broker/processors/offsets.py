@@ -62,19 +62,29 @@ class OffsetProcessor:
         )
 
     def commit(self, _: Channel, request: AnyCommand) -> Response:
-        """15: a group has consumed up to an offset."""
+        """15: a group has consumed up to an offset.
+
+        Java: ConsumerManageProcessor#updateConsumerOffset takes any queue id, and keeps it.
+        """
         header = fields_of(request, UpdateConsumerOffset)
         group, topic = header.consumer_group, header.topic
         if group not in self._groups:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
             )
-        if topic not in self._topics:
+        config = self._topics.get(topic)
+        if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         queue_id, offset = header.queue_id, header.commit_offset
         if queue_id is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        queue_nums = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < queue_nums:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"QueueId {queue_id} is not from 0 to {queue_nums - 1}, topic is {topic}",
+            )
         self._offsets.commit(group, topic, queue_id, offset)
         return _COMMITTED

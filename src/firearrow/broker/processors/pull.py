@@ -29,6 +29,9 @@ from firearrow.wire.headers import PullMessage
 COMMIT_FLAG: Final = 1
 SUSPEND_FLAG: Final = 2
 SUBSCRIPTION_FLAG: Final = 4
+SUSPEND_MS_MAX: Final = 3_600_000  # clients ask for 15 to 30 s; an hour is for ever
+SUBSCRIPTION_CHARS_MAX: Final = 64 * 1024  # thousands of tags
+_CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
 
 _PERM_READ: Final = 4
 
@@ -79,16 +82,10 @@ class PullProcessor:
 
     def _resume(self, peer: Peer, request: AnyCommand) -> None:
         """Run a held pull again; this time it is answered whatever there is."""
-        if not peer.is_open:
-            return
-        try:
-            answer = self._pull(peer, request, may_suspend=False)
-        except BrokerError as error:
-            answer = Response(error.code, error.remark)
-        if isinstance(answer, bytes):
-            peer.send(answer)
-        elif answer is not None:
-            peer.reply(request, answer)
+        peer.resume(request, self._answer_now)
+
+    def _answer_now(self, peer: Peer, request: AnyCommand) -> Answer:
+        return self._pull(peer, request, may_suspend=False)
 
     def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool) -> Answer:
         header = request.ext
@@ -112,7 +109,7 @@ class PullProcessor:
         if request.code == RequestCode.LITE_PULL_MESSAGE or header.sys_flag & SUBSCRIPTION_FLAG:
             self._check_lite(request)
         if header.sys_flag & SUBSCRIPTION_FLAG and header.expression_type in ("TAG", None):
-            tag_codes = _tag_codes(header.subscription)
+            tag_codes = _tag_codes_of(header.subscription or "")
         else:
             tag_codes = self._subscribed(header, group)
         result = self._store.get(
@@ -221,13 +218,25 @@ class PullProcessor:
             if config.long_polling_enable
             else config.short_polling_time_mills
         )
-        deadline = self._clock.monotonic() + wait_ms / 1000
+        deadline = self._clock.monotonic() + min(wait_ms, SUSPEND_MS_MAX) / 1000
+        request.body = b""  # a pull has none; what a client put there is not kept
         pull = HeldPull(peer, request, header.queue_offset, tag_codes, deadline)
         return wait_ms > 0 and self.held.hold(header.topic, header.queue_id, pull)
 
 
+def _tag_codes_of(expression: str) -> TagCodes:
+    if len(expression) <= _CACHED_CHARS_MAX:
+        return _tag_codes(expression)
+    if len(expression) > SUBSCRIPTION_CHARS_MAX:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"a subscription of {len(expression)} characters; {SUBSCRIPTION_CHARS_MAX} are allowed",
+        )
+    return parse_tags(expression).codes
+
+
 @lru_cache(maxsize=4096)
-def _tag_codes(expression: str | None) -> TagCodes:
+def _tag_codes(expression: str) -> TagCodes:
     return parse_tags(expression).codes
 
 

@@ -35,7 +35,7 @@ from firearrow.store import ConsumeQueue, Ints, MessageStore, append_batch, memb
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import LENGTHS, AnyCommand, response_frame
+from firearrow.wire.frame import LENGTHS, AnyCommand, encode_json, response_frame
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 _PERM_WRITE: Final = 2
@@ -112,7 +112,8 @@ class SendProcessor:
         self._id_prefix = encode_offset_id(host, 0)[:-16]
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, id(self) & 0x7FFFFFFF)
         self._unique_counter = 0
-        fields = f'"MSG_REGION":"{self._region}","TRACE_ON":"{self._trace}"'.replace("%", "%%")
+        region = encode_json(self._region).decode()
+        fields = f'"MSG_REGION":{region},"TRACE_ON":"{self._trace}"'.replace("%", "%%")
         self._template = (
             f'{{"code":0,"extFields":{{{fields},"msgId":"{self._id_prefix}%016X","queueId":"%d",'
             '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
@@ -330,7 +331,7 @@ class SendProcessor:
 
     def _queue_id(self, target: _Target, queue_id: int) -> int:
         """A random queue where the client leaves the choice; 29 where it names one too high."""
-        if queue_id < 0:
+        if queue_id < 0 and target.queues:
             return random.randrange(max(target.write_queues, 1))
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,
@@ -371,6 +372,7 @@ class SendProcessor:
         """Hold an answer back until the log is on the disk, unless the sender will not wait."""
         if text.find(b"WAIT\x01false") >= 0:
             return answer
+        request.body = b""  # it is in the log; waiting for the disk must not keep it
         self._store.when_flushed(
             self._log.end_offset, partial(self._flushed, peer, request, answer)
         )

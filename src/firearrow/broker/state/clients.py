@@ -16,7 +16,7 @@ Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -24,7 +24,7 @@ import msgspec
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
-from firearrow.message.names import java_hash
+from firearrow.message import names
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     SUBSCRIBE_ALL,
@@ -36,6 +36,10 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import LanguageCode, RequestCode, ResponseCode
 from firearrow.wire.command import request
 from firearrow.wire.frame import AnyCommand
+
+EXPRESSION_LENGTH_MAX: Final = 65_536
+"""Characters of a subscription's expression, and tags or codes that come with it: all are kept as
+long as their group has members, and gone through for each pull that brings its own."""
 
 _LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
@@ -70,17 +74,36 @@ ALL_MESSAGES: Final = TagFilter()
 def parse_tags(expression: str | None) -> TagFilter:
     """Read ``A || B``; nothing and ``*`` mean all.
 
-    Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of nothing but bars.
+    Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of nothing but bars, or of more
+    than `EXPRESSION_LENGTH_MAX` characters.
     """
     if not expression or expression == SUBSCRIBE_ALL:
         return ALL_MESSAGES
+    if len(expression) > EXPRESSION_LENGTH_MAX:
+        raise _unreadable(
+            f"the subscription expression is {len(expression)} characters long, "
+            f"the limit is {EXPRESSION_LENGTH_MAX}"
+        )
     parts = expression.split("||")
     if not any(parts):
-        raise BrokerError.lookup(ResponseCode.SUBSCRIPTION_PARSE_FAILED)(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"the subscription expression {expression!r} names no tag",
-        )
-    return TagFilter(frozenset(java_hash(tag) for tag in map(str.strip, parts) if tag))
+        raise _unreadable(f"the subscription expression {expression!r} names no tag")
+    return TagFilter(frozenset(names.java_hash(tag) for tag in map(str.strip, parts) if tag))
+
+
+def _unreadable(why: str) -> BrokerError:
+    code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    return BrokerError.lookup(code)(code, why)
+
+
+def fault_of(data: SubscriptionData) -> str | None:
+    """Say what makes a subscription too large to be kept, None if nothing does."""
+    size = max(len(data.sub_string), len(data.code_set), len(data.tags_set))
+    if size <= EXPRESSION_LENGTH_MAX:
+        return None
+    return (
+        f"the subscription to topic {data.topic[: names.TOPIC_LENGTH_MAX]} has {size} characters, "
+        f"tags or codes, the limit is {EXPRESSION_LENGTH_MAX}"
+    )
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -162,8 +185,20 @@ class ConsumerGroup:
         return after.keys() != before.keys()
 
 
+GroupsOf = dict[Channel, dict[str, None]]  # the inner one is a set that keeps its order
+
+
+def _at_once(call: Callable[[], None]) -> None:
+    call()
+
+
 class ClientRegistry:
-    """All producers and consumers of a broker."""
+    """All producers and consumers of a broker.
+
+    ``later`` is given what is to be done soon, and does it at once unless it is replaced. Members
+    are told of changes by it: whatever changes until then costs each of them one notification, not
+    one for every other member that leaves when a whole group is switched off.
+    """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -171,6 +206,11 @@ class ClientRegistry:
         self._producers: dict[str, Members] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
+        # The names of the groups that a connection is in: producers', consumers'.
+        self._produces: GroupsOf = {}
+        self._consumes: GroupsOf = {}
+        self.later: Callable[[Callable[[], None]], None] = _at_once
+        self._to_notify: dict[str, None] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Give a consumer group that has members, None if nobody is there."""
@@ -192,6 +232,7 @@ class ClientRegistry:
     def register_producer(self, group: str, member: Member) -> None:
         """Note a producer's heartbeat."""
         self._hear(self._producers.setdefault(group, {}), member)
+        self._produces.setdefault(member.channel, {})[group] = None
 
     def register_consumer(
         self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False
@@ -208,6 +249,7 @@ class ClientRegistry:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         joined = self._hear(group.members, member)
+        self._consumes.setdefault(member.channel, {})[group.name] = None
         changed = False if keep else group.subscribe(data.subscription_data_set)
         if notify and (joined or changed):
             self._notify(group)
@@ -226,7 +268,8 @@ class ClientRegistry:
     def unregister_producer(self, group: str, channel: Channel) -> None:
         """A producer says good-bye."""
         members = self._producers.get(group, {})
-        members.pop(channel, None)
+        if members.pop(channel, None) is not None:
+            _leave(self._produces, channel, group)
         if not members:
             self._producers.pop(group, None)
 
@@ -234,16 +277,15 @@ class ClientRegistry:
         """A consumer says good-bye."""
         found = self._consumers.get(group)
         if found is not None and found.members.pop(channel, None) is not None:
+            _leave(self._consumes, channel, group)
             self._member_left(found, notify=notify)
 
     def forget(self, channel: Channel) -> None:
-        """A connection has ended: take it out of all groups and tell the others."""
-        for group, members in list(self._producers.items()):
-            if channel in members:
-                self.unregister_producer(group, channel)
-        for name, found in list(self._consumers.items()):
-            if channel in found.members:
-                self.unregister_consumer(name, channel)
+        """A connection has ended: take it out of its groups and tell the others."""
+        for group in list(self._produces.get(channel, ())):
+            self.unregister_producer(group, channel)
+        for group in list(self._consumes.get(channel, ())):
+            self.unregister_consumer(group, channel)
 
     def expire(self) -> None:
         """Close and forget the connections that sent no heartbeat for too long."""
@@ -279,8 +321,23 @@ class ClientRegistry:
     def _notify(self, group: ConsumerGroup) -> None:
         if group.is_broadcasting or not self._settings.broker.notify_consumer_ids_changed_enable:
             return
-        command = request(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True
-        )
-        for channel in list(group.members):
-            channel.push(command)
+        first = not self._to_notify
+        self._to_notify[group.name] = None
+        if first:
+            self.later(self._notify_all)
+
+    def _notify_all(self) -> None:
+        changed, self._to_notify = self._to_notify, {}
+        for group in filter(None, map(self._consumers.get, changed)):
+            command = request(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True
+            )
+            for channel in list(group.members):
+                channel.push(command)
+
+
+def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
+    groups = groups_of[channel]
+    del groups[group]
+    if not groups:
+        del groups_of[channel]

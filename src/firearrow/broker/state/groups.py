@@ -16,6 +16,7 @@ data version and is on disk in ``config/subscriptionGroup.json`` before it is an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,6 +136,10 @@ class GroupTable:
     def save(self) -> None:
         """Write the file if it is behind: at first, and after a disk that refused a change."""
         self._file.save()
+
+    def deferring(self) -> AbstractContextManager[None]:
+        """Let all changes of one request reach the disk together, at the end of a ``with``."""
+        return self._file.deferring()
 
     def _with_attributes(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         known = self.table.get(config.group_name)

@@ -7,7 +7,8 @@ this release does not know are written back as they were read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -34,6 +35,7 @@ class StateFile:
         self._path = path
         self._content = content
         self.behind = False
+        self._deferring = False
 
     def read(self) -> dict[str, Any]:
         """Give what the file holds, nothing if there is none.
@@ -67,10 +69,21 @@ class StateFile:
         return write
 
     def save(self) -> None:
-        """Write the state, here and now, if the file is behind it."""
-        write = self.prepare()
+        """Write the state, here and now, if the file is behind it and nobody defers that."""
+        write = None if self._deferring else self.prepare()
         if write is not None:
             write()
+
+    @contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Let every `save` within be one, at the end; also where the end is an error."""
+        outermost, self._deferring = not self._deferring, True
+        try:
+            yield
+        finally:
+            if outermost:
+                self._deferring = False
+                self.save()
 
 
 def state_path(store_root: Path | None, name: str) -> Path | None:

@@ -4,7 +4,8 @@ A topic comes to be in one of four ways: with the broker (system topics), by an 
 (`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
 (`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
 dead-letter topics). Each change is a new data version, is on disk in ``config/topics.json`` before
-it is answered, and is told to ``on_change``, which registers it with the name servers::
+it is answered, and is told to ``on_change``, which registers it with the name servers. A request
+that makes many changes defers both to its end, where they happen once (`TopicTable.deferring`)::
 
     {
         "dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795210273741},
@@ -21,6 +22,7 @@ system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +43,10 @@ from firearrow.message import names
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
 FILE_NAME: Final = "topics.json"
+
+QUEUE_NUMS_MAX: Final = 16_384
+"""Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a
+mapped file, and Linux gives a process 65,530 of those (``vm.max_map_count``)."""
 
 UNIT_FLAG: Final = 1
 UNIT_SUBSCRIBED_FLAG: Final = 2
@@ -67,6 +73,7 @@ class TopicTable:
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
         self._file = StateFile(state_path(store_root, FILE_NAME), self._content)
+        self._deferred: dict[str, TopicConfig] | None = None
         self._system = frozenset[str]()
         self._create_system_topics()
 
@@ -106,11 +113,13 @@ class TopicTable:
     ) -> TopicConfig:
         """Give a topic that the broker needs, and create it if it is missing.
 
-        If it exists, only its ``order`` is made to follow. Java:
-        TopicConfigManager#createTopicInSendMessageBackMethod.
+        If it exists, only its ``order`` is made to follow. A number of queues that no topic can
+        have becomes the nearest that it can. Java:
+        TopicConfigManager#createTopicInSendMessageBackMethod, which takes any number.
         """
         config = self.table.get(topic)
         if config is None:
+            queue_nums = _possible(queue_nums)
             config = TopicConfig(
                 topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order
             )
@@ -134,7 +143,8 @@ class TopicTable:
         """Give the topic of a message, and create it after its template if it is missing.
 
         None if there is no such template, or topics can't be made of it. Java:
-        TopicConfigManager#createTopicInSendMessageMethod.
+        TopicConfigManager#createTopicInSendMessageMethod, which makes a topic of no queues, that
+        nobody can send to, for a client that asks for none.
         """
         config = self.table.get(topic)
         if config is not None:
@@ -142,7 +152,7 @@ class TopicTable:
         template = self.table.get(default_topic)
         if template is None or not self._is_template(template):
             return None
-        queue_nums = max(0, min(client_queue_nums, template.write_queue_nums))
+        queue_nums = _possible(min(client_queue_nums, template.write_queue_nums))
         config = TopicConfig(
             topic,
             queue_nums,
@@ -159,6 +169,8 @@ class TopicTable:
         if self.table.pop(topic, None) is None:
             return False
         self._unknown_of.pop(topic, None)
+        if self._deferred is not None:
+            self._deferred.pop(topic, None)
         self._next_version()
         self.save()
         return True
@@ -188,6 +200,21 @@ class TopicTable:
         """Write the file if it is behind: at first, and after a disk that refused a change."""
         self._file.save()
 
+    @contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Save and tell all changes of one request together, at the end of a ``with``."""
+        if self._deferred is not None:
+            yield
+            return
+        changed = self._deferred = {}
+        try:
+            with self._file.deferring():
+                yield
+        finally:
+            self._deferred = None
+            if changed:
+                self.on_change(list(changed.values()))
+
     def _is_template(self, template: TopicConfig) -> bool:
         auto = self._settings.broker.auto_create_topic_enable
         return bool(template.perm & PERM_INHERIT) and (
@@ -203,10 +230,14 @@ class TopicTable:
         changed = list(configs)
         if not changed:
             return
-        self.table.update((_name(config), config) for config in changed)
+        by_name = {_name(config): config for config in changed}
+        self.table.update(by_name)
         self._next_version()
         self.save()
-        self.on_change(changed)
+        if self._deferred is None:
+            self.on_change(changed)
+        else:
+            self._deferred.update(by_name)
 
     def _next_version(self) -> None:
         self.data_version = self.data_version.next_version(self._clock.now_ms())
@@ -252,6 +283,10 @@ class TopicTable:
         yield names.ROCKSDB_TRANS_HALF_TOPIC, 1, _READ_WRITE
         yield names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1, _READ_WRITE
         yield names.TIMER_TOPIC, 1, _READ_WRITE
+
+
+def _possible(queue_nums: int) -> int:
+    return max(1, min(queue_nums, QUEUE_NUMS_MAX))
 
 
 def _name(config: TopicConfig) -> str:
