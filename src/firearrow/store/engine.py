@@ -35,8 +35,6 @@ OnArrival = Callable[[str, int, int, int], None]
 RunInLoop = Callable[[Callable[[], None]], object]
 
 _DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
-# A look-up sees what was appended this long before it, as upstream's reput loop of 1 ms makes sure.
-_LOOKUP_LAG_SECONDS: Final = 0.001
 
 
 def _nothing(*_: object) -> None:
@@ -86,7 +84,6 @@ class MessageStore:
         self._derived_flushed_at = 0.0
         self._flusher: Flusher | None = None
         self.working = False
-        self._dispatched_at = 0.0
 
     # --- life ---
 
@@ -193,15 +190,13 @@ class MessageStore:
         except (OSError, StoreError) as error:
             log.error("messages can't be dispatched now: %s", error)
             return True
-        self._dispatched_at = self._clock.monotonic()
         self.log.prepare_next()
         self.working = self._dispatcher.behind_bytes > 0
         return self.working
 
-    def _catch_up(self) -> None:
-        """Before a look-up: dispatch what waits for its batch, unless one was just done."""
-        lag = self._clock.monotonic() - self._dispatched_at
-        behind = self.behind_bytes if self.working and lag >= _LOOKUP_LAG_SECONDS else 0
+    def catch_up(self) -> None:
+        """Dispatch what still waits for its batch: who reads now sees what was answered before."""
+        behind = self.behind_bytes if self.working else 0
         while behind and self.dispatch():
             behind, before = self.behind_bytes, behind
             if behind >= before:
@@ -230,7 +225,7 @@ class MessageStore:
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message of a queue will be seen at."""
-        self._catch_up()
+        self.catch_up()
         queue = self.queues.find(topic, queue_id)
         return queue.max_offset if queue else 0
 
@@ -245,7 +240,7 @@ class MessageStore:
 
     def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         """The queue offset of a store time."""
-        self._catch_up()
+        self.catch_up()
         return self._reader.search(topic, queue_id, time_ms, boundary)
 
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
@@ -271,7 +266,7 @@ class MessageStore:
         self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
     ) -> list[bytes]:
         """Records by key, see ``Reader.query``."""
-        self._catch_up()
+        self.catch_up()
         return self._reader.query(topic, key, kind, begin_ms, end_ms, count_max)
 
     @property

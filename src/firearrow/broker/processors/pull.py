@@ -112,21 +112,20 @@ class PullProcessor:
             tag_codes = _tag_codes_of(header.subscription or "")
         else:
             tag_codes = self._subscribed(header, group)
-        result = self._store.get(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, tag_codes
-        )
+        result = self._get(header, tag_codes)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
             self._offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
         code = _code_of(result.status, header.queue_offset)
-        waits = code == ResponseCode.PULL_NOT_FOUND and may_suspend
-        if (
-            waits
-            and header.sys_flag & SUSPEND_FLAG
-            and self._hold(peer, request, header, tag_codes)
-        ):
-            return None
+        if code == ResponseCode.PULL_NOT_FOUND:
+            waits = may_suspend and header.sys_flag & SUSPEND_FLAG
+            if waits and self._hold(peer, request, header, tag_codes):
+                return None
+            if self._store.working:
+                self._store.catch_up()
+                result = self._get(header, tag_codes)
+                code = _code_of(result.status, header.queue_offset)
         self._offsets.commit_pull(
             header.consumer_group, header.topic, header.queue_id, result.next_offset
         )
@@ -135,6 +134,11 @@ class PullProcessor:
         else:
             self._stats.pulls_missed += 1
         return _answer(request, code, result, topic, group)
+
+    def _get(self, header: PullMessage, tag_codes: TagCodes) -> GetResult:
+        return self._store.get(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, tag_codes
+        )
 
     def _check(self, header: PullMessage) -> tuple[TopicConfig, SubscriptionGroupConfig]:
         """All reasons to refuse a pull, in upstream's order."""
