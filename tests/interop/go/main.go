@@ -139,6 +139,8 @@ func report(r *primitive.SendResult) sendReport {
 }
 
 // consume returns what arrived when there are enough messages or the time is over.
+const settledFor = 500 * time.Millisecond
+
 func consume(o options) (any, error) {
 	client, err := rocketmq.NewPushConsumer(
 		consumer.WithNameServer([]string{o.namesrv}),
@@ -182,11 +184,16 @@ func collect(arrived <-chan *primitive.MessageExt, count int, timeout time.Durat
 }
 
 // settle waits until the client has noted every message as done: it does so only after the
-// listener has returned, and Shutdown commits no more than what is noted.
+// listener has returned, and Shutdown commits no more than what is noted. A queue of which nothing
+// is noted yet does not count in the difference, so that has to stay zero for a while.
 func settle(client rocketmq.PushConsumer, topic string, timeout time.Duration) {
 	deadline := time.Now().Add(timeout)
-	for client.GetOffsetDiffMap()[topic] > 0 && time.Now().Before(deadline) {
+	quiet := time.Now()
+	for time.Since(quiet) < settledFor && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
+		if client.GetOffsetDiffMap()[topic] > 0 {
+			quiet = time.Now()
+		}
 	}
 }
 
