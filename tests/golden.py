@@ -7,8 +7,12 @@ see the README beside the data for the fields.
 import gzip
 import json
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from firearrow.message.model import MessageView
+from firearrow.message.sysflag import COMPRESSED
 
 DATA = Path(__file__).parent / "data" / "golden"
 
@@ -34,3 +38,30 @@ def expected(name: str) -> list[dict[str, Any]]:
 def settings_file(name: str) -> Path:
     """Return the settings with which the broker of a store ran."""
     return DATA / f"{name}.conf"
+
+
+def as_java_prints(view: MessageView) -> dict[str, Any]:
+    """Give a decoded record the shape of a line of the expected messages.
+
+    The Java client clears the bit that says "compressed" when it has decompressed a body.
+    """
+    body = view.body_decompressed()
+    return {
+        "topic": view.topic,
+        "queueId": view.queue_id,
+        "queueOffset": view.queue_offset,
+        "physicalOffset": view.physical_offset,
+        "storeSize": view.store_size,
+        "bodyCRC": view.body_crc,
+        "flag": view.flag,
+        "sysFlag": view.sys_flag & ~COMPRESSED,
+        "bornTimestamp": view.born_timestamp_ms,
+        "storeTimestamp": view.store_timestamp_ms,
+        "reconsumeTimes": view.reconsume_times,
+        "preparedTransactionOffset": view.prepared_transaction_offset,
+        "offsetMsgId": view.offset_message_id,
+        "uniqKey": view.unique_key or view.offset_message_id,
+        "bodyLength": len(body),
+        "bodySha256": sha256(body).hexdigest(),
+        "properties": view.properties,
+    }

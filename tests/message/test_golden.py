@@ -1,15 +1,12 @@
 """Every record of the stores that the original broker wrote, against what the Java client read."""
 
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from firearrow.message import names
 from firearrow.message.batch import BatchMember, encode_batch, split_batch
 from firearrow.message.ids import decode_offset_id, decode_unique_id
-from firearrow.message.model import MessageView
 from firearrow.message.record import (
     BLANK_BYTES,
     RECORD_BYTES_MIN,
@@ -18,35 +15,7 @@ from firearrow.message.record import (
     iter_records,
     verify_crc_property,
 )
-from firearrow.message.sysflag import COMPRESSED
-from tests.golden import ADDED_BY_CLIENT, expected, extract, golden_names
-
-
-def as_java_prints(view: MessageView) -> dict[str, Any]:
-    """Give a decoded record the shape of a line of the expected messages.
-
-    The Java client clears the bit that says "compressed" when it has decompressed a body.
-    """
-    body = view.body_decompressed()
-    return {
-        "topic": view.topic,
-        "queueId": view.queue_id,
-        "queueOffset": view.queue_offset,
-        "physicalOffset": view.physical_offset,
-        "storeSize": view.store_size,
-        "bodyCRC": view.body_crc,
-        "flag": view.flag,
-        "sysFlag": view.sys_flag & ~COMPRESSED,
-        "bornTimestamp": view.born_timestamp_ms,
-        "storeTimestamp": view.store_timestamp_ms,
-        "reconsumeTimes": view.reconsume_times,
-        "preparedTransactionOffset": view.prepared_transaction_offset,
-        "offsetMsgId": view.offset_message_id,
-        "uniqKey": view.unique_key or view.offset_message_id,
-        "bodyLength": len(body),
-        "bodySha256": sha256(body).hexdigest(),
-        "properties": view.properties,
-    }
+from tests.golden import ADDED_BY_CLIENT, as_java_prints, expected, extract, golden_names
 
 
 class Store:

@@ -1,6 +1,5 @@
 """The store as a whole: what goes in comes out, over restarts, kills and damage."""
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -17,12 +16,12 @@ from firearrow.errors import StoreLocked
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.names import tag_code
 from firearrow.message.record import decode_record, iter_records
-from firearrow.message.sysflag import COMPRESSED, TRANSACTION_MASK
+from firearrow.message.sysflag import TRANSACTION_MASK
 from firearrow.store import Boundary, GetStatus, MessageStore
 from firearrow.store import fs as file_system
 from firearrow.store.checkpoint import Checkpoint
 from tests.broker.fakes import HandClock
-from tests.golden import ADDED_BY_CLIENT, expected, extract
+from tests.golden import ADDED_BY_CLIENT, as_java_prints, expected, extract
 from tests.store.stores import (
     ALWAYS,
     BORN_MS,
@@ -51,29 +50,7 @@ def test_a_store_of_the_original_serves_its_messages(name: str, tmp_path: Path) 
     found = []
     with opened(extract(name, tmp_path), **GOLDEN_SIZES) as store:
         for topic, queue_id in queues:
-            for view in messages(store, topic, queue_id):
-                body = view.body_decompressed()
-                found.append(
-                    {
-                        "topic": view.topic,
-                        "queueId": view.queue_id,
-                        "queueOffset": view.queue_offset,
-                        "physicalOffset": view.physical_offset,
-                        "storeSize": view.store_size,
-                        "bodyCRC": view.body_crc,
-                        "flag": view.flag,
-                        "sysFlag": view.sys_flag & ~COMPRESSED,
-                        "bornTimestamp": view.born_timestamp_ms,
-                        "storeTimestamp": view.store_timestamp_ms,
-                        "reconsumeTimes": view.reconsume_times,
-                        "preparedTransactionOffset": view.prepared_transaction_offset,
-                        "offsetMsgId": view.offset_message_id,
-                        "uniqKey": view.unique_key or view.offset_message_id,
-                        "bodyLength": len(body),
-                        "bodySha256": hashlib.sha256(body).hexdigest(),
-                        "properties": view.properties,
-                    }
-                )
+            found += [as_java_prints(view) for view in messages(store, topic, queue_id)]
     for line in lines:
         line["properties"] = without(line["properties"], ADDED_BY_CLIENT)
     order = ("topic", "queueId", "queueOffset")

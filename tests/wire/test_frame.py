@@ -13,12 +13,14 @@ from firearrow.wire import frame as frame_module
 from firearrow.wire import headers
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
 from firearrow.wire.command import Command, Response, fields_of
-from firearrow.wire.connection import Connection, decode
+from firearrow.wire.connection import Connection
 from firearrow.wire.frame import (
     HEADER_BYTES_MAX,
     KIND_BINARY,
     KIND_JSON,
+    LENGTHS,
     REMARK_CHARS_MAX,
+    AnyCommand,
     decode_header,
     encode_request,
     encode_response,
@@ -35,6 +37,16 @@ JAVA_BINARY = bytes.fromhex(
     "0000004701000043000e0302010000000700000000000000000000002e00077175657565496400000001330005746f"
     "7069630000000154000d636f6e73756d657247726f75700000000167"
 )
+
+
+def decode(kind: int, header: bytes) -> AnyCommand:
+    """A header by the way that a connection takes."""
+    connection = Connection()
+    frame = LENGTHS.pack(4 + len(header), kind << 24 | len(header)) + header
+    commands = connection.receive(frame)
+    if connection.violation is not None:
+        raise RemoteProtocolError(connection.violation)
+    return commands[0]
 
 
 def received(frame: bytes) -> Command[Any]:

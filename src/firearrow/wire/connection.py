@@ -119,15 +119,3 @@ class Connection:
         self._needed_bytes = 8
         if len(rest) >= 8:
             self._needed_bytes = 4 + int.from_bytes(rest[:4], "big")
-
-
-def decode(kind: int, header: bytes) -> AnyCommand:
-    """Decode a header the short way if its code has one, else (or on any doubt) the general way."""
-    hot = HOT_DECODERS.get(header[:HOT_PREFIX_BYTES]) if kind == KIND_JSON else None
-    if hot is not None:
-        try:
-            command: AnyCommand = hot(header)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
-            return decode_header(kind, header)
-        return command
-    return decode_header(kind, header)

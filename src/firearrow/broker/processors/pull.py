@@ -19,7 +19,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Peer
 from firearrow.store import GetResult, GetStatus, MessageStore
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -33,7 +33,6 @@ SUSPEND_MS_MAX: Final = 3_600_000  # clients ask for 15 to 30 s; an hour is for 
 SUBSCRIPTION_CHARS_MAX: Final = 64 * 1024  # thousands of tags
 _CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
 
-_PERM_READ: Final = 4
 
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -93,12 +92,7 @@ class PullProcessor:
             header = fields_of(request, PullMessage)
         topic = self._topic_table.get(header.topic)
         group = self._group_table.get(header.consumer_group)
-        if (
-            topic is None
-            or group is None
-            or not topic.perm & _PERM_READ
-            or not group.consume_enable
-        ):
+        if topic is None or group is None or not topic.perm & PERM_READ or not group.consume_enable:
             topic, group = self._check(header)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(
@@ -106,8 +100,8 @@ class PullProcessor:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
-        if request.code == RequestCode.LITE_PULL_MESSAGE or header.sys_flag & SUBSCRIPTION_FLAG:
-            self._check_lite(request)
+        if request.code == RequestCode.LITE_PULL_MESSAGE:
+            self._check_lite()
         if header.sys_flag & SUBSCRIPTION_FLAG and header.expression_type in ("TAG", None):
             tag_codes = _tag_codes_of(header.subscription or "")
         else:
@@ -142,7 +136,7 @@ class PullProcessor:
 
     def _check(self, header: PullMessage) -> tuple[TopicConfig, SubscriptionGroupConfig]:
         """All reasons to refuse a pull, in upstream's order."""
-        if not self._settings.broker.broker_permission & _PERM_READ:
+        if not self._settings.broker.broker_permission & PERM_READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
         group = self._groups.find(header.consumer_group)
         if group is None:
@@ -161,17 +155,15 @@ class PullProcessor:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
-        if not topic.perm & _PERM_READ:
+        if not topic.perm & PERM_READ:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{header.topic}] pulling message is forbidden",
             )
         return topic, group
 
-    def _check_lite(self, request: AnyCommand) -> None:
-        config = self._settings.broker
-        lite = request.code == RequestCode.LITE_PULL_MESSAGE
-        if lite and not config.lite_pull_message_enable:
+    def _check_lite(self) -> None:
+        if not self._settings.broker.lite_pull_message_enable:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers"
             )

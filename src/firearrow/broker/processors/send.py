@@ -32,13 +32,12 @@ from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS
 from firearrow.net.server import Answer, Peer
 from firearrow.store import ConsumeQueue, Ints, MessageStore, append_batch, members_of
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import LENGTHS, AnyCommand, encode_json, response_frame
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
-_PERM_WRITE: Final = 2
 _PLAIN_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
 _BATCH_TOPIC_BYTES_MAX: Final = 127
 _IDS_TEMPLATES_MAX: Final = 128  # templates are kept for batches of up to so many members
@@ -294,7 +293,7 @@ class SendProcessor:
                 f"broker unable to service, until {config.start_accept_send_request_time_stamp}",
             )
         known = self._topic_table.get(topic)
-        if not config.broker_permission & _PERM_WRITE and known is not None and known.order:
+        if not config.broker_permission & PERM_WRITE and known is not None and known.order:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending message is forbidden",
