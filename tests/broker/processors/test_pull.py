@@ -291,3 +291,15 @@ def test_a_connection_that_ends_takes_its_pulls_with_it(tmp_path: Path) -> None:
             assert served.held == 0
 
     calling(tmp_path, main)
+
+
+def test_a_pull_that_will_not_wait_sees_all_that_was_answered_before(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"dispatched")
+        await served.dispatched()
+        await caller.sent(b"not yet")
+        assert served.broker.store.behind_bytes
+        answer = await caller.pull()
+        assert bodies_of(answer) == [b"dispatched", b"not yet"]
+
+    calling(tmp_path, main)

@@ -106,6 +106,8 @@ class PullProcessor:
             tag_codes = _tag_codes_of(header.subscription or "")
         else:
             tag_codes = self._subscribed(header, group)
+        if not header.sys_flag & SUSPEND_FLAG and self._store.working:
+            self._store.catch_up()
         result = self._get(header, tag_codes)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
             self._offsets.commit(
