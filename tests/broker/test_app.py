@@ -14,7 +14,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, StoreLocked
 from firearrow.message.record import iter_records
-from firearrow.store import fs as file_system
+from firearrow.store.fs import FileSystem
 from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import (
     SUBSCRIPTION,
@@ -194,14 +194,14 @@ def test_its_topics_are_there_from_the_start(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_sends_and_the_broker_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+    def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         raise OSError(28, "No space left on device")
 
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"first")
         await served.dispatched()
         with monkeypatch.context() as patched:
-            patched.setattr(file_system, "create_file", full)
+            patched.setattr(FileSystem, "create_file", full)
             while (answer := await caller.send(bytes(20_000))).code == 0:
                 pass
             assert answer.code == 14

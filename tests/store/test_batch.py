@@ -14,7 +14,7 @@ from firearrow.message.batch import BatchMember, encode_batch, split_batch
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_record
 from firearrow.store import DiskFull, MessageStore, append_batch, members_of
-from firearrow.store import fs as file_system
+from firearrow.store.fs import FileSystem
 from tests.store.stores import BORN_HOST, BORN_MS, KiB, append, make_store, opened, settle
 
 V6 = pack_host(Host("2001:db8::7", 4711))
@@ -147,11 +147,11 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         end = store.log.end_offset
         body = encode_batch([(0, bytes(1000), b"")] * 10)
 
-        def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+        def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patched:
-            patched.setattr(file_system, "create_file", full)
+            patched.setattr(FileSystem, "create_file", full)
             with pytest.raises(DiskFull):
                 put(store, body)
         assert store.log.end_offset == end

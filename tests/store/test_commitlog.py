@@ -9,7 +9,7 @@ from firearrow.errors import MessageError
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_blank, encode_record, record_size
 from firearrow.store import DiskFull, MessageStore
-from firearrow.store import fs as file_system
+from firearrow.store.fs import FileSystem
 from tests.store.stores import (
     BORN_HOST,
     BORN_MS,
@@ -128,7 +128,7 @@ def wait_for_preparation() -> None:
             thread.join()
 
 
-def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
     raise OSError(28, "No space left on device")
 
 
@@ -139,7 +139,7 @@ def test_a_full_disk_changes_nothing_and_does_not_last(
         append(store, b"first")
         settle(store)  # the queue has its file before the disk is full
         with monkeypatch.context() as patched:
-            patched.setattr(file_system, "create_file", full)
+            patched.setattr(FileSystem, "create_file", full)
             append(store, bytes(40 * KiB))
             settle(store)  # tries to make the next file ready, and may fail to
             before = file(store, 0), store.log.end_offset, store.log.last_store_ms
@@ -159,7 +159,7 @@ def test_a_full_disk_at_the_very_first_message(
 ) -> None:
     with opened(tmp_path) as store:
         with monkeypatch.context() as patched:
-            patched.setattr(file_system, "create_file", full)
+            patched.setattr(FileSystem, "create_file", full)
             with pytest.raises(DiskFull):
                 append(store, b"a")
         assert store.log.end_offset == 0

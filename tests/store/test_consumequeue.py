@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
 from firearrow.store import ConsumeQueue
-from firearrow.store import fs as file_system
+from firearrow.store.fs import FileSystem
 
 FILE_BYTES = 200  # ten entries
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
@@ -161,11 +161,11 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     queue = queue_in(tmp_path)
     queue.put(0, entries(0, 8))
 
-    def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+    def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_system, "create_file", full)
+        patched.setattr(FileSystem, "create_file", full)
         with pytest.raises(OSError, match="No space"):
             queue.put(8, entries(8, 6))
     assert queue.max_offset == 10

@@ -18,8 +18,8 @@ from firearrow.message.names import tag_code
 from firearrow.message.record import decode_record, iter_records
 from firearrow.message.sysflag import TRANSACTION_MASK
 from firearrow.store import Boundary, GetStatus, MessageStore
-from firearrow.store import fs as file_system
 from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.golden import ADDED_BY_CLIENT, as_java_prints, expected, extract
 from tests.store.stores import (
@@ -374,10 +374,10 @@ def test_waiters_are_told_in_order_and_after_the_log_is_on_the_disk(
 ) -> None:
     happened: list[str] = []
     told = threading.Semaphore(0)
-    real = file_system.sync_file
+    real = FileSystem.sync_file
 
-    def sync_file(path: Path) -> None:
-        real(path)
+    def sync_file(fs: FileSystem, path: Path) -> None:
+        real(fs, path)
         happened.append(path.parent.name)
 
     def waiter(name: str) -> Any:
@@ -389,7 +389,7 @@ def test_waiters_are_told_in_order_and_after_the_log_is_on_the_disk(
 
     with opened(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         assert store.sync_flush
-        monkeypatch.setattr(file_system, "sync_file", sync_file)
+        monkeypatch.setattr(FileSystem, "sync_file", sync_file)
         for name in ("a", "b", "c"):
             append(store, name.encode())
             store.when_flushed(store.log.end_offset, waiter(name))
@@ -416,13 +416,13 @@ def test_a_disk_that_refuses_is_told_to_who_waits(
         results.append(done)
         told.set()
 
-    def broken(path: Path) -> None:
+    def broken(fs: FileSystem, path: Path) -> None:
         raise OSError(5, "Input/output error")
 
     with opened(tmp_path) as store:
         append(store, b"a")
         with monkeypatch.context() as patched:
-            patched.setattr(file_system, "sync_file", broken)
+            patched.setattr(FileSystem, "sync_file", broken)
             store.when_flushed(store.log.end_offset, tell)
             assert told.wait(10)
         assert results == [False]
@@ -443,14 +443,14 @@ def test_who_waits_at_the_close_is_told(tmp_path: Path) -> None:
 def test_a_full_disk_delays_visibility_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+    def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         raise OSError(28, "No space left on device")
 
     with opened(tmp_path) as store:
         append(store, b"a")
         settle(store)
         with monkeypatch.context() as patched:
-            patched.setattr(file_system, "create_file", full)
+            patched.setattr(FileSystem, "create_file", full)
             append(store, b"b", "U", properties={"KEYS": "k"})
             append(store, b"c")
             assert store.dispatch()

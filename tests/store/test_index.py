@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.store import fs as file_system
+from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from tests.golden import extract
 from tests.store.stores import GOLDEN_SIZES, opened
@@ -227,17 +227,17 @@ def test_a_broken_chain_ends(tmp_path: Path) -> None:
 def test_a_full_disk_loses_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, model = index_in(tmp_path), OneAtATime()
     keys = [Key(n % 4, n * 10, BEGIN_MS + n) for n in range(20)]
-    real = file_system.create_file
+    real = FileSystem.create_file
     created: list[Path] = []
 
-    def full(path: Path, size_bytes: int, reserved_bytes: int) -> None:
+    def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         if created:
             raise OSError(28, "No space left on device")
         created.append(path)
-        real(path, size_bytes, reserved_bytes)
+        real(fs, path, size_bytes, reserved_bytes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_system, "create_file", full)
+        patched.setattr(FileSystem, "create_file", full)
         with pytest.raises(OSError, match="No space"):
             put_all(index, keys, 20)
     put_all(index, keys, 20)

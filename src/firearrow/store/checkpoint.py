@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.errors import StoreLocked
-from firearrow.store import fs
+from firearrow.store.fs import OS_FILES, FileSystem
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")
@@ -59,7 +59,7 @@ class Checkpoint:
             return Checkpoint()
         return Checkpoint(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else Checkpoint()
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, fs: FileSystem = OS_FILES) -> None:
         """Write all fields in place and return once they are on the disk."""
         fields = _FIELDS.pack(
             self.log_ms,
@@ -69,21 +69,14 @@ class Checkpoint:
             self.confirmed_offset,
             self.queues_physical_offset,
         )
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            if os.fstat(fd).st_size != CHECKPOINT_BYTES:
-                os.ftruncate(fd, CHECKPOINT_BYTES)
-            # One write within one disk sector: it is there whole or not at all.
-            os.pwrite(fd, fields, 0)
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
+        fs.replace_head(path, fields, CHECKPOINT_BYTES)
 
 
 class StoreGuard:
     """Holds a store directory for this process: its lock, and the mark of an unclean end."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, fs: FileSystem = OS_FILES) -> None:
+        self._fs = fs
         self._abort = root / "abort"
         self._lock = root / "lock"
         self._fd = -1
@@ -118,15 +111,16 @@ class StoreGuard:
 
     def mark(self) -> None:
         """Leave the mark that only ``release(clean=True)`` takes away."""
-        self._abort.write_text(str(os.getpid()))
-        fs.sync_directory(self._abort.parent)
+        pid = str(os.getpid()).encode()
+        self._fs.replace_head(self._abort, pid, len(pid))
+        self._fs.sync_directory(self._abort.parent)
 
     def release(self, *, clean: bool) -> None:
         """Unlock the store, and remove the mark if everything is on the disk."""
         if self._fd < 0:
             return
-        if clean:
-            self._abort.unlink(missing_ok=True)
+        if clean and self._abort.exists():
+            self._fs.remove(self._abort)
         os.close(self._fd)
         self._fd = -1
         _held.discard(self._lock.resolve())

@@ -24,8 +24,8 @@ from zlib import crc32
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
-from firearrow.store import fs
 from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.store.segments import Segment, Segments
 
@@ -45,8 +45,15 @@ class DiskFull(StoreError):
 class CommitLog:
     """The log as one address space; ``end_offset`` is where the next record goes."""
 
-    def __init__(self, directory: Path, file_size_bytes: int, store_host: bytes) -> None:
-        self.segments = Segments(directory, file_size_bytes)
+    def __init__(
+        self,
+        directory: Path,
+        file_size_bytes: int,
+        store_host: bytes,
+        fs: FileSystem = OS_FILES,
+    ) -> None:
+        self.segments = Segments(directory, file_size_bytes, fs=fs)
+        self._fs = fs
         self.store_host = store_host
         self.end_offset = 0
         self.last_store_ms = 0
@@ -208,7 +215,7 @@ class CommitLog:
     def _create(self, base: int) -> Segment:
         """Make a file and its name durable: what is flushed to it must be found again."""
         segment = self.segments.create(base)
-        fs.sync_directory(self.segments.directory)
+        self._fs.sync_directory(self.segments.directory)
         return segment
 
     def prepare_next(self) -> None:

@@ -29,6 +29,7 @@ from typing import Final
 
 from firearrow.errors import CorruptStore
 from firearrow.message.record import topic_field
+from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
@@ -59,12 +60,19 @@ class ConsumeQueue:
         "topic_field",
     )
 
-    def __init__(self, directory: Path, topic: str, queue_id: int, file_size_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size_bytes: int,
+        fs: FileSystem = OS_FILES,
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic)
         file_size = -(-file_size_bytes // ENTRY_BYTES) * ENTRY_BYTES
-        self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size))
+        self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
         self.next_offset = 0
         self.max_offset = 0
         self.min_offset = 0

@@ -16,7 +16,6 @@ from typing import Final
 from firearrow.clock import Clock
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import decode_record
-from firearrow.store import fs
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
@@ -24,6 +23,7 @@ from firearrow.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.flush import Flusher, OnFlushed, flush_segments
+from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.index import Index
 from firearrow.store.queues import ConsumeQueues
 from firearrow.store.reader import Boundary, GetResult, Reader
@@ -54,15 +54,20 @@ class MessageStore:
     the flush thread to the event loop.
     """
 
-    def __init__(self, config: StoreConfig, clock: Clock, store_host: bytes) -> None:
+    def __init__(
+        self, config: StoreConfig, clock: Clock, store_host: bytes, fs: FileSystem = OS_FILES
+    ) -> None:
         self.config = config
+        self._fs = fs
         self._clock = clock
         root = config.root_path
         self.root = root
-        self.queues = ConsumeQueues(root / "consumequeue", config.consume_queue_file_bytes)
-        self.log = CommitLog(config.commit_log_path, config.mapped_file_size_commit_log, store_host)
+        self.queues = ConsumeQueues(root / "consumequeue", config.consume_queue_file_bytes, fs)
+        self.log = CommitLog(
+            config.commit_log_path, config.mapped_file_size_commit_log, store_host, fs
+        )
         self._index = (
-            Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms)
+            Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms, fs)
             if config.message_index_enable
             else None
         )
@@ -77,7 +82,7 @@ class MessageStore:
             self._arrived,
         )
         self._reader = Reader(self.log, self.queues, self._index, config, memory_bytes())
-        self._guard = StoreGuard(root)
+        self._guard = StoreGuard(root, fs)
         self._checkpoint = Checkpoint()
         self._flushed_offset = 0
         self._flush_error: OSError | None = None
@@ -318,7 +323,7 @@ class MessageStore:
             raise self._flush_error
         if end > self._flushed_offset:
             try:
-                flush_segments(list(self.log.segments.files), self._flushed_offset, end)
+                flush_segments(self._fs, list(self.log.segments.files), self._flushed_offset, end)
             except OSError as error:
                 # The kernel drops pages that it could not write and reports them once only: from
                 # here on nothing more can be promised about this log.
@@ -338,12 +343,21 @@ class MessageStore:
             physical = self._dispatcher.last_physical_offset
             self._flush_log()
             for queue in list(self.queues.by_key.values()):
-                _flush_queue(queue)
+                self._flush_queue(queue)
             if stored_ms:
                 self._checkpoint.queues_ms = stored_ms
                 self._checkpoint.queues_physical_offset = physical
             self._flush_index(thorough)
-        self._checkpoint.save(self.root / "checkpoint")
+        self._checkpoint.save(self.root / "checkpoint", self._fs)
+
+    def _flush_queue(self, queue: ConsumeQueue) -> None:
+        end = queue.max_offset * ENTRY_BYTES
+        if end > queue.flushed_bytes:
+            try:
+                flush_segments(self._fs, list(queue.segments.files), queue.flushed_bytes, end)
+            except FileNotFoundError:
+                return  # its topic was deleted meanwhile
+            queue.flushed_bytes = end
 
     def _flush_index(self, last: bool) -> None:
         if self._index is None:
@@ -351,22 +365,12 @@ class MessageStore:
         files = list(self._index.files)
         for file in files if last else files[:-1]:
             if file.end_ms > self._checkpoint.index_ms:
-                fs.sync_file(file.path)
+                self._fs.sync_file(file.path)
                 self._checkpoint.index_ms = file.end_ms
 
     def _complete(self, waiters: list[OnFlushed], done: bool) -> None:
         for waiter in waiters:
             self.run_in_loop(partial(waiter, done))
-
-
-def _flush_queue(queue: ConsumeQueue) -> None:
-    end = queue.max_offset * ENTRY_BYTES
-    if end > queue.flushed_bytes:
-        try:
-            flush_segments(list(queue.segments.files), queue.flushed_bytes, end)
-        except FileNotFoundError:
-            return  # its topic was deleted meanwhile
-        queue.flushed_bytes = end
 
 
 def memory_bytes() -> int:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from firearrow.store import fs
+from firearrow.store.fs import FileSystem
 from firearrow.store.segments import Segment
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _STEP_SECONDS: Final = 0.1
 OnFlushed = Callable[[bool], None]
 
 
-def flush_segments(segments: Iterable[Segment], start: int, end: int) -> None:
+def flush_segments(fs: FileSystem, segments: Iterable[Segment], start: int, end: int) -> None:
     """Return once the bytes ``start`` to ``end`` of an address space are on the disk."""
     for segment in segments:
         if segment.base < end and segment.end > start:

@@ -2,50 +2,108 @@
 
 Files are mapped shared and written through their map: a write is in the page cache, and so outlives
 the process, as soon as the assignment is done; it outlives the machine once ``sync_file`` has
-returned. A hole in a mapped file would kill the process by SIGBUS when the disk is full, so blocks
-are reserved (``posix_fallocate``) before anything is written there, and a full disk is an OSError
-that the caller can answer.
+returned, and the name of a file once ``sync_directory`` has. A hole in a mapped file would kill
+the process by SIGBUS when the disk is full, so blocks are reserved (``posix_fallocate``) before
+anything is written there, and a full disk is an OSError that the caller can answer.
+
+Everything that makes, changes, syncs or removes a file goes through a ``FileSystem``, which is a
+constructor argument all the way down: ``firearrow.testing.fs`` has one that loses power.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import shutil
 from pathlib import Path
+from typing import Final
 
 
-def create_file(path: Path, size_bytes: int, reserved_bytes: int) -> None:
-    """Create a zero-filled file whose first ``reserved_bytes`` have blocks; OSError if it can't."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        os.ftruncate(fd, size_bytes)
-        if reserved_bytes:
-            os.posix_fallocate(fd, 0, reserved_bytes)
-    except OSError:
+class FileSystem:
+    """The file system of the machine."""
+
+    def create_file(self, path: Path, size_bytes: int, reserved_bytes: int) -> None:
+        """Create a zero-filled file whose first ``reserved_bytes`` have blocks.
+
+        Raises OSError if it can't; nothing is left then.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.ftruncate(fd, size_bytes)
+            if reserved_bytes:
+                os.posix_fallocate(fd, 0, reserved_bytes)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(fd)
+
+    def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
+        """Give a stretch of an existing file its blocks; what is there already stays as it is."""
+        fd = os.open(path, os.O_RDWR)
+        try:
+            os.posix_fallocate(fd, start_bytes, size_bytes)
+        finally:
+            os.close(fd)
+
+    def map_file(self, path: Path) -> mmap.mmap:
+        """Map a whole file, shared and writable."""
+        fd = os.open(path, os.O_RDWR)
+        try:
+            return mmap.mmap(fd, 0, access=mmap.ACCESS_WRITE)
+        finally:
+            os.close(fd)
+
+    def resize(self, path: Path, size_bytes: int) -> None:
+        """Cut a file, or lengthen it by zeros."""
+        os.truncate(path, size_bytes)
+
+    def replace_head(self, path: Path, data: bytes, size_bytes: int) -> None:
+        """Write the first bytes of a small file of fixed size, which is made if it is missing.
+
+        Up to 512 bytes, one disk sector, are there whole or not at all. Durable on return.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(fd).st_size != size_bytes:
+                os.ftruncate(fd, size_bytes)
+            os.pwrite(fd, data, 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Give a file or directory another name, in a directory that is made if it is missing."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
         path.unlink()
-        raise
-    finally:
-        os.close(fd)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all in it."""
+        shutil.rmtree(path)
+
+    def sync_file(self, path: Path) -> None:
+        """Return once all that was written to the file, also through maps, is on the disk."""
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once the names in a directory are on the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
-def reserve(path: Path, start_bytes: int, size_bytes: int) -> None:
-    """Give a stretch of an existing file its blocks; what is there already stays as it is."""
-    fd = os.open(path, os.O_RDWR)
-    try:
-        os.posix_fallocate(fd, start_bytes, size_bytes)
-    finally:
-        os.close(fd)
-
-
-def map_file(path: Path, *, writable: bool = True) -> mmap.mmap:
-    """Map a whole file, shared."""
-    fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
-    try:
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return mmap.mmap(fd, 0, access=access)
-    finally:
-        os.close(fd)
+OS_FILES: Final = FileSystem()
 
 
 def unmap(mapped: mmap.mmap) -> None:
@@ -54,21 +112,3 @@ def unmap(mapped: mmap.mmap) -> None:
         mapped.close()
     except BufferError:
         return
-
-
-def sync_file(path: Path) -> None:
-    """Return once all that was written to the file, also through maps, is on the disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_directory(path: Path) -> None:
-    """Return once the names in a directory are on the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -38,7 +38,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store import fs
+from firearrow.store.fs import OS_FILES, FileSystem, unmap
 from firearrow.store.scan import Ints
 
 HEADER: Final = struct.Struct(">qqqqii")
@@ -55,8 +55,9 @@ _SECONDS_MAX: Final = (1 << 31) - 1
 class IndexFile:
     """One file; ``count`` is the number of the next entry."""
 
-    def __init__(self, path: Path, slots: int, entries: int) -> None:
+    def __init__(self, path: Path, slots: int, entries: int, fs: FileSystem = OS_FILES) -> None:
         self.path = path
+        self._fs = fs
         self.map = fs.map_file(path)
         self._slot_count = slots
         self._entry_count = entries
@@ -75,11 +76,17 @@ class IndexFile:
         self.count = max(self.count, 1)
 
     @staticmethod
-    def create(path: Path, slots: int, entries: int, previous: IndexFile | None) -> IndexFile:
+    def create(
+        path: Path,
+        slots: int,
+        entries: int,
+        previous: IndexFile | None,
+        fs: FileSystem = OS_FILES,
+    ) -> IndexFile:
         """Make a new file; it starts with the end of the one before it."""
         at = HEADER.size + 4 * slots
         fs.create_file(path, at + _ENTRY.itemsize * entries, at)
-        file = IndexFile(path, slots, entries)
+        file = IndexFile(path, slots, entries, fs)
         if previous is not None:
             file.begin_ms = file.end_ms = previous.end_ms
             file.begin_physical_offset = previous.end_physical_offset
@@ -160,7 +167,7 @@ class IndexFile:
         if end > self._reserved_bytes:
             start = self._reserved_bytes
             upto = min(end + _RESERVE_STEP_BYTES, len(self.map))
-            fs.reserve(self.path, start, upto - start)
+            self._fs.reserve(self.path, start, upto - start)
             self._reserved_bytes = upto
 
     def _write_header(self) -> None:
@@ -179,19 +186,25 @@ class IndexFile:
         """Unmap the file."""
         self._slots = np.empty(0, np.int32)
         self._entries = np.empty(0, _ENTRY)
-        fs.unmap(self.map)
+        unmap(self.map)
 
 
 class Index:
     """All IndexFiles of a store, oldest first."""
 
     def __init__(
-        self, directory: Path, slots: int, entries: int, now_ms: Callable[[], int]
+        self,
+        directory: Path,
+        slots: int,
+        entries: int,
+        now_ms: Callable[[], int],
+        fs: FileSystem = OS_FILES,
     ) -> None:
         self._directory = directory
         self._slots = slots
         self._entries = entries
         self._now_ms = now_ms
+        self._fs = fs
         self.files: list[IndexFile] = []
         self._complete_until = -1  # no key of a record up to here is missing
 
@@ -207,10 +220,10 @@ class Index:
                 continue
             if path.stat().st_size != size:
                 continue
-            file = IndexFile(path, self._slots, self._entries)
+            file = IndexFile(path, self._slots, self._entries, self._fs)
             if keep_until_ms is not None and file.end_ms > keep_until_ms:
                 file.close()
-                path.unlink()
+                self._fs.remove(path)
             else:
                 self.files.append(file)
         # A file that was kept when others were deleted may end among the keys of one record.
@@ -222,7 +235,7 @@ class Index:
         while self.files and self.files[-1].end_physical_offset >= log_end_offset:
             file = self.files.pop()
             file.close()
-            file.path.unlink()
+            self._fs.remove(file.path)
             self._complete_until = -1
 
     @property
@@ -265,7 +278,8 @@ class Index:
         last = self.files[-1] if self.files else None
         if last is None or last.room == 0:
             path = self._directory / self._new_name()
-            self.files.append(IndexFile.create(path, self._slots, self._entries, last))
+            file = IndexFile.create(path, self._slots, self._entries, last, self._fs)
+            self.files.append(file)
         return self.files[-1]
 
     def _new_name(self) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from pathlib import Path
 
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.fs import OS_FILES, FileSystem
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,8 @@ class ConsumeQueues:
     the others from being served. Until it is mended, nothing is sent to it either.
     """
 
-    def __init__(self, directory: Path, file_size_bytes: int) -> None:
+    def __init__(self, directory: Path, file_size_bytes: int, fs: FileSystem = OS_FILES) -> None:
+        self._fs = fs
         self._directory = directory
         self._file_size_bytes = file_size_bytes
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
@@ -41,7 +42,7 @@ class ConsumeQueues:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self._directory / topic / str(queue_id)
-        return ConsumeQueue(directory, topic, queue_id, self._file_size_bytes)
+        return ConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if any message was ever sent to it."""
@@ -78,7 +79,7 @@ class ConsumeQueues:
         directory = self._directory / topic
         # The name of a topic that was made by a broker leads nowhere else; one of a file might.
         if directory.parent == self._directory and topic not in (".", "..") and directory.is_dir():
-            shutil.rmtree(directory)
+            self._fs.remove_tree(directory)
 
     def close(self) -> None:
         """Unmap all files."""

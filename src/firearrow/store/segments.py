@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 
 from firearrow.errors import CorruptStore
-from firearrow.store import fs
+from firearrow.store.fs import OS_FILES, FileSystem, unmap
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,16 @@ class Segments:
     """
 
     def __init__(
-        self, directory: Path, file_size_bytes: int, reserve_step_bytes: int | None = None
+        self,
+        directory: Path,
+        file_size_bytes: int,
+        reserve_step_bytes: int | None = None,
+        fs: FileSystem = OS_FILES,
     ) -> None:
         self.directory = directory
         self.file_size_bytes = file_size_bytes
         self._reserve_step_bytes = reserve_step_bytes or file_size_bytes
+        self._fs = fs
         self.files: list[Segment] = []
 
     def load(self) -> None:
@@ -68,7 +73,7 @@ class Segments:
         paths = sorted(path for path in self.directory.glob("*") if _is_offset(path))
         if paths and paths[-1].stat().st_size == 0:
             log.warning("%s is deleted: it is empty", paths[-1])
-            paths.pop().unlink()
+            self._fs.remove(paths.pop())
         for path in paths:
             size = path.stat().st_size
             if size != self.file_size_bytes:
@@ -78,7 +83,7 @@ class Segments:
                 )
             if self.files and int(path.name) != self.files[-1].end:
                 raise CorruptStore(f"a file is missing before {path}: {self.files[-1].end:020d}")
-            self.files.append(Segment(int(path.name), path, fs.map_file(path), 0))
+            self.files.append(Segment(int(path.name), path, self._fs.map_file(path), 0))
 
     @property
     def first_offset(self) -> int:
@@ -106,8 +111,8 @@ class Segments:
         """Create the file that starts at ``base``, not yet part of the space (see ``attach``)."""
         path = self.path_of(base)
         reserved = min(self._reserve_step_bytes, self.file_size_bytes)
-        fs.create_file(path, self.file_size_bytes, reserved)
-        return Segment(base, path, fs.map_file(path), reserved)
+        self._fs.create_file(path, self.file_size_bytes, reserved)
+        return Segment(base, path, self._fs.map_file(path), reserved)
 
     def attach(self, segment: Segment) -> None:
         """Put a created file at the end of the space."""
@@ -119,7 +124,7 @@ class Segments:
         if end_bytes > segment.reserved_bytes:
             steps = -(-end_bytes // self._reserve_step_bytes)
             upto = min(steps * self._reserve_step_bytes, segment.size_bytes)
-            fs.reserve(segment.path, segment.reserved_bytes, upto - segment.reserved_bytes)
+            self._fs.reserve(segment.path, segment.reserved_bytes, upto - segment.reserved_bytes)
             segment.reserved_bytes = upto
 
     def cut(self, offset: int) -> None:
@@ -132,13 +137,13 @@ class Segments:
 
     def drop(self, segment: Segment) -> None:
         """Delete a file that is no longer part of the space."""
-        fs.unmap(segment.map)
-        segment.path.unlink()
+        unmap(segment.map)
+        self._fs.remove(segment.path)
 
     def close(self) -> None:
         """Unmap all files."""
         for segment in self.files:
-            fs.unmap(segment.map)
+            unmap(segment.map)
         self.files.clear()
 
 
