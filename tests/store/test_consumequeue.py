@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
-from firearrow.store import ConsumeQueue
+from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import FileSystem
 
 FILE_BYTES = 200  # ten entries
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 
 
-def queue_in(directory: Path) -> ConsumeQueue:
-    queue = ConsumeQueue(directory, "T", 0, FILE_BYTES)
+def queue_in(directory: Path) -> FileConsumeQueue:
+    queue = FileConsumeQueue(directory, "T", 0, FILE_BYTES)
     queue.load()
     return queue
 
@@ -85,7 +85,7 @@ def test_reads_end_with_the_file_and_with_the_queue(tmp_path: Path) -> None:
     assert queue.read(19, 100) == b""
     assert queue.read(500, 1) == b""
     assert queue.read(0, 0) == b""
-    assert (queue.file_end(7), queue.file_end(9), queue.file_end(10)) == (10, 10, 20)
+    assert (queue.gap_end(7), queue.gap_end(9), queue.gap_end(10)) == (10, 10, 20)
     with pytest.raises(IndexError):
         queue.entry(20)
     queue.close()

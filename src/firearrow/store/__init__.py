@@ -6,8 +6,8 @@ nobody else's business.
 
 from firearrow.store.batch import append_batch, members_of
 from firearrow.store.commitlog import DiskFull
-from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.engine import MessageStore
+from firearrow.store.queues import ConsumeQueue
 from firearrow.store.reader import Boundary, GetResult, GetStatus
 from firearrow.store.scan import Ints
 

@@ -23,7 +23,7 @@ from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
 from firearrow.message.record import HEADS_BY_HOSTS
 from firearrow.store.commitlog import CommitLog
-from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import Ints, gather
 
 _MEMBER_HEAD: Final = np.dtype(

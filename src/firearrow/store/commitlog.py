@@ -24,8 +24,8 @@ from zlib import crc32
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
-from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.store.segments import Segment, Segments
 

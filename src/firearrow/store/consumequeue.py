@@ -23,31 +23,27 @@ Source: upstream ``ConsumeQueue``.
 from __future__ import annotations
 
 import logging
-import struct
 from pathlib import Path
 from typing import Final
 
 from firearrow.errors import CorruptStore
 from firearrow.message.record import topic_field
+from firearrow.store.flush import flush_segments
 from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
 
-ENTRY_BYTES: Final = 20
-ENTRY: Final = struct.Struct(">qiq")
 _PRE_BLANK: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
 
 
-class ConsumeQueue:
-    """One queue of one topic.
-
-    ``next_offset`` is what the next appended message gets; ``max_offset`` is what dispatch has
-    written up to and consumers see; ``min_offset`` is the first whose record the log still holds.
-    """
+class FileConsumeQueue:
+    """Implements ``ConsumeQueue`` by the files of one directory."""
 
     __slots__ = (
+        "_fs",
         "flushed_bytes",
         "magic",
         "max_offset",
@@ -68,6 +64,7 @@ class ConsumeQueue:
         file_size_bytes: int,
         fs: FileSystem = OS_FILES,
     ) -> None:
+        self._fs = fs
         self.topic = topic
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic)
@@ -116,8 +113,8 @@ class ConsumeQueue:
         end = min(at + count * ENTRY_BYTES, self.max_offset * ENTRY_BYTES, segment.end)
         return segment.map[at - segment.base : max(end - segment.base, 0)]
 
-    def file_end(self, queue_offset: int) -> int:
-        """The queue offset at which the file after that of ``queue_offset`` starts."""
+    def gap_end(self, queue_offset: int) -> int:
+        """Where to go on when ``read`` has nothing at an offset: where the next file starts."""
         per_file = self.segments.file_size_bytes // ENTRY_BYTES
         return (queue_offset // per_file + 1) * per_file
 
@@ -222,6 +219,16 @@ class ConsumeQueue:
             self.segments.cut(end * ENTRY_BYTES)
             self._find_end()
             self.flushed_bytes = min(self.flushed_bytes, end * ENTRY_BYTES)
+
+    def flush(self) -> None:
+        """Return once all that was put before the call is on the disk."""
+        end = self.max_offset * ENTRY_BYTES
+        if end > self.flushed_bytes:
+            try:
+                flush_segments(self._fs, list(self.segments.files), self.flushed_bytes, end)
+            except FileNotFoundError:
+                return  # its topic was deleted meanwhile
+            self.flushed_bytes = end
 
     def close(self) -> None:
         """Unmap the files."""

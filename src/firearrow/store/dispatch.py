@@ -1,7 +1,7 @@
 """Follows the log and writes what is derived from it: ConsumeQueue entries and index keys.
 
 A batch of records is read as columns (``scan``), turned into one array of queue entries sorted by
-queue, of which each queue gets its slice, and into one array of index keys. Recovery feeds the same
+queue, in which each queue has its runs, and into one array of index keys. Recovery feeds the same
 function from an earlier offset: queues and index skip what they have.
 
 Only records outside transactions and commit records have a queue entry.
@@ -11,8 +11,7 @@ Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,20 +21,15 @@ from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import DELAY_LEVEL, parse
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from firearrow.store.commitlog import CommitLog
-from firearrow.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
-from firearrow.store.queues import ConsumeQueues
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrival, Run
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
 
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
-_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
-
-# Told of new messages in a queue: the queue, and its first new queue offset.
-OnArrival = Callable[[ConsumeQueue, int], None]
 
 
 class Dispatcher:
@@ -54,7 +48,6 @@ class Dispatcher:
         self._index = index
         self._delays = delays
         self._on_arrival = on_arrival
-        self._left_out: set[tuple[str, int]] = set()
         self.offset = 0
         self.queues_offset = 0  # queues have what they are to have of the records before
         self.last_store_ms = 0
@@ -121,34 +114,26 @@ class Dispatcher:
             order = order[columns.physical_offset[order] >= self.queues_offset]
         if not len(order):
             return
-        entries: npt.NDArray[Any] = np.empty(len(order), _ENTRY)
-        entries["physical_offset"] = columns.physical_offset[order]
-        entries["size"] = columns.size[order]
-        entries["tag_code"] = tag_codes[order]
-        self._put_groups(group[order], columns.queue_offset[order], entries.tobytes(), topics)
+        queue_offset = columns.queue_offset[order]
+        entries = Entries(
+            columns.physical_offset[order],
+            columns.size[order],
+            tag_codes[order],
+            columns.store_ms[order],
+            queue_offset,
+            _runs(group[order], queue_offset, topics),
+        )
+        self._queues.put(entries, self._on_arrival)
 
-    def _put_groups(
-        self, group: Ints, queue_offset: Ints, entries: bytes, topics: list[bytes]
-    ) -> None:
-        """Give each queue its run of entries; a run breaks where queue offsets are not
-        consecutive."""
-        new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + 1)
-        starts = [0, *(new.nonzero()[0] + 1).tolist()]
-        ends = [*starts[1:], len(group)]
-        names = [topic.decode("utf-8", "replace") for topic in topics]
-        heads = zip(group[starts].tolist(), queue_offset[starts].tolist(), strict=True)
-        for start, end, (key, first) in zip(starts, ends, heads, strict=True):
-            name = names[key >> 32], key & 0xFFFFFFFF
-            try:
-                queue = self._queues.open(*name)
-                queue.put(first, entries[start * ENTRY_BYTES : end * ENTRY_BYTES])
-            except CorruptStore as error:
-                self._leave_out(name, error)
-                continue
-            self._on_arrival(queue, first)
 
-    def _leave_out(self, queue: tuple[str, int], error: CorruptStore) -> None:
-        """One broken queue must not keep the others from their messages."""
-        if queue not in self._left_out:
-            self._left_out.add(queue)
-            log.error("a queue gets no further entries, its messages stay in the log: %s", error)
+def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> list[Run]:
+    """Each queue's runs of entries; a run breaks where queue offsets are not consecutive."""
+    new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + 1)
+    starts = [0, *(new.nonzero()[0] + 1).tolist()]
+    ends = [*starts[1:], len(group)]
+    names = [topic.decode("utf-8", "replace") for topic in topics]
+    rows = zip(group[starts].tolist(), queue_offset[starts].tolist(), starts, ends, strict=True)
+    return [
+        Run(names[key >> 32], key & 0xFFFFFFFF, first, start, end)
+        for key, first, start, end in rows
+    ]

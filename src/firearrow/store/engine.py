@@ -19,13 +19,13 @@ from firearrow.message.record import decode_record
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
-from firearrow.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.flush import Flusher, OnFlushed, flush_segments
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.index import Index
-from firearrow.store.queues import ConsumeQueues
+from firearrow.store.queuefiles import FileConsumeQueues
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.reader import Boundary, GetResult, Reader
 from firearrow.store.recovery import recover
 
@@ -62,7 +62,7 @@ class MessageStore:
         self._clock = clock
         root = config.root_path
         self.root = root
-        self.queues = ConsumeQueues(root / "consumequeue", config.consume_queue_file_bytes, fs)
+        self.queues = _queues_of(config, fs)
         self.log = CommitLog(
             config.commit_log_path, config.mapped_file_size_commit_log, store_host, fs
         )
@@ -123,8 +123,7 @@ class MessageStore:
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatch_all()
-        for queue in self.queues.by_key.values():
-            queue.correct_min(self.log.start_offset)
+        self.queues.correct_min(self.log.start_offset)
         log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
         self._flusher = Flusher(
             self._flush_log,
@@ -342,22 +341,12 @@ class MessageStore:
             stored_ms = self._dispatcher.last_store_ms
             physical = self._dispatcher.last_physical_offset
             self._flush_log()
-            for queue in list(self.queues.by_key.values()):
-                self._flush_queue(queue)
+            self.queues.flush()
             if stored_ms:
                 self._checkpoint.queues_ms = stored_ms
                 self._checkpoint.queues_physical_offset = physical
             self._flush_index(thorough)
         self._checkpoint.save(self.root / "checkpoint", self._fs)
-
-    def _flush_queue(self, queue: ConsumeQueue) -> None:
-        end = queue.max_offset * ENTRY_BYTES
-        if end > queue.flushed_bytes:
-            try:
-                flush_segments(self._fs, list(queue.segments.files), queue.flushed_bytes, end)
-            except FileNotFoundError:
-                return  # its topic was deleted meanwhile
-            queue.flushed_bytes = end
 
     def _flush_index(self, last: bool) -> None:
         if self._index is None:
@@ -371,6 +360,12 @@ class MessageStore:
     def _complete(self, waiters: list[OnFlushed], done: bool) -> None:
         for waiter in waiters:
             self.run_in_loop(partial(waiter, done))
+
+
+def _queues_of(config: StoreConfig, fs: FileSystem) -> ConsumeQueues:
+    """The queues, kept as the configuration wants it."""
+    directory = config.root_path / "consumequeue"
+    return FileConsumeQueues(directory, config.consume_queue_file_bytes, fs)
 
 
 def memory_bytes() -> int:

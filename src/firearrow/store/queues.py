@@ -1,88 +1,133 @@
-"""All ConsumeQueues of a store, by topic and queue id."""
+"""What a store asks of its ConsumeQueues, whichever way they are kept.
+
+``queuefiles`` keeps each in files of its own, ``rocks`` all in one database. The engine, dispatch,
+recovery and the reader know only what is here.
+
+Source: upstream ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
+"""
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
 
-from firearrow.errors import CorruptStore, StoreError
-from firearrow.store.consumequeue import ConsumeQueue
-from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.scan import Ints
 
-log = logging.getLogger(__name__)
+ENTRY_BYTES: Final = 20
+ENTRY: Final = struct.Struct(">qiq")
+"""An entry as ``ConsumeQueue.read`` gives it: physical offset, size, tag code; see
+``consumequeue``."""
 
 
-class ConsumeQueues:
-    """The table ``by_key[topic, queue_id]``; queues come into it when they are first written.
+class Run(NamedTuple):
+    """Entries of one queue with consecutive queue offsets: the rows ``start`` to ``end``."""
 
-    A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
-    the others from being served. Until it is mended, nothing is sent to it either.
+    topic: str
+    queue_id: int
+    queue_offset: int
+    start: int
+    end: int
+
+
+class Entries(NamedTuple):
+    """What one round of dispatch has for the queues: columns in order of the queues, and where in
+    them each queue has its run. A queue may have several."""
+
+    physical_offset: Ints
+    size: Ints
+    tag_code: Ints
+    store_ms: Ints
+    queue_offset: Ints
+    runs: list[Run]
+
+
+class QueueRange(NamedTuple):
+    """The messages that a queue has: from ``min_offset`` to before ``max_offset``."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class ConsumeQueue(Protocol):
+    """One queue of one topic.
+
+    ``next_offset`` is what the next appended message gets; ``max_offset`` is what dispatch has
+    written up to and consumers see; ``min_offset`` is the first whose record the log still holds.
+    ``magic`` and ``topic_field`` are what the queue's records hold of its topic.
     """
 
-    def __init__(self, directory: Path, file_size_bytes: int, fs: FileSystem = OS_FILES) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._file_size_bytes = file_size_bytes
-        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
-        self._broken: dict[tuple[str, int], str] = {}
+    topic: str
+    queue_id: int
+    magic: int
+    topic_field: bytes
+    next_offset: int
+    max_offset: int
+    min_offset: int
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tag code; IndexError where there can't be an entry."""
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Up to ``count`` entries (``ENTRY``) from an offset on; empty where none are."""
+
+    def gap_end(self, queue_offset: int) -> int:
+        """Where to go on when ``read`` has nothing at an offset."""
+
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The queue offset of the first entry whose record lies at or after a physical offset."""
+
+
+# Told of new messages in a queue: the queue, and its first new queue offset.
+OnArrival = Callable[[ConsumeQueue, int], None]
+
+
+class ConsumeQueues(Protocol):
+    """All queues of a store, by topic and queue id.
+
+    One thread uses it, but for ``flush``, which is called in the flusher's. A queue comes into
+    being when it is first opened, and is kept once it has its first message.
+    """
 
     def load(self) -> None:
-        """Open every queue that has files."""
-        for path in sorted(self._directory.glob("*/*")):
-            if not path.name.isdigit() or not path.is_dir():
-                continue
-            queue = self._make(path.parent.name, int(path.name))
-            try:
-                queue.load()
-            except StoreError as error:
-                log.error("queue %s is left out: %s", path, error)
-                self._broken[queue.topic, queue.queue_id] = str(error)
-                continue
-            self.by_key[queue.topic, queue.queue_id] = queue
-
-    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = self._directory / topic / str(queue_id)
-        return ConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
+        """Take up what is on the disk."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if any message was ever sent to it."""
-        return self.by_key.get((topic, queue_id))
+        """The queue, if it was ever opened."""
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; a new one gets its files with its first dispatched message.
+        """The queue; CorruptStore if its data can't be used."""
 
-        Raises CorruptStore for a queue that was left out.
+    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+        """Write what a round of dispatch has; what a queue has already is skipped.
+
+        A queue that can't take its entries is left out, with the reason logged. Raises OSError
+        when the disk is full: then a part may be written, and the call is to be repeated.
         """
-        queue = self.by_key.get((topic, queue_id))
-        if queue is None:
-            if (topic, queue_id) in self._broken:
-                reason = self._broken[topic, queue_id]
-                raise CorruptStore(f"queue {topic}-{queue_id} is left out: {reason}")
-            queue = self.by_key[topic, queue_id] = self._make(topic, queue_id)
-        return queue
-
-    def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """All queues of a topic."""
-        return [queue for (name, _), queue in self.by_key.items() if name == topic]
 
     @property
     def max_physical_offset(self) -> int:
         """The highest record that any queue knows, -1 for none."""
-        return max((queue.max_physical_offset for queue in self.by_key.values()), default=-1)
+
+    def ranges(self) -> Iterator[QueueRange]:
+        """What each queue has."""
+
+    def correct_min(self, log_start_offset: int) -> None:
+        """Move each ``min_offset`` to the first message that the log still holds."""
+
+    def cut(self, log_end_offset: int) -> None:
+        """Forget the entries of records at or after a physical offset."""
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and delete their files."""
-        for queue in self.of_topic(topic):
-            del self.by_key[topic, queue.queue_id]
-            queue.close()
-            self._broken.pop((topic, queue.queue_id), None)
-        directory = self._directory / topic
-        # The name of a topic that was made by a broker leads nowhere else; one of a file might.
-        if directory.parent == self._directory and topic not in (".", "..") and directory.is_dir():
-            self._fs.remove_tree(directory)
+        """Forget a topic's queues and all that the disk has of them."""
+
+    def clear(self) -> int:
+        """Delete all queues, as ``delete_topic`` does; return how many had messages."""
+
+    def flush(self) -> None:
+        """Return once all that was put before the call is on the disk."""
 
     def close(self) -> None:
-        """Unmap all files."""
-        for queue in self.by_key.values():
-            queue.close()
-        self.by_key.clear()
+        """Let go of files and memory; nothing is flushed."""

@@ -20,9 +20,8 @@ from firearrow.message.names import java_hash
 from firearrow.message.record import decode_record
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
-from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from firearrow.store.index import Index
-from firearrow.store.queues import ConsumeQueues
+from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 
 _STORE_MS_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
@@ -109,7 +108,7 @@ class Reader:
         wanted = count_max if tag_codes is None else max(self._filter_entries, count_max)
         entries = queue.read(queue_offset, wanted)
         if not entries:
-            following = queue.file_end(queue_offset)
+            following = queue.gap_end(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, highest)
         if tag_codes is None:
             result = self._collect_all(queue, queue_offset, entries)

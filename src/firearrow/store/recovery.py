@@ -51,11 +51,9 @@ def recover(
 ) -> Recovered:
     """Settle the end of log and queues; nothing has been dispatched again when this returns."""
     if not commit_log.segments.files:
-        queues_dropped = [key for key, queue in queues.by_key.items() if queue.max_offset]
-        if queues_dropped:
-            log.warning("the CommitLog is empty: %d queues are deleted", len(queues_dropped))
-        for topic in {topic for topic, _ in queues_dropped}:
-            queues.delete_topic(topic)
+        dropped = queues.clear()
+        if dropped:
+            log.warning("the CommitLog is empty: %d queues are deleted", dropped)
         if index is not None:
             index.cut(0)
         return Recovered(0, 0, 0, 0)
@@ -152,10 +150,8 @@ def _cut(commit_log: CommitLog, queues: ConsumeQueues, rebuilt_from: int, end: i
     start of the walk is written again rather than trusted.
     """
     commit_log.cut(end)
-    for queue in queues.by_key.values():
-        if queue.max_physical_offset >= rebuilt_from:
-            queue.cut(rebuilt_from)
-        queue.correct_min(commit_log.start_offset)
+    queues.cut(rebuilt_from)
+    queues.correct_min(commit_log.start_offset)
 
 
 def _after_record(commit_log: CommitLog, physical_offset: int) -> int:

@@ -1,0 +1,146 @@
+"""The ConsumeQueues of a store with ``storeType=default``: each has a directory of files.
+
+The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files.
+Source: upstream ``ConsumeQueueStore``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.errors import CorruptStore, StoreError
+from firearrow.store.consumequeue import FileConsumeQueue
+from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrival, QueueRange
+
+log = logging.getLogger(__name__)
+
+_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+
+
+class FileConsumeQueues:
+    """Implements ``ConsumeQueues``; queues come into the table when they are first opened.
+
+    A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
+    the others from being served. Until it is mended, nothing is sent to it either.
+    """
+
+    def __init__(self, directory: Path, file_size_bytes: int, fs: FileSystem = OS_FILES) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file_size_bytes = file_size_bytes
+        self._by_key: dict[tuple[str, int], FileConsumeQueue] = {}
+        self._broken: dict[tuple[str, int], str] = {}
+        self._left_out: set[tuple[str, int]] = set()
+
+    def load(self) -> None:
+        """Open every queue that has files."""
+        for path in sorted(self._directory.glob("*/*")):
+            if not path.name.isdigit() or not path.is_dir():
+                continue
+            queue = self._make(path.parent.name, int(path.name))
+            try:
+                queue.load()
+            except StoreError as error:
+                log.error("queue %s is left out: %s", path, error)
+                self._broken[queue.topic, queue.queue_id] = str(error)
+                continue
+            self._by_key[queue.topic, queue.queue_id] = queue
+
+    def _make(self, topic: str, queue_id: int) -> FileConsumeQueue:
+        directory = self._directory / topic / str(queue_id)
+        return FileConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
+
+    def find(self, topic: str, queue_id: int) -> FileConsumeQueue | None:
+        """The queue, if it was ever opened."""
+        return self._by_key.get((topic, queue_id))
+
+    def open(self, topic: str, queue_id: int) -> FileConsumeQueue:
+        """The queue; a new one gets its files with its first dispatched message.
+
+        Raises CorruptStore for a queue that was left out.
+        """
+        queue = self._by_key.get((topic, queue_id))
+        if queue is None:
+            if (topic, queue_id) in self._broken:
+                reason = self._broken[topic, queue_id]
+                raise CorruptStore(f"queue {topic}-{queue_id} is left out: {reason}")
+            queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
+        return queue
+
+    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+        """Write each run to its queue, see ``ConsumeQueues.put``."""
+        rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
+        rows["physical_offset"] = entries.physical_offset
+        rows["size"] = entries.size
+        rows["tag_code"] = entries.tag_code
+        data = rows.tobytes()
+        for topic, queue_id, first, start, end in entries.runs:
+            try:
+                queue = self.open(topic, queue_id)
+                queue.put(first, data[start * ENTRY_BYTES : end * ENTRY_BYTES])
+            except CorruptStore as error:
+                self._leave_out(topic, queue_id, error)
+                continue
+            on_arrival(queue, first)
+
+    def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
+        """One broken queue must not keep the others from their messages."""
+        if (topic, queue_id) not in self._left_out:
+            self._left_out.add((topic, queue_id))
+            log.error("a queue gets no further entries, its messages stay in the log: %s", error)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The highest record that any queue knows, -1 for none."""
+        return max((queue.max_physical_offset for queue in self._by_key.values()), default=-1)
+
+    def ranges(self) -> Iterator[QueueRange]:
+        """What each queue has."""
+        for (topic, queue_id), queue in self._by_key.items():
+            yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+
+    def correct_min(self, log_start_offset: int) -> None:
+        """Move each ``min_offset`` to the first message that the log still holds."""
+        for queue in self._by_key.values():
+            queue.correct_min(log_start_offset)
+
+    def cut(self, log_end_offset: int) -> None:
+        """Forget the entries of records at or after a physical offset."""
+        for queue in self._by_key.values():
+            if queue.max_physical_offset >= log_end_offset:
+                queue.cut(log_end_offset)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and delete their files."""
+        for key in [key for key in self._by_key if key[0] == topic]:
+            self._by_key.pop(key).close()
+            self._broken.pop(key, None)
+        directory = self._directory / topic
+        # The name of a topic that was made by a broker leads nowhere else; one of a file might.
+        if directory.parent == self._directory and topic not in (".", "..") and directory.is_dir():
+            self._fs.remove_tree(directory)
+
+    def clear(self) -> int:
+        """Delete all queues that have messages; return how many."""
+        filled = [key for key, queue in self._by_key.items() if queue.max_offset]
+        for topic in {topic for topic, _ in filled}:
+            self.delete_topic(topic)
+        return len(filled)
+
+    def flush(self) -> None:
+        """Return once all that was put before the call is on the disk."""
+        for queue in list(self._by_key.values()):
+            queue.flush()
+
+    def close(self) -> None:
+        """Unmap all files."""
+        for queue in self._by_key.values():
+            queue.close()
+        self._by_key.clear()
