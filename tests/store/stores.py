@@ -12,6 +12,7 @@ from firearrow.message.properties import encode
 from firearrow.message.record import decode_record, iter_records
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
+from firearrow.store.fs import OS_FILES, FileSystem
 from tests.broker.fakes import HandClock
 
 KiB = 1024
@@ -40,17 +41,22 @@ def small_config(root: Path, **changed: Any) -> StoreConfig:
 
 
 def make_store(
-    root: Path, *, clock: Clock | None = None, store_host: bytes = STORE_HOST, **changed: Any
+    root: Path,
+    *,
+    clock: Clock | None = None,
+    store_host: bytes = STORE_HOST,
+    fs: FileSystem = OS_FILES,
+    **changed: Any,
 ) -> MessageStore:
     """A store that is not open yet."""
-    return MessageStore(small_config(root, **changed), clock or HandClock(), store_host)
+    return MessageStore(small_config(root, **changed), clock or HandClock(), store_host, fs)
 
 
 @contextmanager
-def opened(root: Path, **options: Any) -> Iterator[MessageStore]:
+def opened(root: Path, *, background: bool = True, **options: Any) -> Iterator[MessageStore]:
     """An open store that is closed in the end."""
     store = make_store(root, **options)
-    store.open()
+    store.open(background=background)
     try:
         yield store
     finally:

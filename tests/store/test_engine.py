@@ -512,7 +512,10 @@ def test_any_offset_of_a_queue(
 
 
 def test_limits_of_one_read(tmp_path: Path) -> None:
-    limits = {"max_transfer_bytes_on_message_in_memory": 1000, "max_filter_message_size": 200}
+    limits: dict[str, Any] = {
+        "max_transfer_bytes_on_message_in_memory": 1000,
+        "max_filter_message_size": 200,
+    }
     with opened(tmp_path, **limits) as store:
         for n in range(20):
             append(store, bytes(300), properties={"TAGS": "rare" if n == 15 else "often"})

@@ -43,7 +43,7 @@ DISPATCH_WAITED_FOR_SECONDS: Final = 0.002
 DISPATCH_UNWAITED_SECONDS: Final = 0.1
 DISPATCH_RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 HELD_SWEEP_SECONDS: Final = 0.5
-FLUSH_WAITERS_SECONDS_MAX: Final = 5.0  # Java: syncFlushTimeout
+FLUSH_WAITERS_SWEEP_SECONDS: Final = 0.1
 CLIENT_SWEEP_SECONDS: Final = 10.0
 
 
@@ -207,7 +207,7 @@ class Broker:
         flushed = asyncio.Event()
         self.store.when_flushed(self.store.log.end_offset, lambda _: flushed.set())
         try:
-            async with asyncio.timeout(FLUSH_WAITERS_SECONDS_MAX):
+            async with asyncio.timeout(self._store_config.sync_flush_timeout / 1000):
                 await flushed.wait()
         except TimeoutError:
             log.error("the disk does not confirm the last messages: their senders get no answer")
@@ -218,6 +218,10 @@ class Broker:
         flush_offsets = self.config.flush_consumer_offset_interval / 1000
         self._every("held", HELD_SWEEP_SECONDS, self._pulls.held.expire)
         self._every("state", flush_offsets, self._save_state_aside)
+        if self.store.sync_flush:
+            self._every(
+                "flush waiters", FLUSH_WAITERS_SWEEP_SECONDS, self.store.expire_flush_waiters
+            )
         self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients)
         self._every("stats", SAMPLE_SECONDS, self.stats.sample)
 

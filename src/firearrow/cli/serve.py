@@ -153,6 +153,7 @@ def _announce(plan: Plan, served: Served, as_log: bool) -> None:
         "namesrv": served.namesrv,
         "broker": served.broker,
         "store": plan.store and plan.store.store_path_root_dir,
+        "flush": plan.store and plan.store.loss_window,
     }
     facts = {name: fact for name, fact in facts.items() if fact}
     python = f"{platform.python_implementation()} {platform.python_version()}"

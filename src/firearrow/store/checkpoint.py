@@ -86,7 +86,11 @@ class StoreGuard:
 
         Raises StoreLocked, naming the holder's pid, when another process has it.
         """
-        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        root = self._lock.parent
+        missing = [place for place in (root, *root.parents) if not place.exists()]
+        root.mkdir(parents=True, exist_ok=True)
+        for place in missing:
+            self._fs.sync_directory(place.parent)
         if self._lock.resolve() in _held:
             raise StoreLocked(f"store {self._lock.parent} is open in this process already")
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)

@@ -62,6 +62,7 @@ class CommitLog:
         self._limit = 0  # no record may end behind it: room for the blank is kept
         self._prepare_at = 0
         self._next: Segment | None = None
+        self.prepares_aside = True  # whether the next file is made by a thread, or here and now
         self._preparing: threading.Thread | None = None
 
     def load(self) -> None:
@@ -214,17 +215,24 @@ class CommitLog:
 
     def _create(self, base: int) -> Segment:
         """Make a file and its name durable: what is flushed to it must be found again."""
+        directory = self.segments.directory
+        is_new = not directory.exists()
         segment = self.segments.create(base)
-        self._fs.sync_directory(self.segments.directory)
+        self._fs.sync_directory(directory)
+        if is_new:
+            self._fs.sync_directory(directory.parent)
         return segment
 
     def prepare_next(self) -> None:
-        """Make the next file ready in a thread if it will be needed soon; cheap to call often."""
+        """Make the next file ready if it will be needed soon; cheap to call often."""
         if self.end_offset < self._prepare_at or self._preparing is not None or self._next:
             return
         if self._map is None:
             return
         base = self._base + self.segments.file_size_bytes
+        if not self.prepares_aside:
+            self._prepare(base)
+            return
         self._preparing = threading.Thread(
             target=self._prepare, args=(base,), name="firearrow-next-file", daemon=True
         )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from firearrow.config.table import (
+    CountInt,
     Percent,
     Port,
     PositiveInt,
@@ -13,6 +14,7 @@ from firearrow.config.table import (
 )
 
 CONSUME_QUEUE_UNIT_BYTES = 20
+FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 # SLAVE is missing on purpose: a slave that behaves like a master would fork the log.
@@ -69,14 +71,30 @@ class StoreConfig(ServerConfig, frozen=True):
         FlushDiskType,
         Meta(description="whether a send is answered before or after its bytes are on disk"),
     ] = "ASYNC_FLUSH"
+    sync_flush_timeout: Annotated[
+        PositiveInt,
+        Meta(description="ms that a send waits for the disk before it is answered with code 10"),
+    ] = 5000
     flush_interval_commit_log: Annotated[
         PositiveInt,
         Meta(description="ms between flushes of the CommitLog under ASYNC_FLUSH"),
     ] = 500
+    flush_commit_log_least_pages: Annotated[
+        CountInt,
+        Meta(description="pages of 4 KiB below which such a flush is left out; 0: none is"),
+    ] = 4
+    flush_commit_log_thorough_interval: Annotated[
+        PositiveInt,
+        Meta(description="ms after which the CommitLog is flushed however little has come"),
+    ] = 10_000
     flush_interval_consume_queue: Annotated[
         PositiveInt,
         Meta(description="ms between flushes of the ConsumeQueues"),
     ] = 1000
+    flush_consume_queue_least_pages: Annotated[
+        CountInt,
+        Meta(description="pages of 4 KiB below which a queue is left out of such a flush"),
+    ] = 2
     flush_consume_queue_thorough_interval: Annotated[
         PositiveInt,
         Meta(
@@ -146,3 +164,16 @@ class StoreConfig(ServerConfig, frozen=True):
         # Java: MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up likewise.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_BYTES)
         return units * CONSUME_QUEUE_UNIT_BYTES
+
+    @property
+    def loss_window(self) -> str:
+        """What a crash may take from a store with these settings, in one sentence."""
+        if self.flush_disk_type == "SYNC_FLUSH":
+            return "SYNC_FLUSH: neither a machine nor a process crash loses what was acknowledged"
+        interval_ms = self.flush_interval_commit_log
+        thorough_ms = self.flush_commit_log_thorough_interval
+        least_bytes = self.flush_commit_log_least_pages * FLUSH_PAGE_BYTES
+        machine = f"the last {interval_ms} ms"
+        if least_bytes > FLUSH_PAGE_BYTES and thorough_ms > interval_ms:
+            machine += f" (while less than {least_bytes // 1024} KiB comes: {thorough_ms} ms)"
+        return f"ASYNC_FLUSH: a machine crash may lose {machine}; a process crash loses nothing"

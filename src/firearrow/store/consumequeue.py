@@ -28,7 +28,7 @@ from typing import Final
 
 from firearrow.errors import CorruptStore
 from firearrow.message.record import topic_field
-from firearrow.store.flush import flush_segments
+from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.segments import Segment, Segments
@@ -43,7 +43,6 @@ class FileConsumeQueue:
     """Implements ``ConsumeQueue`` by the files of one directory."""
 
     __slots__ = (
-        "_fs",
         "flushed_bytes",
         "magic",
         "max_offset",
@@ -64,7 +63,6 @@ class FileConsumeQueue:
         file_size_bytes: int,
         fs: FileSystem = OS_FILES,
     ) -> None:
-        self._fs = fs
         self.topic = topic
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic)
@@ -220,15 +218,18 @@ class FileConsumeQueue:
             self._find_end()
             self.flushed_bytes = min(self.flushed_bytes, end * ENTRY_BYTES)
 
-    def flush(self) -> None:
-        """Return once all that was put before the call is on the disk."""
-        end = self.max_offset * ENTRY_BYTES
-        if end > self.flushed_bytes:
-            try:
-                flush_segments(self._fs, list(self.segments.files), self.flushed_bytes, end)
-            except FileNotFoundError:
-                return  # its topic was deleted meanwhile
-            self.flushed_bytes = end
+    def flush(self, least_pages: int) -> bool:
+        """Bring to the disk what was put before the call, if it is so many pages.
+
+        Says whether a file was made for it.
+        """
+        start, end = self.flushed_bytes, self.max_offset * ENTRY_BYTES
+        if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
+            return False
+        is_new = self.segments.flush(start, end)
+        # It may have begun anew meanwhile.
+        self.flushed_bytes = min(end, self.max_offset * ENTRY_BYTES)
+        return is_new
 
     def close(self) -> None:
         """Unmap the files."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from firearrow.clock import Clock
@@ -21,7 +20,8 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
-from firearrow.store.flush import Flusher, OnFlushed, flush_segments
+from firearrow.store.flush import DerivedFlush, LogFlush
+from firearrow.store.flusher import Flusher, OnFlushed
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.index import Index
 from firearrow.store.queuefiles import FileConsumeQueues
@@ -84,27 +84,27 @@ class MessageStore:
         self._reader = Reader(self.log, self.queues, self._index, config, memory_bytes())
         self._guard = StoreGuard(root, fs)
         self._checkpoint = Checkpoint()
-        self._flushed_offset = 0
-        self._flush_error: OSError | None = None
-        self._derived_flushed_at = 0.0
+        self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
         self.working = False
 
     # --- life ---
 
-    def open(self) -> None:
+    def open(self, *, background: bool = True) -> None:
         """Lock, recover and dispatch what is missing; from here on the store can be used.
 
-        Raises StoreLocked, CorruptStore or OSError; the directory is then released again.
+        Without ``background`` there are no threads: nothing is flushed but by ``flush_step`` and
+        ``close``, and files are made where they are needed. Raises StoreLocked, CorruptStore or
+        OSError; the directory is then released again.
         """
         unclean = self._guard.take()
         try:
-            self._open(clean=not unclean)
+            self._open(clean=not unclean, background=background)
         except BaseException:
             self._guard.release(clean=False)
             raise
 
-    def _open(self, *, clean: bool) -> None:
+    def _open(self, *, clean: bool, background: bool) -> None:
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
@@ -125,29 +125,40 @@ class MessageStore:
         self._dispatch_all()
         self.queues.correct_min(self.log.start_offset)
         log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
-        self._flusher = Flusher(
-            self._flush_log,
-            self._flush_derived,
-            self._complete,
-            log_interval_seconds=self.config.flush_interval_commit_log / 1000,
-            derived_interval_seconds=self.config.flush_interval_consume_queue / 1000,
-            monotonic=self._clock.monotonic,
+        self._start_flusher(self.log.end_offset if clean else 0, background=background)
+
+    def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
+        self._log_flush = LogFlush(self.log, self._checkpoint, flushed_offset)
+        derived_flush = DerivedFlush(
+            self.root,
+            self._log_flush,
+            self.queues,
+            self._index,
+            self._dispatcher,
+            self._checkpoint,
+            self._fs,
         )
-        self._flusher.start()
+        self._flusher = Flusher(
+            self._log_flush, derived_flush, self.config, self._clock.monotonic, self.run_in_loop
+        )
+        self.log.prepares_aside = background
+        if background:
+            self._flusher.start()
+        log.info("flush %s", self.config.loss_window)
 
     def close(self) -> None:
         """Dispatch and flush everything, then leave the directory as a clean one."""
         if self._flusher is None:
             return
-        self._flusher.stop()
-        self._flusher = None
+        flusher, self._flusher = self._flusher, None
+        flusher.stop()
         clean = True
-        try:
-            self._dispatch_all()
-            self._flush_derived(thorough=True)
-        except (OSError, StoreError) as error:
-            clean = False  # the next start looks at everything again
-            log.error("the store can't be closed cleanly: %s", error)
+        for step in (self._dispatch_all, flusher.finish):
+            try:
+                step()
+            except (OSError, StoreError) as error:
+                clean = False  # the next start looks at everything again
+                log.error("the store can't be closed cleanly: %s", error)
         self.log.close()
         self.queues.close()
         if self._index is not None:
@@ -182,6 +193,24 @@ class MessageStore:
         there."""
         assert self._flusher is not None
         self._flusher.wait_for(physical_offset, on_flushed)
+
+    def flush_soon(self) -> None:
+        """Have the log flushed before its interval is over."""
+        assert self._flusher is not None
+        self._flusher.flush_soon()
+
+    def expire_flush_waiters(self) -> None:
+        """Tell who has waited for the disk for ``syncFlushTimeout`` that it has not answered."""
+        if self._flusher is not None:
+            self._flusher.expire()
+
+    def flush_step(self) -> None:
+        """Flush what is due by the clock, here and now; OSError if the disk refuses.
+
+        For a store that was opened without ``background``.
+        """
+        assert self._flusher is not None
+        self._flusher.step()
 
     def dispatch(self) -> bool:
         """Dispatch a batch; return whether there is more.
@@ -311,55 +340,8 @@ class MessageStore:
             "commitLogDirCapacity": _capacity(usage),
             "dispatchBehindBytes": str(self.behind_bytes),
             "earliestMessageTimeStamp": str(earliest),
-            "remainHowManyDataToFlush": f"{self.log.end_offset - self._flushed_offset} B",
+            "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
-
-    # --- disk ---
-
-    def _flush_log(self) -> int:
-        end, stored_ms = self.log.end_offset, self.log.last_store_ms
-        if self._flush_error is not None:
-            raise self._flush_error
-        if end > self._flushed_offset:
-            try:
-                flush_segments(self._fs, list(self.log.segments.files), self._flushed_offset, end)
-            except OSError as error:
-                # The kernel drops pages that it could not write and reports them once only: from
-                # here on nothing more can be promised about this log.
-                self._flush_error = error
-                raise
-            self._flushed_offset = end
-            self._checkpoint.log_ms = stored_ms
-        return end
-
-    def _flush_derived(self, *, thorough: bool = False) -> None:
-        """Bring queues and index to the disk if it is time, then the checkpoint."""
-        now = self._clock.monotonic()
-        interval = self.config.flush_consume_queue_thorough_interval / 1000
-        if thorough or now - self._derived_flushed_at >= interval:
-            self._derived_flushed_at = now
-            stored_ms = self._dispatcher.last_store_ms
-            physical = self._dispatcher.last_physical_offset
-            self._flush_log()
-            self.queues.flush()
-            if stored_ms:
-                self._checkpoint.queues_ms = stored_ms
-                self._checkpoint.queues_physical_offset = physical
-            self._flush_index(thorough)
-        self._checkpoint.save(self.root / "checkpoint", self._fs)
-
-    def _flush_index(self, last: bool) -> None:
-        if self._index is None:
-            return
-        files = list(self._index.files)
-        for file in files if last else files[:-1]:
-            if file.end_ms > self._checkpoint.index_ms:
-                self._fs.sync_file(file.path)
-                self._checkpoint.index_ms = file.end_ms
-
-    def _complete(self, waiters: list[OnFlushed], done: bool) -> None:
-        for waiter in waiters:
-            self.run_in_loop(partial(waiter, done))
 
 
 def _queues_of(config: StoreConfig, fs: FileSystem) -> ConsumeQueues:

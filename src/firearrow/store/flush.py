@@ -1,121 +1,165 @@
-"""Brings what was written to the disk, in a thread of its own, and answers who waits for that.
+"""Brings what was written to the disk, in an order that recovery can rely on.
 
-The order is what makes recovery safe: first the log, then the files derived from it, then the
-checkpoint that says how far they are. The event loop never waits for the disk: a thread calls
-fdatasync, which covers writes through maps, and lets the loop run meanwhile.
+First the log, then the files derived from it and the directories that name them, then the
+checkpoint that says how far they are. When each is flushed: ``firearrow.store.flusher``.
 
-Under ASYNC_FLUSH the log is flushed every ``flushIntervalCommitLog`` (500 ms): that is the window
-in which a loss of the machine, not of the process, loses messages. Under SYNC_FLUSH a send is
-answered once its bytes are on the disk; one fdatasync answers all sends that came before it (group
-commit).
+A flush that failed is not repeated: the kernel drops the pages that it could not write and says so
+once. From there on nothing more is confirmed, and the next start looks at everything again.
 
-Source: upstream ``FlushManager``, ``GroupCommitService``, ``FlushConsumeQueueService``.
+Source: upstream ``MappedFileQueue#flush``, ``FlushConsumeQueueService``, ``StoreCheckpoint``.
 """
 
 from __future__ import annotations
 
-import logging
+import errno
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from firearrow.store.fs import FileSystem
-from firearrow.store.segments import Segment
+from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.config import FLUSH_PAGE_BYTES
+from firearrow.store.dispatch import Dispatcher
+from firearrow.store.fs import FileSystem, NewNames
+from firearrow.store.index import Index
+from firearrow.store.queues import ConsumeQueues
 
-log = logging.getLogger(__name__)
-
-_STEP_SECONDS: Final = 0.1
-
-# Called with True once a physical offset is on the disk, with False when the disk refused.
-OnFlushed = Callable[[bool], None]
-
-
-def flush_segments(fs: FileSystem, segments: Iterable[Segment], start: int, end: int) -> None:
-    """Return once the bytes ``start`` to ``end`` of an address space are on the disk."""
-    for segment in segments:
-        if segment.base < end and segment.end > start:
-            fs.sync_file(segment.path)
+# What keeps a file from being opened says nothing of its pages; any other error does.
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-class Flusher:
-    """A thread that calls ``flush_log`` and ``flush_derived`` in their intervals.
+class LogFlush:
+    """How far the log is on the disk; ``flush`` may be called in any thread."""
 
-    ``flush_log`` returns the physical offset up to which the log is now on the disk. ``complete``
-    is called in the flusher's thread with the waiters that are done: it hands them to the event
-    loop.
-    """
+    def __init__(
+        self, commit_log: CommitLog, checkpoint: Checkpoint, flushed_offset: int = 0
+    ) -> None:
+        self._log = commit_log
+        self._checkpoint = checkpoint
+        self._lock = threading.Lock()
+        self._failed = _Failed()
+        self.flushed_offset = flushed_offset
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the disk has refused the log."""
+        return self._failed.error is not None
+
+    def pages_behind(self) -> int:
+        """How many page boundaries lie between what is written and what is on the disk."""
+        return self._log.end_offset // FLUSH_PAGE_BYTES - self.flushed_offset // FLUSH_PAGE_BYTES
+
+    def flush(self) -> None:
+        """Return once all that the log holds now is on the disk; OSError if it can't be."""
+        with self._lock:
+            self._failed.check()
+            # In this order the time is at most that of the one append that is under way.
+            stored_ms = self._log.last_store_ms
+            end = self._log.end_offset
+            if end <= self.flushed_offset:
+                return
+            try:
+                self._log.segments.flush(self.flushed_offset, end)
+            except OSError as error:
+                self._failed.note(error)
+                raise
+            self.flushed_offset = end
+            self._checkpoint.log_ms = stored_ms
+
+
+class DerivedFlush:
+    """Flushes queues and index, and moves the checkpoint; in one thread at a time."""
 
     def __init__(
         self,
-        flush_log: Callable[[], int],
-        flush_derived: Callable[[], None],
-        complete: Callable[[list[OnFlushed], bool], None],
-        *,
-        log_interval_seconds: float,
-        derived_interval_seconds: float,
-        monotonic: Callable[[], float],
+        root: Path,
+        log_flush: LogFlush,
+        queues: ConsumeQueues,
+        index: Index | None,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        fs: FileSystem,
     ) -> None:
-        self._flush_log = flush_log
-        self._flush_derived = flush_derived
-        self._complete = complete
-        self._log_interval_seconds = log_interval_seconds
-        self._derived_interval_seconds = derived_interval_seconds
-        self._monotonic = monotonic
-        self._waiters: deque[tuple[int, OnFlushed]] = deque()
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="firearrow-flush", daemon=True)
+        self._root = root
+        self._log_flush = log_flush
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+        self._fs = fs
+        self._saved: Checkpoint | None = None
+        self._index_counts: dict[Path, int] = {}  # entries that are on the disk
+        self._names = NewNames(root, fs)
+        self._failed = _Failed()
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; waiters that are left are completed by a last flush."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def wait_for(self, physical_offset: int, on_flushed: OnFlushed) -> None:
-        """Have ``on_flushed`` called once the log is on the disk up to an offset."""
-        self._waiters.append((physical_offset, on_flushed))
-        self._wake.set()
-
-    def _run(self) -> None:
-        log_due = self._monotonic() + self._log_interval_seconds
-        derived_due = self._monotonic() + self._derived_interval_seconds
-        while not self._stopping:
-            timeout = max(min(log_due, derived_due) - self._monotonic(), 0.0)
-            self._wake.wait(timeout)
-            self._wake.clear()
-            now = self._monotonic()
-            if self._waiters or now >= log_due:
-                self._log_step()
-                log_due = now + self._log_interval_seconds
-            if now >= derived_due:
-                self._derived_step()
-                derived_due = now + self._derived_interval_seconds
-        if self._waiters:
-            self._log_step()
-
-    def _log_step(self) -> None:
-        waiting = len(self._waiters)
+    def flush_queues(self, least_pages: int) -> None:
+        """Flush the queues that have so many pages to flush; OSError if the disk refuses."""
+        self._failed.check()
         try:
-            flushed = self._flush_log()
+            self._queues.flush(least_pages)
         except OSError as error:
-            log.error("the CommitLog can't be flushed: %s", error)
-            self._complete([self._waiters.popleft()[1] for _ in range(waiting)], False)
+            self._failed.note(error)
+            raise
+
+    def flush_all(self, *, last: bool) -> None:
+        """Flush the log, all queues and all full IndexFiles, and let the checkpoint say so.
+
+        ``last`` takes the IndexFile that is being filled as well. Raises OSError if the disk
+        refuses; the checkpoint stays where it is, now and later.
+        """
+        self._failed.check()
+        stored_ms = self._dispatcher.last_store_ms
+        physical_offset = self._dispatcher.last_physical_offset
+        try:
+            self._log_flush.flush()
+            self._queues.flush(0)
+            if stored_ms:
+                self._checkpoint.queues_ms = stored_ms
+                self._checkpoint.queues_physical_offset = physical_offset
+            self._flush_index(last=last)
+        except OSError as error:
+            self._failed.note(error)
+            raise
+
+    def save_checkpoint(self) -> None:
+        """Write the checkpoint if it has moved; OSError if that fails, it may be tried again."""
+        current = replace(self._checkpoint)
+        if current != self._saved and not self._log_flush.is_broken:
+            current.save(self._root / "checkpoint", self._fs)
+            self._saved = current
+
+    def _flush_index(self, *, last: bool) -> None:
+        if self._index is None:
             return
-        done: list[OnFlushed] = []
-        while self._waiters and self._waiters[0][0] <= flushed:
-            done.append(self._waiters.popleft()[1])
-        if done:
-            self._complete(done, True)
+        files = list(self._index.files)
+        known = self._index_counts
+        self._index_counts = {file.path: known.get(file.path, 0) for file in files}
+        for file in files if last else files[:-1]:
+            count, end_ms = file.count, file.end_ms
+            if count > self._index_counts[file.path]:
+                try:
+                    self._fs.sync_file(file.path)
+                except FileNotFoundError:
+                    continue  # its time was over
+                self._names.note(file.path.parent)
+                self._names.sync()
+                self._index_counts[file.path] = count
+                self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_ms)
 
-    def _derived_step(self) -> None:
-        try:
-            self._flush_derived()
-        except OSError as error:
-            log.error("queues or index can't be flushed: %s", error)
+
+class _Failed:
+    """Whether a flush has failed in a way that no later one makes up for."""
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None
+
+    def note(self, error: OSError) -> None:
+        """Keep an error that means lost pages."""
+        if error.errno not in _PASSING:
+            self.error = error
+
+    def check(self) -> None:
+        """Raise what happened before."""
+        if self.error is not None:
+            raise self.error

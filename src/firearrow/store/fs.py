@@ -106,6 +106,27 @@ class FileSystem:
 OS_FILES: Final = FileSystem()
 
 
+class NewNames:
+    """Directories below a root in which names may be that are not on the disk yet."""
+
+    def __init__(self, root: Path, fs: FileSystem) -> None:
+        self._root = root
+        self._fs = fs
+        self._grown: set[Path] = set()
+
+    def note(self, directory: Path) -> None:
+        """Note that something was made in a directory; those up to the root may be as new."""
+        self._grown.add(directory)
+        self._grown.update(path for path in directory.parents if path.is_relative_to(self._root))
+
+    def sync(self) -> None:
+        """Bring them to the disk; those that an OSError leaves are taken by the next call."""
+        for directory in sorted(self._grown, reverse=True):
+            if directory.exists():  # or it was deleted meanwhile
+                self._fs.sync_directory(directory)
+            self._grown.discard(directory)
+
+
 def unmap(mapped: mmap.mmap) -> None:
     """Let go of a map; one that a reader still views is freed when that reader is done."""
     try:

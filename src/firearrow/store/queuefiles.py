@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.store.consumequeue import FileConsumeQueue
-from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.fs import OS_FILES, FileSystem, NewNames
 from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrival, QueueRange
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ class FileConsumeQueues:
         self._file_size_bytes = file_size_bytes
         self._by_key: dict[tuple[str, int], FileConsumeQueue] = {}
         self._broken: dict[tuple[str, int], str] = {}
+        self._names = NewNames(directory.parent, fs)
         self._left_out: set[tuple[str, int]] = set()
 
     def load(self) -> None:
@@ -134,10 +135,12 @@ class FileConsumeQueues:
             self.delete_topic(topic)
         return len(filled)
 
-    def flush(self) -> None:
-        """Return once all that was put before the call is on the disk."""
+    def flush(self, least_pages: int) -> None:
+        """Bring what was put, and the names of new files, to the disk."""
         for queue in list(self._by_key.values()):
-            queue.flush()
+            if queue.flush(least_pages):
+                self._names.note(queue.segments.directory)
+        self._names.sync()
 
     def close(self) -> None:
         """Unmap all files."""

@@ -126,8 +126,11 @@ class ConsumeQueues(Protocol):
     def clear(self) -> int:
         """Delete all queues, as ``delete_topic`` does; return how many had messages."""
 
-    def flush(self) -> None:
-        """Return once all that was put before the call is on the disk."""
+    def flush(self, least_pages: int) -> None:
+        """Bring to the disk what was put before the call, 0 pages: all of it.
+
+        With more, queues may be left out that have fewer pages (``FLUSH_PAGE_BYTES``) to flush.
+        """
 
     def close(self) -> None:
         """Let go of files and memory; nothing is flushed."""

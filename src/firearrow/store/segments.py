@@ -127,6 +127,22 @@ class Segments:
             self._fs.reserve(segment.path, segment.reserved_bytes, upto - segment.reserved_bytes)
             segment.reserved_bytes = upto
 
+    def flush(self, start: int, end: int) -> bool:
+        """Return once the bytes ``start`` to ``end`` are on the disk.
+
+        Says whether a file begins in them: its name is then to follow. Any thread may call it.
+        """
+        touched = [
+            segment for segment in list(self.files) if segment.base < end and segment.end > start
+        ]
+        for segment in touched:
+            try:
+                self._fs.sync_file(segment.path)
+            except FileNotFoundError:
+                if segment in self.files:  # else it was deleted meanwhile
+                    raise
+        return any(segment.base >= start for segment in touched)
+
     def cut(self, offset: int) -> None:
         """Forget everything from ``offset`` on: later files go, the rest of its own is zeroed."""
         while self.files and self.files[-1].base >= offset:

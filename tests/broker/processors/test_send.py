@@ -1,6 +1,7 @@
 """Sends: what is stored, what is answered, what is refused."""
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from firearrow.message.batch import encode_batch
 from firearrow.message.ids import decode_offset_id, decode_unique_id
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.record import decode_record
+from firearrow.store.fs import FileSystem
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import Caller, Serving, calling, send_fields
 
@@ -332,3 +334,23 @@ def test_sends_wait_for_the_disk_if_the_broker_is_told_to(tmp_path: Path, binary
 
     options = {"flush_disk_type": "SYNC_FLUSH", "flush_interval_commit_log": 60_000}
     calling(tmp_path, main, store=options, binary=binary)
+
+
+def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving = threading.Event()
+
+    def stalled(fs: FileSystem, path: Path) -> None:
+        assert moving.wait(10)
+
+    async def main(served: Serving, caller: Caller) -> None:
+        monkeypatch.setattr(FileSystem, "sync_file", stalled)
+        answer = await caller.send(b"slow")
+        assert answer.code == 10
+        assert answer.remark == "the message is stored, the disk did not confirm it"
+        assert [view.body for view in await caller.stored()] == [b"slow"]
+        moving.set()
+
+    options = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout": 50}
+    calling(tmp_path, main, store=options)

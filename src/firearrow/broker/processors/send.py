@@ -370,6 +370,7 @@ class SendProcessor:
     ) -> Answer:
         """Hold an answer back until the log is on the disk, unless the sender will not wait."""
         if text.find(b"WAIT\x01false") >= 0:
+            self._store.flush_soon()
             return answer
         request.body = b""  # it is in the log; waiting for the disk must not keep it
         self._store.when_flushed(

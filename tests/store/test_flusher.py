@@ -1,0 +1,151 @@
+"""When the disk is asked, who is answered, and that nothing ends it."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.store.config import StoreConfig
+from firearrow.store.flusher import Worker
+from firearrow.store.fs import FileSystem
+from tests.broker.fakes import HandClock
+from tests.store.stores import append, bodies, make_store, opened, settle
+
+
+class SlowDisk(FileSystem):
+    """Brings the log to the disk when it is let."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.let = threading.Semaphore(0)
+
+    def sync_file(self, path: Path) -> None:
+        if path.parent.name == "commitlog":
+            self.asked.release()
+            assert self.let.acquire(timeout=10)
+        super().sync_file(path)
+
+
+def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    store = make_store(tmp_path, fs=disk, flush_disk_type="SYNC_FLUSH")
+    store.run_in_loop = calls.put
+    store.open()
+    told: list[tuple[int, bool]] = []
+
+    def wait(number: int) -> None:
+        append(store, b"%d" % number)
+        store.when_flushed(store.log.end_offset, lambda done: told.append((number, done)))
+
+    wait(0)
+    assert disk.asked.acquire(timeout=10)
+    for number in range(1, 9):
+        wait(number)
+    disk.let.release()
+    assert disk.asked.acquire(timeout=10)
+    calls.get(timeout=10)()
+    assert told == [(0, True)]
+    disk.let.release()
+    calls.get(timeout=10)()
+    assert told == [(number, True) for number in range(9)]
+    assert calls.empty()
+    store.close()
+
+
+def test_who_waits_too_long_is_told_and_the_message_stays(tmp_path: Path) -> None:
+    clock, disk = HandClock(), SlowDisk()
+    told: list[bool] = []
+    with opened(tmp_path, clock=clock, fs=disk, sync_flush_timeout=2000) as store:
+        append(store, b"a")
+        store.when_flushed(store.log.end_offset, told.append)
+        assert disk.asked.acquire(timeout=10)
+        clock.seconds += 1.5
+        store.expire_flush_waiters()
+        assert told == []
+        clock.seconds += 0.5
+        store.expire_flush_waiters()
+        assert told == [False]
+        settle(store)
+        assert bodies(store) == [b"a"]
+        disk.let.release(10)
+    assert told == [False]
+    with opened(tmp_path) as store:
+        assert bodies(store) == [b"a"]
+
+
+def test_a_flush_can_be_asked_for_without_waiting(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    disk.let.release(10)
+    with opened(tmp_path, fs=disk) as store:
+        append(store, b"a")
+        store.flush_soon()
+        assert disk.asked.acquire(timeout=10)
+
+
+class Turns:
+    """A step that does what a list says, and tells when that is done."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.errors = list(errors)
+        self.done = threading.Event()
+        self.worker = Worker("turns", self.step)
+
+    def step(self) -> float:
+        if not self.errors:
+            self.done.set()
+            return 60.0
+        self.worker.wake()
+        error = self.errors.pop(0)
+        if error is not None:
+            raise error
+        return 60.0
+
+    def run(self) -> None:
+        self.worker.start()
+        assert self.done.wait(10)
+        self.worker.stop()
+
+
+def test_nothing_that_a_step_raises_ends_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    refused = OSError(5, "Input/output error")
+    closed = RuntimeError("Event loop is closed")
+    with caplog.at_level(logging.INFO):
+        Turns(refused, refused, refused, closed, ValueError("mmap closed"), None).run()
+    assert [record.message for record in caplog.records] == [
+        "flush failed: OSError: [Errno 5] Input/output error",
+        "flush failed: RuntimeError: Event loop is closed",
+        "flush failed: ValueError: mmap closed",
+        "flush works again, after: ValueError: mmap closed",
+    ]
+    assert [record.exc_info is not None for record in caplog.records] == [False, True, True, False]
+
+
+MACHINE_LOSES = "ASYNC_FLUSH: a machine crash may lose the last "
+PROCESS_LOSES = "; a process crash loses nothing"
+
+
+@pytest.mark.parametrize(
+    ("keys", "window"),
+    [
+        ({}, f"{MACHINE_LOSES}500 ms (while less than 16 KiB comes: 10000 ms){PROCESS_LOSES}"),
+        (
+            {"flush_commit_log_least_pages": 0, "flush_interval_commit_log": 20},
+            f"{MACHINE_LOSES}20 ms{PROCESS_LOSES}",
+        ),
+        (
+            {"flush_disk_type": "SYNC_FLUSH"},
+            "SYNC_FLUSH: neither a machine nor a process crash loses what was acknowledged",
+        ),
+    ],
+)
+def test_the_loss_window_is_told(
+    tmp_path: Path, keys: dict[str, Any], window: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert StoreConfig(**keys).loss_window == window
+    with caplog.at_level(logging.INFO), opened(tmp_path, **keys):
+        assert f"flush {window}" in [record.message for record in caplog.records]
