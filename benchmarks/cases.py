@@ -54,6 +54,7 @@ class Case:
     workload: Paired | Fresh
     targets: tuple[Target, ...]
     firearrow_brokers: int = 1
+    keys: tuple[tuple[str, str], ...] = ()
 
 
 def at_least(ratio: float) -> Target:
@@ -63,8 +64,10 @@ def at_least(ratio: float) -> Target:
 
 PIPELINED = Load("send", connections=4, depth=32)
 UNPIPELINED = Load("send", connections=16, depth=1)
+SYNCED = Load("send", connections=16, depth=8)
 BATCHED = Load("batch", connections=4, depth=8)
 PULLED = Load("pull", connections=4, depth=1)
+SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
 
 CASES = (
     Case(
@@ -85,6 +88,20 @@ CASES = (
         "single sends, 128 bytes, 16 connections × 1 in flight",
         RawLoad(UNPIPELINED),
         (at_least(1.5), Target("round_ms_p99", Compare.RATIO_BELOW, 1)),
+    ),
+    Case(
+        "send-sync",
+        "single sends, 128 bytes, answered once on the disk, 16 connections × 8 in flight",
+        RawLoad(SYNCED),
+        (at_least(1.3),),
+        keys=SYNC_FLUSH,
+    ),
+    Case(
+        "round-trip-sync",
+        "single sends, 128 bytes, answered once on the disk, 16 connections × 1 in flight",
+        RawLoad(UNPIPELINED),
+        (at_least(1.3),),
+        keys=SYNC_FLUSH,
     ),
     Case(
         "batch",

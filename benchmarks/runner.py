@@ -68,7 +68,7 @@ def run_paired(
         deployments: dict[str, Deployment] = {}
         for side, launch in launches.items():
             brokers = case.firearrow_brokers if side == FIREARROW else 1
-            deployment = stack.enter_context(bench.start(launch, brokers))
+            deployment = stack.enter_context(bench.start(launch, brokers, dict(case.keys)))
             deployment.wait_ready()
             rounds.notes += workload.prepare(bench, deployment)
             cores = deployment.idle_cores(IDLE_WINDOW_S)

@@ -2,14 +2,14 @@
 
 Both listen on loopback, on free ports, with an empty store in a directory of their own that is
 deleted when they stop. RocketMQ gets 2 GiB of heap, G1 and its default asynchronous flush;
-Firearrow gets its defaults.
+Firearrow gets its defaults. A case may set keys of the broker's configuration, on both sides.
 """
 
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -126,8 +126,11 @@ class Deployment:
         return sum(path.stat().st_blocks * 512 for path in files)
 
 
-Launch = Callable[[Path, int], Deployment]
-"""Starts a side in a directory with so many brokers, and does not wait for it."""
+Keys = Mapping[str, str]
+"""Broker configuration under RocketMQ's names."""
+
+Launch = Callable[[Path, int, Keys], Deployment]
+"""Starts a side in a directory with so many brokers and some keys; does not wait for it."""
 
 
 def launchers(tools: Tools, *, firearrow: bool = True) -> dict[str, Launch]:
@@ -138,11 +141,13 @@ def launchers(tools: Tools, *, firearrow: bool = True) -> dict[str, Launch]:
     if tools.java and tools.jars:
         java, jars = tools.java, tools.jars
         # However many brokers Firearrow runs, it is compared with one of the original.
-        sides[ROCKETMQ] = lambda directory, _brokers: launch_rocketmq(java, jars, directory)
+        sides[ROCKETMQ] = lambda directory, _brokers, keys: launch_rocketmq(
+            java, jars, directory, keys
+        )
     return sides
 
 
-def launch_rocketmq(java: Path, jars: Path, directory: Path) -> Deployment:
+def launch_rocketmq(java: Path, jars: Path, directory: Path, keys: Keys) -> Deployment:
     """Start the original's name server and broker."""
     directory.mkdir(parents=True)
     namesrv_port, broker_port = free_port(), free_port()
@@ -167,6 +172,7 @@ def launch_rocketmq(java: Path, jars: Path, directory: Path) -> Deployment:
         "flushDiskType": "ASYNC_FLUSH",
         "storePathRootDir": directory / "store",
         "storePathCommitLog": directory / "store" / "commitlog",
+        **keys,
     }
     for name, main, settings, memory in (
         ("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", namesrv, NAMESRV_MEMORY),
@@ -188,7 +194,7 @@ def java_command(
     return [java, *memory, *OPENS, f"-Duser.home={home}", "-cp", f"{jars}/*", main, *arguments]
 
 
-def launch_firearrow(directory: Path, brokers: int = 1) -> Deployment:
+def launch_firearrow(directory: Path, brokers: int, keys: Keys) -> Deployment:
     """Start Firearrow: one `serve` process, or a name server and several brokers."""
     directory.mkdir(parents=True)
     namesrv_port = free_port()
@@ -199,31 +205,32 @@ def launch_firearrow(directory: Path, brokers: int = 1) -> Deployment:
     )
     namesrv = f"127.0.0.1:{namesrv_port}"
     deployment = Deployment(FIREARROW, [], namesrv, addresses, directory)
-    for name, arguments in firearrow_commands(directory, namesrv_port, ports, names):
+    for name, arguments in firearrow_commands(directory, namesrv_port, ports, names, keys):
         command: list[str | Path] = [sys.executable, "-m", "firearrow", *arguments]
         deployment.processes.append(ServerProcess.start(command, directory / f"{name}.log"))
     return deployment
 
 
 def firearrow_commands(
-    directory: Path, namesrv_port: int, ports: list[int], names: list[str]
+    directory: Path, namesrv_port: int, ports: list[int], names: list[str], keys: Keys
 ) -> list[tuple[str, list[str]]]:
     """Give each process of Firearrow as a name and its command line: all that knows our CLI."""
     host = ["--host", "127.0.0.1"]
     if len(ports) == 1:
         store = ["--store", str(directory / "store")]
         where = ["--namesrv-port", str(namesrv_port), "--broker-port", str(ports[0])]
-        return [("serve", ["serve", *host, *store, *where, *_settings(names[0], ports[0])])]
+        return [("serve", ["serve", *host, *store, *where, *_settings(names[0], ports[0], keys)])]
     commands = [("namesrv", ["namesrv", *host, "--port", str(namesrv_port)])]
     for port, name in zip(ports, names, strict=True):
         store = ["--store", str(directory / name)]
         where = ["-n", f"127.0.0.1:{namesrv_port}", "--broker-port", str(port)]
-        commands.append((name, ["broker", *host, *store, *where, *_settings(name, port)]))
+        commands.append((name, ["broker", *host, *store, *where, *_settings(name, port, keys)]))
     return commands
 
 
-def _settings(name: str, port: int) -> list[str]:
-    given = (f"brokerName={name}", "brokerIP1=127.0.0.1", f"haListenPort={port + 1}")
+def _settings(name: str, port: int, keys: Keys) -> list[str]:
+    given = [f"brokerName={name}", "brokerIP1=127.0.0.1", f"haListenPort={port + 1}"]
+    given += [f"{key}={value}" for key, value in keys.items()]
     return [word for setting in given for word in ("--set", setting)]
 
 

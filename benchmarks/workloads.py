@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from benchmarks import clients
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, WarmUp
-from benchmarks.servers import Deployment, Launch
+from benchmarks.servers import Deployment, Keys, Launch
 from benchmarks.toolchain import Tools
 from benchmarks.visibility import delays_ms, percentile
 
@@ -78,11 +79,13 @@ class Bench:
     directory: Path
 
     @contextmanager
-    def start(self, launch: Launch, brokers: int = 1) -> Iterator[Deployment]:
+    def start(
+        self, launch: Launch, brokers: int = 1, keys: Keys = MappingProxyType({})
+    ) -> Iterator[Deployment]:
         """Launch a side in a new directory; stop it and delete the directory in the end."""
         parent = Path(tempfile.mkdtemp(prefix="side-", dir=self.directory))
         try:
-            with launch(parent / "run", brokers) as deployment:
+            with launch(parent / "run", brokers, keys) as deployment:
                 yield deployment
         finally:
             shutil.rmtree(parent, ignore_errors=True)
