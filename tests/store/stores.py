@@ -76,6 +76,17 @@ def abandon(store: MessageStore) -> None:
     store._guard.release(clean=False)
 
 
+def power_off(store: MessageStore) -> None:
+    """Let go of a store's maps after the machine is gone: nothing is written any more."""
+    store._flusher = None
+    store.log._next = None
+    store.log.close()
+    store.queues.close()
+    if store._index is not None:
+        store._index.close()
+    store._guard.release(clean=False)
+
+
 def append(
     store: MessageStore,
     body: bytes,

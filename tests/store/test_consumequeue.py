@@ -94,7 +94,9 @@ def test_reads_end_with_the_file_and_with_the_queue(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [3, 10, 13, 19, 20])
 def test_a_queue_may_begin_behind_what_the_log_has_lost(tmp_path: Path, first: int) -> None:
     queue = queue_in(tmp_path)
-    queue.put(first, entries(first, 4))
+    with pytest.raises(CorruptStore, match="ends at 0"):
+        queue.put(first, entries(first, 4))
+    queue.put(first, entries(first, 4), complete=True)
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (first, first + 4, first + 4)
     base = first // 10 * 10
     data = PRE_BLANK * (first - base) + entries(first, 4)

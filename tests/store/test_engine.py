@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.errors import StoreLocked
+from firearrow.errors import CorruptStore, StoreLocked
 from firearrow.message.hosts import Host, pack_host
+from firearrow.message.model import MessageView
 from firearrow.message.names import tag_code
 from firearrow.message.record import decode_record, iter_records
 from firearrow.message.sysflag import TRANSACTION_MASK
@@ -335,24 +336,60 @@ def torn(root: Path) -> int:
     return start
 
 
-def test_a_damaged_record_in_a_clean_store_ends_its_log_and_its_index(tmp_path: Path) -> None:
-    filled(tmp_path, 300)
-    log = max((tmp_path / "commitlog").iterdir())
+def damage(root: Path, at: int) -> tuple[MessageView, bytes]:
+    """Change a byte of a record in the middle of the last file; gives the record and the file."""
+    log = max((root / "commitlog").iterdir())
     data = bytearray(log.read_bytes())
     views = list(iter_records(bytes(data)))
     bad = views[len(views) // 2]
-    data[bad.physical_offset - int(log.name) + 88] ^= 1
+    data[bad.physical_offset - int(log.name) + at] ^= 1
     log.write_bytes(data)
-    kept = 300 - len(views) + len(views) // 2
+    return bad, bytes(data)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_body_is_reported_and_costs_no_other_message(
+    tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path, 300)
+    bad, _ = damage(tmp_path, 88)
+    if not clean:
+        (tmp_path / "abort").touch()
+    with opened(tmp_path) as store:
+        assert sum(store.max_queue_offset("T", n) for n in (0, 1)) == 300
+        for n in range(0, 300, 7):
+            assert len(bodies_by_key(store, f"k{n}")) == 1
+    assert f"the body of the record at {bad.physical_offset} is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("at", [0, 4, 34])
+def test_a_log_that_is_damaged_before_sound_records_is_not_cut(
+    tmp_path: Path, at: int, clean: bool
+) -> None:
+    filled(tmp_path, 300)
+    bad, data = damage(tmp_path, at)
+    if not clean:
+        (tmp_path / "abort").touch()
+    for _ in range(2):
+        with pytest.raises(CorruptStore, match=f"from {bad.physical_offset} to .* repair"):
+            make_store(tmp_path).open()
+        assert max((tmp_path / "commitlog").iterdir()).read_bytes() == data
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["checkpoint", "no checkpoint"])
+def test_what_stands_behind_a_torn_record_is_kept_aside(tmp_path: Path, known: bool) -> None:
+    filled(tmp_path, 300)
+    bad, data = damage(tmp_path, 0)
+    before = bad.store_timestamp_ms if known else 0
+    Checkpoint(log_ms=before, queues_ms=before).save(tmp_path / "checkpoint")
+    (tmp_path / "abort").touch()
     with opened(tmp_path) as store:
         assert store.log.end_offset == bad.physical_offset
-        assert sum(store.max_queue_offset("T", n) for n in (0, 1)) == kept
-        assert bodies_by_key(store, f"k{kept}") == []
-        append(store, b"new", properties={"KEYS": "new"}, queue_id=kept % 2)
-        settle(store)
-        assert bodies_by_key(store, "new") == [b"new"]
-        for n in range(0, kept, 7):
-            assert [len(body) for body in bodies_by_key(store, f"k{n}")] != []
+    (kept,) = (tmp_path / "quarantine").iterdir()
+    assert kept.name == f"commitlog-{bad.physical_offset:020d}"
+    start = bad.physical_offset % (64 * KiB)
+    assert data[start:].startswith(kept.read_bytes().rstrip(b"\0"))
 
 
 def test_without_its_log_a_store_begins_anew(tmp_path: Path) -> None:
@@ -389,6 +426,7 @@ def test_waiters_are_told_in_order_and_after_the_log_is_on_the_disk(
 
     with opened(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         assert store.sync_flush
+        append(store, b"makes the file")
         monkeypatch.setattr(FileSystem, "sync_file", sync_file)
         for name in ("a", "b", "c"):
             append(store, name.encode())

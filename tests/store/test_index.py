@@ -185,15 +185,44 @@ def test_a_reopened_index_goes_on(tmp_path: Path) -> None:
     assert contents(tmp_path) == [bytes(file) for file in model.files]
 
 
-def test_files_that_may_lack_something_are_deleted(tmp_path: Path) -> None:
+def lose(path: Path, start: int, size: int) -> None:
+    data = bytearray(path.read_bytes())
+    assert any(data[start : start + size])
+    data[start : start + size] = bytes(size)
+    path.write_bytes(data)
+
+
+LOST = {"header": (0, 40), "slot": (40, 4 * SLOTS), "entry": (40 + 4 * SLOTS + 20, 20)}
+
+
+@pytest.mark.parametrize("part", LOST)
+@pytest.mark.parametrize("number", range(3))
+def test_after_an_unclean_end_files_that_lack_something_are_deleted(
+    tmp_path: Path, number: int, part: str
+) -> None:
+    index = index_in(tmp_path)
+    put_all(index, [Key(n, n, BEGIN_MS + n) for n in range(1, 31)], 30)
+    ends = [file.end_ms for file in index.files]
+    assert len(ends) == 3
+    index.close()
+    index.load(0)
+    assert [file.end_ms for file in index.files] == ends
+    index.close()
+    lose(sorted(tmp_path.iterdir())[number], *LOST[part])
+    index.load(0)
+    assert [file.end_ms for file in index.files] == ends[:number]
+    assert len(contents(tmp_path)) == number
+    index.close()
+
+
+def test_files_that_the_checkpoint_knows_are_not_read_again(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     put_all(index, [Key(n, n, BEGIN_MS + n) for n in range(30)], 30)
     ends = [file.end_ms for file in index.files]
     index.close()
-    index.load(ends[1])
-    assert [file.end_ms for file in index.files] == ends[:2]
-    assert len(contents(tmp_path)) == 2
-    assert index.end_ms == ends[1]
+    lose(min(tmp_path.iterdir()), *LOST["slot"])
+    index.load(ends[0] + 1)
+    assert [file.end_ms for file in index.files] == ends
     index.close()
 
 

@@ -75,18 +75,45 @@ def test_what_is_no_part_of_it_is_left_alone_with_a_reason(
     segments.close()
 
 
-def test_a_file_of_another_size_is_refused_rather_than_forgotten(tmp_path: Path) -> None:
-    filled(tmp_path, 2).close()
-    (tmp_path / f"{SIZE:020d}").write_bytes(b"short")
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_file_of_another_size_is_refused_rather_than_forgotten(
+    tmp_path: Path, number: int
+) -> None:
+    filled(tmp_path, number + 1).close()
+    (tmp_path / f"{0:020d}").write_bytes(b"short")
     segments = Segments(tmp_path, SIZE)
     with pytest.raises(CorruptStore, match="has 5 bytes, files here are configured to have 8192"):
         segments.load()
     segments.close()
 
 
-def test_an_empty_last_file_of_a_crash_is_deleted(tmp_path: Path) -> None:
+def test_a_last_file_that_was_cut_short_is_lengthened(tmp_path: Path) -> None:
+    filled(tmp_path, 2).close()
+    (tmp_path / f"{SIZE:020d}").write_bytes(b"short")
+    segments = Segments(tmp_path, SIZE)
+    segments.load()
+    assert segments.files[-1].map[:] == b"short" + bytes(SIZE - 5)
+    segments.close()
+
+
+def test_a_file_that_can_not_start_there_is_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path, 2).close()
+    stray = tmp_path / f"{SIZE + 7:020d}"
+    stray.write_bytes(b"stray")
+    segments = Segments(tmp_path, SIZE)
+    segments.load()
+    assert [segment.base for segment in segments.files] == [0, SIZE]
+    assert f"{stray} is ignored" in caplog.text
+    assert stray.read_bytes() == b"stray"
+    segments.close()
+
+
+def test_empty_last_files_of_a_crash_are_deleted(tmp_path: Path) -> None:
     filled(tmp_path, 1).close()
-    (tmp_path / f"{SIZE:020d}").touch()
+    for number in (1, 2):
+        (tmp_path / f"{number * SIZE:020d}").touch()
     segments = Segments(tmp_path, SIZE)
     segments.load()
     assert [segment.base for segment in segments.files] == [0]

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.errors import StoreLocked
-from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")
@@ -86,11 +86,7 @@ class StoreGuard:
 
         Raises StoreLocked, naming the holder's pid, when another process has it.
         """
-        root = self._lock.parent
-        missing = [place for place in (root, *root.parents) if not place.exists()]
-        root.mkdir(parents=True, exist_ok=True)
-        for place in missing:
-            self._fs.sync_directory(place.parent)
+        ensure_directory(self._fs, self._lock.parent)
         if self._lock.resolve() in _held:
             raise StoreLocked(f"store {self._lock.parent} is open in this process already")
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)

@@ -24,7 +24,7 @@ from zlib import crc32
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
-from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.store.segments import Segment, Segments
@@ -67,6 +67,7 @@ class CommitLog:
 
     def load(self) -> None:
         """Map the files that are there; ``resume`` says where the log ends."""
+        ensure_directory(self._fs, self.segments.directory)
         self.segments.load()
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
@@ -214,13 +215,10 @@ class CommitLog:
             raise DiskFull(f"no room for the CommitLog file {base:020d}: {error}") from error
 
     def _create(self, base: int) -> Segment:
-        """Make a file and its name durable: what is flushed to it must be found again."""
-        directory = self.segments.directory
-        is_new = not directory.exists()
+        """Make a file; its size and its name are on the disk before anything is written to it."""
         segment = self.segments.create(base)
-        self._fs.sync_directory(directory)
-        if is_new:
-            self._fs.sync_directory(directory.parent)
+        self._fs.sync_file(segment.path)
+        self._fs.sync_directory(self.segments.directory)
         return segment
 
     def prepare_next(self) -> None:

@@ -14,7 +14,9 @@ Worked example, a record of 300 bytes at 4096 with tag ``TagA``:
 ``0000000000001000 0000012c 000000000027a807``.
 
 Files are named by the byte offset of their first entry. Where a queue's first file starts before
-its first message, the entries up to that are (0, 0x7FFFFFFF, 0). The rest of the last file is zero;
+its first message, the entries up to that are (0, 0x7FFFFFFF, 0). Where the records of some messages
+are lost, their entries repeat that of the next message: it is then delivered more than once, which
+consumers must bear anyway, and none behind it is missed. The rest of the last file is zero;
 as entries are written in order, the end is found by bisection.
 
 Source: upstream ``ConsumeQueue``.
@@ -31,6 +33,7 @@ from firearrow.message.record import topic_field
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
@@ -116,14 +119,15 @@ class FileConsumeQueue:
         per_file = self.segments.file_size_bytes // ENTRY_BYTES
         return (queue_offset // per_file + 1) * per_file
 
-    def put(self, queue_offset: int, entries: bytes) -> None:
+    def put(self, queue_offset: int, entries: bytes, *, complete: bool = False) -> None:
         """Write consecutive entries; what the queue has already is skipped.
 
-        Raises CorruptStore if that would leave a hole, and OSError when the disk is full.
+        Raises CorruptStore if that would leave a hole, unless it is to be made ``complete``, see
+        ``ConsumeQueues.put``, and OSError when the disk is full.
         """
         physical = int.from_bytes(entries[:8], "big")
         if queue_offset != self.max_offset or physical <= self.max_physical_offset:
-            queue_offset, entries = self._fit(queue_offset, entries)
+            queue_offset, entries = self._fit(queue_offset, entries, complete)
         at = queue_offset * ENTRY_BYTES
         while entries:
             segment = self._segment_for(at)
@@ -137,7 +141,7 @@ class FileConsumeQueue:
             entries = entries[len(part) :]
         self.next_offset = max(self.next_offset, self.max_offset)
 
-    def _fit(self, queue_offset: int, entries: bytes) -> tuple[int, bytes]:
+    def _fit(self, queue_offset: int, entries: bytes, complete: bool) -> tuple[int, bytes]:
         """The entries that the queue lacks, and where they go.
 
         Physical offsets rise along a queue: a record at or before the last one is there already, or
@@ -154,14 +158,21 @@ class FileConsumeQueue:
             return queue_offset, entries
         if queue_offset == 0:
             self._begin_anew()
-        elif queue_offset < self.max_offset or self.segments.files:
+        elif complete and not self.segments.files:
+            self._jump(queue_offset)
+        elif complete and 0 < (lost := queue_offset - self.max_offset) <= self._room_for(entries):
+            return self.max_offset, entries[:ENTRY_BYTES] * lost + entries
+        else:
             raise CorruptStore(
                 f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
                 f"its next message has {queue_offset}"
             )
-        else:
-            self._jump(queue_offset)
         return queue_offset, entries
+
+    def _room_for(self, entries: bytes) -> int:
+        """How many records at most lie between the last one and the first of some entries."""
+        physical = int.from_bytes(entries[:8], "big")
+        return (physical - self.max_physical_offset) // RECORD_BYTES_MIN
 
     def _begin_anew(self) -> None:
         """Forget the entries of a deleted topic."""
@@ -216,7 +227,9 @@ class FileConsumeQueue:
         if end < self.max_offset:
             self.segments.cut(end * ENTRY_BYTES)
             self._find_end()
-            self.flushed_bytes = min(self.flushed_bytes, end * ENTRY_BYTES)
+            # The zeros behind the end must reach the disk too.
+            files = self.segments.files
+            self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
 
     def flush(self, least_pages: int) -> bool:
         """Bring to the disk what was put before the call, if it is so many pages.

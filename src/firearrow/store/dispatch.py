@@ -11,6 +11,7 @@ Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue
 from __future__ import annotations
 
 import logging
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 
 
 class Dispatcher:
-    """``offset`` is how far the log has been dispatched."""
+    """``offset`` is how far the log has been dispatched; with ``only``, for these queues."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class Dispatcher:
         index: Index | None,
         delays: DelayLevels,
         on_arrival: OnArrival,
+        only: AbstractSet[tuple[str, int]] | None = None,
     ) -> None:
+        self._only = only
         self._log = log
         self._queues = queues
         self._index = index
@@ -50,6 +53,7 @@ class Dispatcher:
         self._on_arrival = on_arrival
         self.offset = 0
         self.queues_offset = 0  # queues have what they are to have of the records before
+        self.complete = False  # whether ``offset`` began at the start of the log
         self.last_store_ms = 0
         self.last_physical_offset = 0
 
@@ -112,6 +116,8 @@ class Dispatcher:
             order = order[(kind[order] == TRANSACTION_NONE) | (kind[order] == TRANSACTION_COMMIT)]
         if int(columns.physical_offset[0]) < self.queues_offset:
             order = order[columns.physical_offset[order] >= self.queues_offset]
+        if self._only is not None:
+            order = order[np.isin(group[order], self._keys_of(topics))]
         if not len(order):
             return
         queue_offset = columns.queue_offset[order]
@@ -123,7 +129,12 @@ class Dispatcher:
             queue_offset,
             _runs(group[order], queue_offset, topics),
         )
-        self._queues.put(entries, self._on_arrival)
+        self._queues.put(entries, self._on_arrival, complete=self.complete)
+
+    def _keys_of(self, topics: list[bytes]) -> list[int]:
+        """The group numbers of the queues that are dispatched."""
+        numbers = {topic.decode("utf-8", "replace"): n for n, topic in enumerate(topics)}
+        return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
 
 
 def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> list[Run]:

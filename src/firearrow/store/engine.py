@@ -27,7 +27,7 @@ from firearrow.store.index import Index
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.reader import Boundary, GetResult, Reader
-from firearrow.store.recovery import recover
+from firearrow.store.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,12 @@ class MessageStore:
         self.on_work: Callable[[], None] = _nothing
         self.on_arrival: OnArrival = _nothing
         self.run_in_loop: RunInLoop = _run_here
+        self._delays = DelayLevels(config.message_delay_level)
         self._dispatcher = Dispatcher(
             self.log,
             self.queues,
             self._index,
-            DelayLevels(config.message_delay_level),
+            self._delays,
             self._arrived,
         )
         self._reader = Reader(self.log, self.queues, self._index, config, memory_bytes())
@@ -111,18 +112,24 @@ class MessageStore:
         self.queues.load()
         if self._index is not None:
             self._index.load(None if clean else self._checkpoint.index_ms)
-        recovered = recover(
+        recovered = Recovery(
             self.log,
             self.queues,
             self._index,
             self._checkpoint,
+            self._fs,
+            self.root / "quarantine",
             clean=clean,
             check_crc=self.config.check_crc_on_recover,
-        )
+            progress=_nothing,
+        ).run()
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
+        self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
         self._dispatch_all()
+        self._dispatcher.complete = False
+        self._rebuild_left_out()
         self.queues.correct_min(self.log.start_offset)
         log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
         self._start_flusher(self.log.end_offset if clean else 0, background=background)
@@ -165,12 +172,26 @@ class MessageStore:
             self._index.close()
         self._guard.release(clean=clean)
 
-    def _dispatch_all(self) -> None:
+    def _dispatch_all(self, dispatcher: Dispatcher | None = None) -> None:
         """Dispatch all there is; a step over the blank of a file has no records but goes on."""
+        dispatcher = dispatcher or self._dispatcher
         before = -1
-        while before < self._dispatcher.offset < self.log.end_offset:
-            before = self._dispatcher.offset
-            self._dispatcher.run()
+        while before < dispatcher.offset < self.log.end_offset:
+            before = dispatcher.offset
+            dispatcher.run()
+
+    def _rebuild_left_out(self) -> None:
+        """Make the queues anew from the log whose files can't be used or lack something."""
+        aside = self.queues.set_aside(self.root / "quarantine")
+        if not aside:
+            return
+        log.warning("%d queues are made anew from the log", len(aside))
+        rebuilding = Dispatcher(
+            self.log, self.queues, None, self._delays, self._arrived, only=aside
+        )
+        rebuilding.offset = self.log.start_offset
+        rebuilding.complete = True
+        self._dispatch_all(rebuilding)
 
     # --- writing ---
 

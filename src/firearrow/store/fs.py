@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,10 @@ class FileSystem:
             raise
         finally:
             os.close(fd)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory in one that is there, or do nothing if it exists."""
+        path.mkdir(exist_ok=True)
 
     def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
         """Give a stretch of an existing file its blocks; what is there already stays as it is."""
@@ -72,6 +77,14 @@ class FileSystem:
             os.fdatasync(fd)
         finally:
             os.close(fd)
+
+    def write_file(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Write a new file, in a directory that is made if it is missing. Durable on return."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fdatasync(file.fileno())
 
     def rename(self, path: Path, target: Path) -> None:
         """Give a file or directory another name, in a directory that is made if it is missing."""
@@ -125,6 +138,14 @@ class NewNames:
             if directory.exists():  # or it was deleted meanwhile
                 self._fs.sync_directory(directory)
             self._grown.discard(directory)
+
+
+def ensure_directory(fs: FileSystem, path: Path) -> None:
+    """Make a directory and those above it where they are missing, durably."""
+    if not path.is_dir():
+        ensure_directory(fs, path.parent)
+        fs.make_directory(path)
+        fs.sync_directory(path.parent)
 
 
 def unmap(mapped: mmap.mmap) -> None:

@@ -29,6 +29,7 @@ Source: upstream ``IndexFile``, ``IndexService``.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -38,8 +39,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.fs import OS_FILES, FileSystem, unmap
+from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory, unmap
 from firearrow.store.scan import Ints
+
+log = logging.getLogger(__name__)
 
 HEADER: Final = struct.Struct(">qqqqii")
 _ENTRY: Final = np.dtype(
@@ -49,6 +52,7 @@ _ENTRY_STRUCT: Final = struct.Struct(">iqii")
 _NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
 _CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
+_CHECK_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
 _SECONDS_MAX: Final = (1 << 31) - 1
 
 
@@ -83,9 +87,13 @@ class IndexFile:
         previous: IndexFile | None,
         fs: FileSystem = OS_FILES,
     ) -> IndexFile:
-        """Make a new file; it starts with the end of the one before it."""
+        """Make a new file; it starts with the end of the one before it.
+
+        Its name is on the disk before it has a key: where a later file is, no earlier is missing.
+        """
         at = HEADER.size + 4 * slots
         fs.create_file(path, at + _ENTRY.itemsize * entries, at)
+        fs.sync_directory(path.parent)
         file = IndexFile(path, slots, entries, fs)
         if previous is not None:
             file.begin_ms = file.end_ms = previous.end_ms
@@ -162,6 +170,36 @@ class IndexFile:
             number = previous
         return found
 
+    def is_whole(self) -> bool:
+        """Whether header, slots and entries fit each other, as they do unless a part is missing."""
+        slot_of = np.zeros(self.count, np.int32)
+        newest = np.zeros(self._slot_count, np.int32)
+        chains = before = 0
+        for start in range(1, self.count, _CHECK_STEP):
+            numbers = np.arange(start, min(start + _CHECK_STEP, self.count), dtype=np.int32)
+            entries = self._entries[start : start + len(numbers)]
+            previous = entries["previous"].astype(np.int32)
+            offsets = entries["physical_offset"].astype(np.int64)
+            slots = slot_of[numbers] = entries["hash"].astype(np.int32) % self._slot_count
+            newest[slots] = numbers
+            known = previous[previous > 0]
+            if (
+                (entries["hash"] < 0).any()
+                or (previous < 0).any()
+                or (previous >= numbers).any()
+                or (slot_of[known] != slots[previous > 0]).any()
+                or (offsets[1:] < offsets[:-1]).any()
+                or int(offsets[0]) < before
+            ):
+                return False
+            chains += len(numbers) - len(known)
+            before = int(offsets[-1])
+        return (
+            chains == self.used_slots == int(np.count_nonzero(newest))
+            and (self.count == 1 or before == self.end_physical_offset)
+            and bool((newest == self._slots).all())
+        )
+
     def _reserve(self, entries: int) -> None:
         end = self._entries_at + entries * _ENTRY.itemsize
         if end > self._reserved_bytes:
@@ -208,35 +246,80 @@ class Index:
         self.files: list[IndexFile] = []
         self._complete_until = -1  # no key of a record up to here is missing
 
-    def load(self, keep_until_ms: int | None) -> None:
-        """Map the files; those with keys newer than ``keep_until_ms`` are deleted (None: keep all).
+    def load(self, synced_until_ms: int | None) -> None:
+        """Map the files; ``synced_until_ms`` is None after a clean end, else what the checkpoint
+        knows to be on the disk.
 
-        After an abnormal stop the last flush of an index file is known by the checkpoint; what it
-        got since is put again by dispatch. Source: upstream ``IndexService#load``.
+        After an unclean end a file is kept if it is full and was synced, or if it passes the test
+        of ``IndexFile.is_whole``; the first that does not goes, with those behind it, and dispatch
+        puts their keys again. (Java: IndexService#load deletes every file that is newer than the
+        checkpoint, and those of its keys that dispatch does not come to again are lost.)
         """
-        size = HEADER.size + 4 * self._slots + _ENTRY.itemsize * self._entries
-        for path in sorted(self._directory.glob("*")):
-            if not (path.name.isdigit() and len(path.name) == _NAME_DIGITS):
-                continue
-            if path.stat().st_size != size:
-                continue
-            file = IndexFile(path, self._slots, self._entries, self._fs)
-            if keep_until_ms is not None and file.end_ms > keep_until_ms:
-                file.close()
-                self._fs.remove(path)
-            else:
+        ensure_directory(self._fs, self._directory)
+        lost: list[Path] = []
+        complete = True
+        for path in self._paths():
+            file = self._open(path)
+            if file is None:
+                if path.stat().st_size == 0:  # it was just being made
+                    lost.append(path)
+                complete = synced_until_ms is None
+            elif complete and (synced_until_ms is None or self._survived(file, synced_until_ms)):
                 self.files.append(file)
-        # A file that was kept when others were deleted may end among the keys of one record.
-        self._complete_until = self.end_physical_offset if keep_until_ms is None else -1
+            else:
+                complete = False
+                file.close()
+                lost.append(path)
+        self._remove(lost)
+        # A file that was kept when others were removed may end among the keys of one record.
+        self._complete_until = self.end_physical_offset if synced_until_ms is None else -1
+
+    def _survived(self, file: IndexFile, synced_until_ms: int) -> bool:
+        """Whether a file, the next of those that were kept, has all that it had."""
+        if file.room == 0 and file.end_ms < synced_until_ms:
+            return True
+        if self.files and self.files[-1].room:  # it has lost the keys that made it full
+            return False
+        known = max(self.end_physical_offset, 0)
+        return file.count > 1 and file.begin_physical_offset >= known and file.is_whole()
+
+    def _paths(self) -> list[Path]:
+        """What is named like an IndexFile, oldest first."""
+        paths = []
+        for path in sorted(self._directory.glob("*")):
+            if path.name.isdigit() and len(path.name) == _NAME_DIGITS:
+                paths.append(path)
+            else:
+                log.warning("%s is ignored: its name is not %d digits", path, _NAME_DIGITS)
+        return paths
+
+    def _open(self, path: Path) -> IndexFile | None:
+        """The file, if it has the right size."""
+        found = path.stat().st_size
+        size = HEADER.size + 4 * self._slots + _ENTRY.itemsize * self._entries
+        if found == size:
+            return IndexFile(path, self._slots, self._entries, self._fs)
+        log.warning("%s is ignored: it has %d bytes, not %d", path, found, size)
+        return None
 
     def cut(self, log_end_offset: int) -> None:
         """Delete the files with keys of records at or after a physical offset; dispatch puts the
         other keys of these files again."""
-        while self.files and self.files[-1].end_physical_offset >= log_end_offset:
-            file = self.files.pop()
-            file.close()
-            self._fs.remove(file.path)
+        kept = len(self.files)
+        while kept and self.files[kept - 1].end_physical_offset >= log_end_offset:
+            kept -= 1
+        if kept < len(self.files):
             self._complete_until = -1
+            for file in self.files[kept:]:
+                file.close()
+            self._remove([file.path for file in self.files[kept:]])
+            del self.files[kept:]
+
+    def _remove(self, paths: list[Path]) -> None:
+        """Delete files, the newest first: at no moment is one missing before another."""
+        for path in reversed(paths):
+            self._fs.remove(path)
+            self._fs.sync_directory(self._directory)
 
     @property
     def end_physical_offset(self) -> int:
@@ -289,6 +372,8 @@ class Index:
         name = int(f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         if self.files:  # the clock may have been set back
             name = max(name, int(self.files[-1].path.name) + 1)
+        while (self._directory / f"{name:0{_NAME_DIGITS}d}").exists():  # one that was ignored
+            name += 1
         return f"{name:0{_NAME_DIGITS}d}"
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.store.consumequeue import FileConsumeQueue
-from firearrow.store.fs import OS_FILES, FileSystem, NewNames
+from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
 from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrival, QueueRange
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class FileConsumeQueues:
         self._by_key: dict[tuple[str, int], FileConsumeQueue] = {}
         self._broken: dict[tuple[str, int], str] = {}
         self._names = NewNames(directory.parent, fs)
-        self._left_out: set[tuple[str, int]] = set()
+        self._left_out: dict[tuple[str, int], str] = {}
 
     def load(self) -> None:
         """Open every queue that has files."""
@@ -75,7 +75,7 @@ class FileConsumeQueues:
             queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
-    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
         """Write each run to its queue, see ``ConsumeQueues.put``."""
         rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
         rows["physical_offset"] = entries.physical_offset
@@ -85,7 +85,8 @@ class FileConsumeQueues:
         for topic, queue_id, first, start, end in entries.runs:
             try:
                 queue = self.open(topic, queue_id)
-                queue.put(first, data[start * ENTRY_BYTES : end * ENTRY_BYTES])
+                part = data[start * ENTRY_BYTES : end * ENTRY_BYTES]
+                queue.put(first, part, complete=complete)
             except CorruptStore as error:
                 self._leave_out(topic, queue_id, error)
                 continue
@@ -94,7 +95,7 @@ class FileConsumeQueues:
     def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
         """One broken queue must not keep the others from their messages."""
         if (topic, queue_id) not in self._left_out:
-            self._left_out.add((topic, queue_id))
+            self._left_out[topic, queue_id] = str(error)
             log.error("a queue gets no further entries, its messages stay in the log: %s", error)
 
     @property
@@ -117,6 +118,7 @@ class FileConsumeQueues:
         for queue in self._by_key.values():
             if queue.max_physical_offset >= log_end_offset:
                 queue.cut(log_end_offset)
+                self._names.note(queue.segments.directory)
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and delete their files."""
@@ -127,6 +129,30 @@ class FileConsumeQueues:
         # The name of a topic that was made by a broker leads nowhere else; one of a file might.
         if directory.parent == self._directory and topic not in (".", "..") and directory.is_dir():
             self._fs.remove_tree(directory)
+            self._fs.sync_directory(self._directory)
+
+    def set_aside(self, directory: Path) -> set[tuple[str, int]]:
+        """Move the files of queues that are left out, see ``ConsumeQueues.set_aside``."""
+        aside = self._broken.keys() | self._left_out.keys()
+        for topic, queue_id in aside:
+            queue = self._by_key.pop((topic, queue_id), None)
+            if queue is not None:
+                queue.close()
+            source = self._directory / topic / str(queue_id)
+            target = directory / "consumequeue" / topic / str(queue_id)
+            number = 1
+            while target.exists():
+                number += 1
+                target = target.with_name(f"{queue_id}.{number}")
+            if source.exists():
+                ensure_directory(self._fs, target.parent)
+                self._fs.rename(source, target)
+                self._fs.sync_directory(target.parent)
+                self._fs.sync_directory(source.parent)
+                log.warning("the files of queue %s-%d are kept in %s", topic, queue_id, target)
+        self._broken.clear()
+        self._left_out.clear()
+        return aside
 
     def clear(self) -> int:
         """Delete all queues that have messages; return how many."""

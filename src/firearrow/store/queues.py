@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from firearrow.store.scan import Ints
@@ -100,11 +101,13 @@ class ConsumeQueues(Protocol):
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; CorruptStore if its data can't be used."""
 
-    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
         """Write what a round of dispatch has; what a queue has already is skipped.
 
-        A queue that can't take its entries is left out, with the reason logged. Raises OSError
-        when the disk is full: then a part may be written, and the call is to be repeated.
+        A queue that would get a hole is left out, with the reason logged. ``complete`` says that
+        the log is being dispatched from its start: what is missing before the first message of a
+        queue, or between two, is really gone, and the queue goes on behind it. Raises OSError when
+        the disk is full: then a part may be written, and the call is to be repeated.
         """
 
     @property
@@ -122,6 +125,12 @@ class ConsumeQueues(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and all that the disk has of them."""
+
+    def set_aside(self, directory: Path) -> set[tuple[str, int]]:
+        """Move what there is of queues that are left out below ``directory``; return which.
+
+        They are empty then, and can be made anew from the log.
+        """
 
     def clear(self) -> int:
         """Delete all queues, as ``delete_topic`` does; return how many had messages."""

@@ -3,11 +3,23 @@
 A store that ended cleanly has no ``abort`` file. Its log is read from the last file that the queues
 know; after an unclean end from the file that the checkpoint vouches for, or from the first. Every
 record on the way must stand where it says it does (a reused file can hold old records that are
-otherwise sound) and its body must match its CRC. The first that doesn't ends the log, and what the
-queues say of anything behind is cut off.
+otherwise sound) and its body must match its CRC.
 
-Dispatch then goes on from the earliest record that a queue or the index may not have; both skip
-what they do have, so starting early costs time and nothing else.
+What ends the log decides what happens then:
+
+- Nothing sound follows: that is the torn end of a crash. It is zeroed, and that is on the disk
+  before anything is served: a second crash can't bring it back.
+- Sound records follow, but none that the checkpoint knew to be on the disk: a machine that lost
+  power wrote its pages in any order. They are no part of the log, as nobody can say what came
+  before them; their bytes are kept aside under ``quarantine/`` before they are cut.
+- Sound records follow that were on the disk: the log is damaged in the middle. To cut it there, as
+  upstream does, would lose them; the start is refused with the place, and ``firearrow store
+  repair`` mends it. A body that doesn't match its CRC, in a log that goes on behind it, is only
+  reported: its record still says where the next one is.
+
+After an unclean end the unflushed part of a queue's file may hold anything, so queues are cut where
+the walk starts and dispatched anew from there. Queues and index skip what they have: to start early
+costs time and nothing else.
 
 Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 """
@@ -15,19 +27,32 @@ Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from firearrow.errors import CorruptStore
+from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog import CommitLog
+from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.queues import ConsumeQueues
-from firearrow.store.scan import Columns, Stop
+from firearrow.store.scan import Columns, Stop, scan
 
 log = logging.getLogger(__name__)
 
 _RECORDS_A_STEP: Final = 4096
+_SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
+_COPY_BYTES: Final = 1 << 20
+_MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+
+# Told how many bytes of the log have been read, of how many.
+Progress = Callable[[int, int], None]
 
 
 class Recovered(NamedTuple):
@@ -40,118 +65,218 @@ class Recovered(NamedTuple):
     last_store_ms: int
 
 
-def recover(
-    commit_log: CommitLog,
-    queues: ConsumeQueues,
-    index: Index | None,
-    checkpoint: Checkpoint,
-    *,
-    clean: bool,
-    check_crc: bool,
-) -> Recovered:
-    """Settle the end of log and queues; nothing has been dispatched again when this returns."""
-    if not commit_log.segments.files:
-        dropped = queues.clear()
-        if dropped:
-            log.warning("the CommitLog is empty: %d queues are deleted", dropped)
+class Sound(NamedTuple):
+    """A record that stands behind damage."""
+
+    physical_offset: int
+    store_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What recovery needs to know. ``clean``: the last run closed the store."""
+
+    commit_log: CommitLog
+    queues: ConsumeQueues
+    index: Index | None
+    checkpoint: Checkpoint
+    fs: FileSystem
+    quarantine: Path
+    clean: bool
+    check_crc: bool
+    progress: Progress
+
+    def run(self) -> Recovered:
+        """Settle the end of log and queues; nothing has been dispatched again when this returns.
+
+        Raises CorruptStore, having changed nothing, when the log is damaged before records that
+        were on the disk.
+        """
+        commit_log, index = self.commit_log, self.index
+        if not commit_log.segments.files:
+            dropped = self.queues.clear()
+            if dropped:
+                log.warning("the CommitLog is empty: %d queues are deleted", dropped)
+            if index is not None:
+                index.cut(0)
+            return Recovered(0, 0, 0, 0)
+        walk_from = self._walk_from()
+        end, last_ms = self._end_of_log(walk_from)
+        self._cut_log(end)
+        self.queues.cut(end if self.clean else min(walk_from, end))
+        self.queues.correct_min(commit_log.start_offset)
         if index is not None:
-            index.cut(0)
-        return Recovered(0, 0, 0, 0)
-    walk_from = _walk_from(commit_log, queues, checkpoint, clean=clean)
-    end, last_ms = _end_of_log(commit_log, walk_from, check_crc)
-    _cut(commit_log, queues, end if clean else min(walk_from, end), end)
-    if index is not None:
-        index.cut(end)
-    queues_offset = _queues_from(commit_log, queues, checkpoint, walk_from, clean=clean)
-    start = queues_offset
-    if index is not None:  # the last record that it knows may lack keys
-        start = max(min(start, index.end_physical_offset), commit_log.start_offset)
-    return Recovered(end, min(start, end), queues_offset, last_ms)
+            index.cut(end)
+        queues_offset = self._queues_from(walk_from)
+        start = queues_offset
+        if index is not None:  # the last record that it knows may lack keys
+            start = max(min(start, index.end_physical_offset), commit_log.start_offset)
+        return Recovered(end, min(start, end), queues_offset, last_ms)
 
+    def _queues_from(self, walk_from: int) -> int:
+        """The first record that a queue may lack.
 
-def _queues_from(
-    commit_log: CommitLog,
-    queues: ConsumeQueues,
-    checkpoint: Checkpoint,
-    walk_from: int,
-    *,
-    clean: bool,
-) -> int:
-    """The first record that a queue may lack.
+        After a clean end the checkpoint says it, and a topic that was deleted stays so; without any
+        queue files all are made anew.
+        """
+        if self.queues.max_physical_offset < 0:
+            return self.commit_log.start_offset
+        if not self.clean:
+            return walk_from
+        known = max(self.queues.max_physical_offset, self.checkpoint.queues_physical_offset)
+        return _after_record(self.commit_log, known)
 
-    After a clean end the checkpoint says it, and a topic that was deleted stays so; without any
-    queue files all are made anew.
-    """
-    if queues.max_physical_offset < 0:
+    # --- the end of the log ---
+
+    def _walk_from(self) -> int:
+        """The start of the last file in which the end of the log may lie."""
+        commit_log, checkpoint = self.commit_log, self.checkpoint
+        known = self.queues.max_physical_offset if self.clean else checkpoint.queues_physical_offset
+        known_ms = 0
+        if not self.clean and known <= 0:
+            known_ms = min(checkpoint.log_ms, checkpoint.queues_ms)
+        for segment in reversed(commit_log.segments.files):
+            first = commit_log.scan(segment.base, segment.end, 1)
+            if first is None or not len(first) or int(first.physical_offset[0]) != segment.base:
+                continue
+            if segment.base <= known or 0 < int(first.store_ms[0]) <= known_ms:
+                return segment.base
         return commit_log.start_offset
-    if not clean:
-        return walk_from
-    known = max(queues.max_physical_offset, checkpoint.queues_physical_offset)
-    return _after_record(commit_log, known)
+
+    def _end_of_log(self, start: int) -> tuple[int, int]:
+        """The offset after the last sound record, and that record's store time."""
+        commit_log = self.commit_log
+        at, last_ms = start, 0
+        space_end = commit_log.segments.end_offset
+        while at < space_end:
+            self.progress(at - start, space_end - start)
+            columns = commit_log.scan(at, space_end, _RECORDS_A_STEP)
+            if columns is None:
+                break
+            sound = self._sound(columns, commit_log.base_of(at))
+            if sound:
+                last_ms = int(columns.store_ms[sound - 1])
+            if sound < len(columns):
+                return commit_log.base_of(at) + int(columns.position[sound]), last_ms
+            after = commit_log.after(at, columns)
+            if columns.stop not in (Stop.FULL, Stop.BLANK):
+                at_file_end = after == commit_log.base_of(at) + commit_log.segments.file_size_bytes
+                if not at_file_end:
+                    return after, last_ms
+            at = after
+        return min(at, space_end), last_ms
+
+    def _sound(self, columns: Columns, base: int) -> int:
+        """How many of the records, from the first, are part of the log."""
+        good = columns.physical_offset == columns.position + base
+        if self.check_crc:
+            whole = columns.body_crc_holds()
+            if not whole.all():
+                doubtful = self._doubtful(columns)
+                for at in np.flatnonzero(~whole & ~doubtful & good).tolist():
+                    _report_body(columns, base, at)
+                good &= whole | ~doubtful
+        if not self.clean:
+            good &= ~(_torn(columns) & self._doubtful(columns))
+        return len(columns) if good.all() else int(np.argmin(good))
+
+    def _doubtful(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Which records a loss of power may have left in part."""
+        if self.clean:
+            return np.zeros(len(columns), np.bool_)
+        return columns.store_ms >= self.checkpoint.log_ms
+
+    def _cut_log(self, end: int) -> None:
+        behind = next(self._sound_behind(end), None)
+        if behind is not None:
+            if self._was_on_disk(behind):
+                raise CorruptStore(
+                    f"the CommitLog is damaged from {end} to {behind.physical_offset}, and sound "
+                    "records follow; nothing was changed: `firearrow store verify` says what is "
+                    "damaged, `firearrow store repair` mends it"
+                )
+            self._keep_aside(end)
+        self.commit_log.segments.cut_durably(end)
+
+    def _was_on_disk(self, record: Sound) -> bool:
+        known = self.checkpoint
+        return (
+            self.clean
+            or record.store_ms < known.log_ms
+            or record.physical_offset <= known.queues_physical_offset
+        )
+
+    def _sound_behind(self, end: int) -> Iterator[Sound]:
+        """The records behind the end that stand where they say and hold what they say."""
+        for segment, start, data_end in self.commit_log.segments.data(end):
+            for magic in _MAGICS:
+                at = segment.map.find(magic, start, data_end)
+                while at >= 4:
+                    columns = scan(segment.map, at - 4, segment.size_bytes, 1)
+                    if (
+                        len(columns)
+                        and int(columns.physical_offset[0]) == segment.base + at - 4
+                        and columns.body_crc_holds().all()
+                    ):
+                        yield Sound(segment.base + at - 4, int(columns.store_ms[0]))
+                    at = segment.map.find(magic, at + 1, data_end)
+
+    def _keep_aside(self, end: int) -> None:
+        """Copy what is about to be cut, with sound records in it, to the quarantine."""
+        for segment, start, data_end in self.commit_log.segments.data(end):
+            path = self.quarantine / f"commitlog-{segment.base + start:020d}"
+            number = 1
+            while path.exists():
+                number += 1
+                path = self.quarantine / f"commitlog-{segment.base + start:020d}.{number}"
+            pieces = range(start, data_end, _COPY_BYTES)
+            self.fs.write_file(
+                path, (segment.map[at : min(at + _COPY_BYTES, data_end)] for at in pieces)
+            )
+            self.fs.sync_directory(self.quarantine)
+            self.fs.sync_directory(self.quarantine.parent)
+            log.warning(
+                "the log ends at %d, where a record is torn; what stands behind it was not known "
+                "to be on the disk and is kept in %s", end, path,
+            )  # fmt: skip
 
 
-def _walk_from(
-    commit_log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, *, clean: bool
-) -> int:
-    """The start of the last file in which the end of the log may lie."""
-    known = queues.max_physical_offset if clean else checkpoint.queues_physical_offset
-    known_ms = 0 if clean or known > 0 else min(checkpoint.log_ms, checkpoint.queues_ms)
-    for segment in reversed(commit_log.segments.files):
-        first = commit_log.scan(segment.base, segment.end, 1)
-        if first is None or not len(first) or int(first.physical_offset[0]) != segment.base:
-            continue
-        if segment.base <= known or 0 < int(first.store_ms[0]) <= known_ms:
-            return segment.base
-    return commit_log.start_offset
+def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
+    """Which records have lost a sector outside their body, where no CRC would tell.
 
-
-def _end_of_log(commit_log: CommitLog, start: int, check_crc: bool) -> tuple[int, int]:
-    """The offset after the last sound record, and that record's store time."""
-    at, last_ms = start, 0
-    space_end = commit_log.segments.end_offset
-    while at < space_end:
-        columns = commit_log.scan(at, space_end, _RECORDS_A_STEP)
-        if columns is None:
-            break
-        sound = _sound(columns, commit_log.base_of(at), check_crc)
-        if sound:
-            last_ms = int(columns.store_ms[sound - 1])
-        if sound < len(columns):
-            broken = commit_log.base_of(at) + int(columns.position[sound])
-            log.warning("the log ends at %d: the record there is damaged", broken)
-            return broken, last_ms
-        after = commit_log.after(at, columns)
-        if columns.stop not in (Stop.FULL, Stop.BLANK):
-            at_file_end = after == commit_log.base_of(at) + commit_log.segments.file_size_bytes
-            if columns.stop is Stop.INVALID:
-                log.warning("the log ends at %d: no record follows", after)
-            if not at_file_end:
-                return after, last_ms
-        at = after
-    return _whole_end(commit_log, at), last_ms
-
-
-def _whole_end(commit_log: CommitLog, at: int) -> int:
-    return min(at, commit_log.segments.end_offset)
-
-
-def _sound(columns: Columns, base: int, check_crc: bool) -> int:
-    """How many of the records, from the first, stand where they say and hold what they say."""
-    good = columns.physical_offset == columns.position + base
-    if check_crc:
-        good &= columns.body_crc_holds()
-    return len(columns) if good.all() else int(np.argmin(good))
-
-
-def _cut(commit_log: CommitLog, queues: ConsumeQueues, rebuilt_from: int, end: int) -> None:
-    """Cut the log at its end, and the queues where they are to be rebuilt from.
-
-    After an unclean end a queue's pages may have reached the disk in any order: what is behind the
-    start of the walk is written again rather than trusted.
+    A sector that never reached the disk reads as zeros. Heads, topics and properties never have
+    that many in a row, up to the border of a sector.
     """
-    commit_log.cut(end)
-    queues.cut(rebuilt_from)
-    queues.correct_min(commit_log.start_offset)
+    torn = np.zeros(len(columns), np.bool_)
+    if not len(columns):
+        return torn
+    first = int(columns.position[0]) // _SECTOR_BYTES
+    last = min(-(-columns.end // _SECTOR_BYTES), len(columns.buffer) // _SECTOR_BYTES)
+    if last <= first:
+        return torn
+    data = np.frombuffer(columns.buffer, np.uint8, (last - first) * _SECTOR_BYTES,
+                         first * _SECTOR_BYTES)  # fmt: skip
+    lost = np.flatnonzero(~data.reshape(-1, _SECTOR_BYTES).any(axis=1))
+    for start in ((lost + first) * _SECTOR_BYTES).tolist():
+        at = int(np.searchsorted(columns.position, start, side="right")) - 1
+        if at < 0:
+            continue
+        end = min(start + _SECTOR_BYTES, int(columns.position[at] + columns.size[at]))
+        body = int(columns.body_start[at])
+        inside_body = body <= start and end <= body + int(columns.body_size[at])
+        torn[at] |= start < end and not inside_body
+    return torn
+
+
+def _report_body(columns: Columns, base: int, at: int) -> None:
+    topic = columns.slices(columns.topic_start[at : at + 1], columns.topic_size[at : at + 1])[0]
+    log.error(
+        "the body of the record at %d is damaged: queue %s-%d, queue offset %d",
+        base + int(columns.position[at]),
+        topic.decode("utf-8", "replace"),
+        int(columns.queue_id[at]),
+        int(columns.queue_offset[at]),
+    )
 
 
 def _after_record(commit_log: CommitLog, physical_offset: int) -> int:

@@ -29,7 +29,7 @@ Buffer = bytes | bytearray | memoryview | mmap.mmap
 Ints = npt.NDArray[np.int64]
 
 RECORDS_MAX: Final = 8192  # bounds the memory of one scan; a caller goes on at ``Columns.end``
-_RECORD_BYTES_MIN: Final = 91
+RECORD_BYTES_MIN: Final = 91
 
 _RUN_MIN: Final = 8  # so many records of one size make it likely that more follow
 
@@ -225,8 +225,8 @@ def _walk(buffer: Buffer, start: int, end: int, records_max: int) -> tuple[Ints,
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             stop = _what_else(size, magic)
             break
-        if at + size > end or size < _RECORD_BYTES_MIN:
-            stop = Stop.END if size >= _RECORD_BYTES_MIN else Stop.INVALID
+        if at + size > end or size < RECORD_BYTES_MIN:
+            stop = Stop.END if size >= RECORD_BYTES_MIN else Stop.INVALID
             break
         if len(positions) >= room:
             stop = Stop.FULL

@@ -14,6 +14,7 @@ import errno
 import logging
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from firearrow.errors import CorruptStore
@@ -67,16 +68,18 @@ class Segments:
     def load(self) -> None:
         """Map the files that are there.
 
-        Raises CorruptStore when one in the middle is missing or one has another size. A last file
-        without a byte, as a crash leaves one that was just being made, is deleted.
+        What a crash or a hand may have left beside them is no obstacle: files without a byte at the
+        end (they were just being made) are deleted, a last file that was cut short is lengthened by
+        zeros, other names are left alone. Raises CorruptStore when a file in the middle is missing
+        or has another size: to go on without it would be to forget what it holds.
         """
-        paths = sorted(path for path in self.directory.glob("*") if _is_offset(path))
-        if paths and paths[-1].stat().st_size == 0:
-            log.warning("%s is deleted: it is empty", paths[-1])
-            self._fs.remove(paths.pop())
+        paths = self._remove_empty(self._paths())
         for path in paths:
             size = path.stat().st_size
-            if size != self.file_size_bytes:
+            if size < self.file_size_bytes and path == paths[-1] and len(paths) > 1:
+                log.warning("%s is lengthened: it has only %d bytes", path, size)
+                self._fs.resize(path, self.file_size_bytes)
+            elif size != self.file_size_bytes:
                 raise CorruptStore(
                     f"{path} has {size} bytes, files here are configured to have "
                     f"{self.file_size_bytes}"
@@ -84,6 +87,23 @@ class Segments:
             if self.files and int(path.name) != self.files[-1].end:
                 raise CorruptStore(f"a file is missing before {path}: {self.files[-1].end:020d}")
             self.files.append(Segment(int(path.name), path, self._fs.map_file(path), 0))
+
+    def _paths(self) -> list[Path]:
+        """The files whose names are offsets at which a file can start."""
+        paths = sorted(path for path in self.directory.glob("*") if _is_offset(path))
+        starts = [path for path in paths if int(path.name) % self.file_size_bytes == 0]
+        if not starts:  # then it is the configuration that does not fit
+            return paths
+        for path in paths:
+            if path not in starts:
+                log.warning("%s is ignored: no file of this size starts there", path)
+        return starts
+
+    def _remove_empty(self, paths: list[Path]) -> list[Path]:
+        while paths and paths[-1].stat().st_size == 0:
+            log.warning("%s is deleted: it is empty", paths[-1])
+            self._fs.remove(paths.pop())
+        return paths
 
     @property
     def first_offset(self) -> int:
@@ -151,10 +171,27 @@ class Segments:
             last = self.files[-1]
             zero_after(last, offset - last.base)
 
+    def cut_durably(self, offset: int) -> None:
+        """``cut``, and return once that is on the disk: a crash can't bring back what was there."""
+        while self.files and self.files[-1].base >= offset:
+            self.drop(self.files.pop())
+            self._fs.sync_directory(self.directory)  # in this order: no gap at any moment
+        self.cut(offset)
+        if self.files:
+            self._fs.sync_file(self.files[-1].path)
+
     def drop(self, segment: Segment) -> None:
         """Delete a file that is no longer part of the space."""
         unmap(segment.map)
         self._fs.remove(segment.path)
+
+    def data(self, start: int) -> Iterator[tuple[Segment, int, int]]:
+        """The stretches from an offset on that may hold other bytes than zero: the file, and where
+        in it they start and end."""
+        for segment in self.files:
+            if segment.end > start:
+                for at, end in _data(segment, max(start - segment.base, 0)):
+                    yield segment, at, end
 
     def close(self) -> None:
         """Unmap all files."""
@@ -171,12 +208,9 @@ def _is_offset(path: Path) -> bool:
     return False
 
 
-def zero_after(segment: Segment, start: int) -> None:
-    """Make every byte of a file from ``start`` on zero.
-
-    Only what the file system holds as data is looked at: a preallocated tail of a gigabyte has
-    none, and to write into a hole would need blocks that a full disk does not have.
-    """
+def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
+    """The stretches of a file from ``start`` on that the file system holds as data, not as holes:
+    of a preallocated tail of a gigabyte it knows that nothing was written there."""
     fd = os.open(segment.path, os.O_RDONLY)
     try:
         while True:
@@ -187,9 +221,18 @@ def zero_after(segment: Segment, start: int) -> None:
                     return
                 raise
             start = os.lseek(fd, at, os.SEEK_HOLE)
-            for piece in range(at, start, _ZERO_STEP_BYTES):
-                end = min(piece + _ZERO_STEP_BYTES, start)
-                if segment.map[piece:end].strip(b"\0"):
-                    segment.map[piece:end] = bytes(end - piece)
+            yield at, start
     finally:
         os.close(fd)
+
+
+def zero_after(segment: Segment, start: int) -> None:
+    """Make every byte of a file from ``start`` on zero.
+
+    Only data is looked at: to write into a hole would need blocks that a full disk does not have.
+    """
+    for at, end_of_data in _data(segment, start):
+        for piece in range(at, end_of_data, _ZERO_STEP_BYTES):
+            end = min(piece + _ZERO_STEP_BYTES, end_of_data)
+            if segment.map[piece:end].strip(b"\0"):
+                segment.map[piece:end] = bytes(end - piece)

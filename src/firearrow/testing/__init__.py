@@ -1,0 +1,1 @@
+"""Help for tests of what stands on Firearrow, and of Firearrow itself."""

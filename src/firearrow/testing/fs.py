@@ -1,0 +1,193 @@
+"""A file system that loses power.
+
+``CrashableFileSystem`` works on a real directory, and beside it keeps what a disk would still hold
+if the power failed now:
+
+- the bytes of a file as they were when ``sync_file`` returned last (nothing before that);
+- the names in a directory as they were when ``sync_directory`` returned last.
+
+``crash`` makes a directory of what could be left: everything that was synced, and of the rest,
+decided by a seed, some and not other. Unsynced bytes get lost or survive by sectors of 512 bytes in
+any order, as a kernel writes them back; unsynced names appear, stay or vanish one by one.
+
+Every operation first calls ``before``: a test that raises ``PowerLoss`` there stops the store
+between two operations, wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.fs import FileSystem
+
+SECTOR_BYTES: Final = 512
+_SURVIVING: Final = (0.0, 0.5, 0.9, 1.0)  # shares of the unsynced sectors that reached the disk
+
+Before = Callable[[str, Path], None]
+
+
+class PowerLoss(BaseException):
+    """The machine is gone: nothing may handle this but the test that raised it."""
+
+
+class _Node:
+    """A file or directory under whatever name; ``synced`` is None for a directory."""
+
+    __slots__ = ("synced",)
+
+    def __init__(self, synced: bytes | None) -> None:
+        self.synced = synced
+
+
+def _nothing(operation: str, path: Path) -> None:
+    """What happens before an operation unless a test wants something."""
+
+
+class CrashableFileSystem(FileSystem):
+    """The file system below ``root``; what is there already counts as synced."""
+
+    def __init__(self, root: Path, before: Before = _nothing) -> None:
+        self.root = root
+        self.before = before
+        self._live: dict[Path, _Node] = {
+            path.relative_to(root): _Node(None if path.is_dir() else path.read_bytes())
+            for path in sorted(root.rglob("*"))
+        }
+        self._synced = dict(self._live)
+
+    # --- what the store does ---
+
+    def create_file(self, path: Path, size_bytes: int, reserved_bytes: int) -> None:
+        """Create a file; neither its name nor its size is on the disk."""
+        self.before("create", path)
+        super().create_file(path, size_bytes, reserved_bytes)
+        self._named(path)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory; its name is not on the disk."""
+        self.before("make", path)
+        super().make_directory(path)
+        self._live.setdefault(path.relative_to(self.root), _Node(None))
+
+    def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
+        """Reserve blocks, which changes nothing that is read."""
+        self.before("reserve", path)
+        super().reserve(path, start_bytes, size_bytes)
+
+    def resize(self, path: Path, size_bytes: int) -> None:
+        """Cut or lengthen a file; not on the disk before it is synced."""
+        self.before("resize", path)
+        super().resize(path, size_bytes)
+
+    def replace_head(self, path: Path, data: bytes, size_bytes: int) -> None:
+        """Write a small file; its bytes are on the disk, its name only if it was."""
+        self.before("replace", path)
+        super().replace_head(path, data, size_bytes)
+        self._named(path).synced = path.read_bytes()
+
+    def write_file(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Write a new file; its bytes are on the disk, its name is not."""
+        self.before("write", path)
+        super().write_file(path, pieces)
+        self._named(path).synced = path.read_bytes()
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Rename; either name may be what the disk knows."""
+        self.before("rename", path)
+        super().rename(path, target)
+        source, destination = path.relative_to(self.root), target.relative_to(self.root)
+        self._name_parents(target)
+        for name in [name for name in self._live if name.is_relative_to(source)]:
+            self._live[destination / name.relative_to(source)] = self._live.pop(name)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; its name may come back."""
+        self.before("remove", path)
+        super().remove(path)
+        del self._live[path.relative_to(self.root)]
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all in it; any of it may come back."""
+        self.before("remove", path)
+        super().remove_tree(path)
+        top = path.relative_to(self.root)
+        for name in [name for name in self._live if name.is_relative_to(top)]:
+            del self._live[name]
+
+    def sync_file(self, path: Path) -> None:
+        """Take a file's bytes over as what is on the disk."""
+        self.before("sync", path)
+        self._live[path.relative_to(self.root)].synced = path.read_bytes()
+
+    def sync_directory(self, path: Path) -> None:
+        """Take a directory's names over as what is on the disk."""
+        self.before("sync names", path)
+        directory = path.relative_to(self.root)
+        for name in [name for name in self._synced if name.parent == directory]:
+            if name not in self._live:
+                del self._synced[name]
+        for name, node in self._live.items():
+            if name.parent == directory:
+                self._synced[name] = node
+
+    def _named(self, path: Path) -> _Node:
+        self._name_parents(path)
+        return self._live.setdefault(path.relative_to(self.root), _Node(b""))
+
+    def _name_parents(self, path: Path) -> None:
+        for parent in reversed(path.relative_to(self.root).parents):
+            if parent != Path():
+                self._live.setdefault(parent, _Node(None))
+
+    # --- what is left ---
+
+    def crash(self, target: Path, seed: int) -> None:
+        """Make ``target`` a directory that this one could be after a loss of power."""
+        random = Random(seed)
+        target.mkdir()
+        for name in sorted(self._live.keys() | self._synced.keys()):
+            node = self._survivor(name, random)
+            if node is None or not (target / name).parent.is_dir():
+                continue
+            if node.synced is None:
+                (target / name).mkdir()
+            else:
+                (target / name).write_bytes(self._bytes_left(name, node, random))
+
+    def _survivor(self, name: Path, random: Random) -> _Node | None:
+        """What a name leads to: what it did when it was synced, or what it does now."""
+        synced, live = self._synced.get(name), self._live.get(name)
+        return live if synced is live or random.random() < 0.5 else synced
+
+    def _bytes_left(self, name: Path, node: _Node, random: Random) -> bytes:
+        synced = node.synced
+        assert synced is not None
+        if self._live.get(name) is not node:
+            return synced
+        now = (self.root / name).read_bytes()
+        if len(now) != len(synced):
+            if random.random() < 0.3:
+                return synced
+            synced = synced[: len(now)].ljust(len(now), b"\0")
+        return _mixed(synced, now, random)
+
+
+def _mixed(old: bytes, new: bytes, random: Random) -> bytes:
+    """``old`` with some of the sectors in which ``new`` differs."""
+    before, after = _sectors(old), _sectors(new)
+    differing = (before != after).any(axis=1).nonzero()[0].tolist()
+    share = random.choice(_SURVIVING)
+    survivors = [sector for sector in differing if random.random() < share]
+    before[survivors] = after[survivors]
+    return before.tobytes()[: len(new)]
+
+
+def _sectors(data: bytes) -> npt.NDArray[np.uint8]:
+    padded = data.ljust(-(-len(data) // SECTOR_BYTES) * SECTOR_BYTES, b"\0")
+    return np.frombuffer(bytearray(padded), np.uint8).reshape(-1, SECTOR_BYTES)
