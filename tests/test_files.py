@@ -4,16 +4,29 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError
-from firearrow.files import read_with_backup, replace_atomically
+from firearrow.files import read_newest, replace_atomically
 
 
 def read(path: Path) -> Any:
-    return read_with_backup(path, json.loads)
+    found = read_newest(path, json.loads)
+    return None if found is None else found.value
+
+
+def keep(path: Path, *contents: bytes, generations: int = 3) -> list[Path]:
+    """Write contents one after the other; gives what the history has, the latest first."""
+    for content in contents:
+        replace_atomically(path, content, generations=generations)
+    history = path.parent / ".history"
+    return sorted(history.iterdir(), key=lambda kept: kept.stat().st_mtime_ns, reverse=True)
 
 
 def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
@@ -87,29 +100,165 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
         return call
 
     monkeypatch.setattr(os, "fsync", stopping("fsync", os.fsync))
-    for name in ("replace", "hardlink_to"):
+    for name in ("replace", "hardlink_to", "unlink"):
         monkeypatch.setattr(Path, name, stopping(name, getattr(Path, name)))
     return done
 
 
+@pytest.mark.parametrize(
+    ("generations", "steps"),
+    [
+        (0, ["fsync", "unlink", "hardlink_to", "replace", "replace", "fsync"]),
+        (
+            2,
+            [
+                "fsync", "fsync", "replace", "unlink", "hardlink_to", "replace", "replace",
+                "fsync", "fsync", "unlink",
+            ],
+        ),
+    ],
+)  # fmt: skip
 def test_a_crash_at_any_step_leaves_the_old_or_the_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generations: int, steps: list[str]
 ) -> None:
     seen = []
-    for step in range(6):
+    for step in range(len(steps) + 1):
         path = tmp_path / str(step) / "a.json"
-        replace_atomically(path, b"1")
+        for content in (b"0", b"1"):
+            replace_atomically(path, content, generations=generations)
         done = crash_at(monkeypatch, step)
         try:
-            replace_atomically(path, b"2")
+            replace_atomically(path, b"2", generations=generations)
         except Crash:
             assert len(done) == step
         monkeypatch.undo()
         seen.append(read(path))
-        replace_atomically(path, b"3")
-        assert read(path) == 3
-    assert seen == [1, 1, 1, 2, 2, 2]
-    assert done == ["fsync", "hardlink_to", "replace", "replace", "fsync"]
+        if generations:
+            path.write_bytes(bytes(100))
+            assert read(path) in (1, 2), "there is another copy at any step"
+        for content in (b"3", b"4"):
+            replace_atomically(path, content, generations=generations)
+        assert read(path) == 4
+    assert done == steps
+    renamed = steps.index("replace", steps.index("hardlink_to")) + 1
+    assert seen == [1] * renamed + [2] * (len(steps) + 1 - renamed)
+
+
+# --- generations ---
+
+
+def test_so_many_contents_are_kept_with_their_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "a.json"
+    kept = keep(path, b"0", b"1", b"2", b"3")
+    assert [file.read_bytes() for file in kept] == [b"3", b"2", b"1"]
+    assert {file.name.rpartition(".")[2] for file in kept} == {
+        f"{crc32(content):08x}" for content in (b"1", b"2", b"3")
+    }
+
+
+def test_fewer_contents_are_kept_when_fewer_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    keep(path, b"0", b"1", b"2")
+    [left] = keep(path, b"3", generations=1)
+    assert left.read_bytes() == b"3"
+
+
+def test_the_files_of_one_history_are_told_apart(tmp_path: Path) -> None:
+    keep(tmp_path / "a.json", b"1", b"2")
+    keep(tmp_path / "a.json.b", b"3")
+    (tmp_path / "a.json").write_bytes(b"")
+    (tmp_path / "a.json.bak").unlink()
+    assert read(tmp_path / "a.json") == 2
+
+
+@pytest.mark.parametrize("broken", [b"", bytes(4096), b'{"a":1,"b', b"\xff" * 9, None])
+@pytest.mark.parametrize("broken_backup", [bytes(64), b"{", None])
+def test_a_history_serves_where_file_and_backup_are_garbage(
+    tmp_path: Path,
+    broken: bytes | None,
+    broken_backup: bytes | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "a.json"
+    kept = keep(path, b"1", b"2", b"3")
+    for name, content in ((path, broken), (tmp_path / "a.json.bak", broken_backup)):
+        name.unlink()
+        if content is not None:
+            name.write_bytes(content)
+    assert read(path) == 3
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"read {kept[0]}: ")
+
+
+def test_a_file_that_is_overwritten_in_place_is_in_the_history(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    keep(path, b"1", b"2", b"3")
+    for name in (path, tmp_path / "a.json.bak"):
+        with name.open("r+b") as file:
+            file.write(b"\0")
+    assert read(path) == 3
+
+
+def test_what_another_program_writes_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    keep(path, b"1", b"2")
+    path.write_bytes(b"7")
+    os.utime(path, ns=(path.stat().st_mtime_ns + 1,) * 2)
+    assert read(path) == 7
+    keep(path, b"8")
+    assert read(path) == 8
+
+
+def test_a_digit_that_has_changed_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.json"
+    keep(path, b"41", b"42")
+    modified_ns = path.stat().st_mtime_ns
+    path.write_bytes(b"43")
+    os.utime(path, ns=(modified_ns, modified_ns))
+    assert read(path) == 42
+    [record] = caplog.records
+    assert f"{path}: its CRC is {crc32(b'43'):08x}, {crc32(b'42'):08x} was written" in (
+        record.getMessage()
+    )
+
+
+def test_contents_keep_their_order_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    [latest] = keep(path, b"1")
+    ahead_ns = latest.stat().st_mtime_ns + 3_600_000_000_000
+    latest.rename(latest.with_name(f"a.json.{ahead_ns}.{crc32(b'1'):08x}"))
+    kept = keep(path, b"2", b"3")
+    assert [file.read_bytes() for file in kept][:2] == [b"3", b"2"]
+    path.unlink()
+    (tmp_path / "a.json.bak").unlink()
+    assert read(path) == 3
+
+
+@given(
+    contents=st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=8),
+    generations=st.integers(1, 4),
+    damaged=st.integers(0, 4),
+)
+def test_the_latest_undamaged_content_is_read(
+    contents: list[bytes], generations: int, damaged: int
+) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "a"
+        kept = keep(path, *contents, generations=generations)
+        path.unlink()
+        (Path(directory) / "a.bak").unlink(missing_ok=True)
+        for file in kept[:damaged]:
+            file.write_bytes(file.read_bytes() + b"\0")
+        sound = contents[::-1][:generations][damaged:]
+        if sound:
+            found = read_newest(path, bytes)
+            assert found is not None
+            assert found.value == sound[0]
+        else:
+            with pytest.raises(ConfigError, match="no backup helps"):
+                read_newest(path, bytes)
 
 
 def test_file_systems_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

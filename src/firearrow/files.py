@@ -1,16 +1,28 @@
 """Small files that are replaced as a whole and survive a crash at any point.
 
 A file ``topics.json`` has its previous content beside it in ``topics.json.bak``, as RocketMQ keeps
-it. Replacing goes in five steps:
+it, and its latest contents in ``.history``, which RocketMQ does not look at. A content there is
+named by when it was written and by its checksum: ``topics.json.TIME.CRC``, the modification time in
+ns (decimal, never the same twice) and the CRC-32 (8 hexadecimal digits). These are copies, not
+second names: RocketMQ writes its files in place.
+
+Replacing goes in these steps:
 
 1. write the new content to ``topics.json.tmp`` and sync it;
-2. give the old content a second name, ``topics.json.bak.tmp``;
-3. rename ``topics.json.tmp`` to ``topics.json``;
-4. rename ``topics.json.bak.tmp`` to ``topics.json.bak``;
-5. sync the directory.
+2. write it to ``.history`` in the same way, and name it there;
+3. give the old content a second name, ``topics.json.bak.tmp``;
+4. rename ``topics.json.tmp`` to ``topics.json``;
+5. rename ``topics.json.bak.tmp`` to ``topics.json.bak``;
+6. sync the directories;
+7. remove the oldest contents of ``.history``.
 
 After each of them ``topics.json`` is whole, old or new. The backup is renewed only after the new
 content is in place: if the old file could not be read, its backup is the one good copy until then.
+
+Reading takes ``topics.json`` if it can be parsed and, where it still has the modification time of
+one of its contents, the checksum of that. A file that somebody else has written since, RocketMQ or
+an editor, has another time, and no checksum to hold to. Where it can't be taken, the latest sound
+one of the backup and the contents is.
 
 Source of the names and of the fallback: upstream ``MixAll#string2File``, ``ConfigManager``.
 """
@@ -19,10 +31,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
+from zlib import crc32
 
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -30,36 +44,63 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+GENERATIONS: Final = 5
+HISTORY_DIRECTORY: Final = ".history"
+_STAMP: Final = re.compile(r"([0-9]{1,20})\.([0-9a-f]{8})")
 
-def replace_atomically(path: Path, data: bytes) -> None:
+
+class Found(NamedTuple, Generic[T]):
+    """What was read, and from which file."""
+
+    value: T
+    path: Path
+
+
+class _Generation(NamedTuple):
+    modified_ns: int
+    crc: int
+    path: Path
+
+
+def replace_atomically(path: Path, data: bytes, *, generations: int = 0) -> None:
     """Make ``data`` the content of ``path``; what was there becomes ``<name>.bak``.
 
-    When this returns, the new content is on disk. The directory is made if it is missing. Raises
-    OSError if the disk refuses; then ``path`` is what it was.
+    When this returns, the new content is on disk, and ``generations`` contents, this one among
+    them, are in ``.history``. The directory is made if it is missing. Raises OSError if the disk
+    refuses; then ``path`` is what it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     fresh = _beside(path, ".tmp")
-    _write_synced(fresh, data)
+    earlier = _generations(path) if generations else []
+    modified_ns = _write_synced(fresh, data, earlier[0].modified_ns + 1 if earlier else 0)
+    if generations:
+        _remember(path, data, modified_ns)
     kept = _keep(path)
     fresh.replace(path)
     if kept is not None:
         kept.replace(_beside(path, ".bak"))
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
+    if generations:
+        sync_directory(path.parent / HISTORY_DIRECTORY)
+        for old in earlier[generations - 1 :]:
+            old.path.unlink(missing_ok=True)
 
 
-def read_with_backup(path: Path, parse: Callable[[bytes], T]) -> T | None:
-    """Read and parse ``path``, or its backup where that is missing, empty or not to be parsed.
+def read_newest(path: Path, parse: Callable[[bytes], T]) -> Found[T] | None:
+    """Read and parse ``path``, or the latest of its earlier contents that is sound.
 
     ``parse`` says that it can't read something by a ValueError or a FirearrowError. Returns None
-    when there is neither file. Raises ConfigError when there is something and nothing of it can be
-    read: to go on with nothing, and to save that later, would lose what the file held.
+    when there is no file at all. Raises ConfigError when there is something and nothing of it can
+    be read: to go on with nothing, and to save that later, would lose what the file held.
     """
     faults: list[str] = []
-    for candidate in (path, _beside(path, ".bak")):
+    generations = _generations(path)
+    for candidate in (path, *_fallbacks(path, generations)):
         try:
             data = candidate.read_bytes()
             if data:
-                value = parse(data)
+                _check_sum(candidate, data, generations)
+                found = Found(parse(data), candidate)
                 break
         except FileNotFoundError:
             continue
@@ -69,20 +110,62 @@ def read_with_backup(path: Path, parse: Callable[[bytes], T]) -> T | None:
         if faults:
             raise ConfigError(f"can't be read, and no backup helps: {'; '.join(faults)}")
         return None
-    if candidate != path:
-        log.warning("read %s: %s", candidate, faults[0] if faults else f"{path} holds nothing")
-    return value
+    if found.path != path:
+        log.warning("read %s: %s", found.path, faults[0] if faults else f"{path} holds nothing")
+    return found
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it that are missing; their names are on the disk then."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_directory(place.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Return once the names in a directory are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: bytes, modified_ns_min: int) -> int:
+    """Write a file and return its modification time, which is made no lower than that."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
+        modified_ns = os.fstat(file.fileno()).st_mtime_ns
+        if modified_ns < modified_ns_min:
+            modified_ns = modified_ns_min
+            os.utime(path, ns=(modified_ns, modified_ns))
         os.fsync(file.fileno())
+    return modified_ns
+
+
+def _generations(path: Path) -> list[_Generation]:
+    """What ``.history`` has of a file, the latest first."""
+    found = []
+    for place in (path.parent / HISTORY_DIRECTORY).glob(f"{path.name}.*"):
+        stamp = _STAMP.fullmatch(place.name.removeprefix(f"{path.name}."))
+        if stamp is not None:
+            found.append(_Generation(int(stamp[1]), int(stamp[2], 16), place))
+    return sorted(found, reverse=True)
+
+
+def _remember(path: Path, data: bytes, modified_ns: int) -> None:
+    """Put new content into ``.history``."""
+    history = path.parent / HISTORY_DIRECTORY
+    make_directory(history)
+    fresh = history / f"{path.name}.tmp"
+    _write_synced(fresh, data, modified_ns)
+    fresh.replace(history / f"{path.name}.{modified_ns}.{crc32(data):08x}")
 
 
 def _keep(path: Path) -> Path | None:
@@ -94,13 +177,24 @@ def _keep(path: Path) -> Path | None:
     try:
         kept.hardlink_to(path)
     except OSError:  # a file system without hard links
-        shutil.copyfile(path, kept)
+        shutil.copy2(path, kept)
     return kept
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _fallbacks(path: Path, generations: list[_Generation]) -> list[Path]:
+    """What to read where a file can't be, the latest first."""
+    aged = [(generation.modified_ns, generation.path) for generation in generations]
+    backup = _beside(path, ".bak")
+    if backup.exists():
+        aged.append((backup.stat().st_mtime_ns, backup))
+    return [place for _, place in sorted(aged, reverse=True)]
+
+
+def _check_sum(path: Path, data: bytes, generations: list[_Generation]) -> None:
+    """Raise ValueError for data that are not what was once written at that time."""
+    modified_ns = path.stat().st_mtime_ns
+    for generation in generations:
+        if path == generation.path or modified_ns == generation.modified_ns:
+            if crc32(data) != generation.crc:
+                raise ValueError(f"its CRC is {crc32(data):08x}, {generation.crc:08x} was written")
+            return

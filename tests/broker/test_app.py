@@ -15,6 +15,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, StoreLocked
 from firearrow.message.record import iter_records
 from firearrow.store.fs import FileSystem
+from firearrow.wire import fastjson
 from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import (
     SUBSCRIPTION,
@@ -96,6 +97,26 @@ def test_what_was_sent_before_a_stop_is_stored(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         assert store.behind_bytes == 0
         assert store.max_queue_offset("T", 0) == 200
+
+
+@pytest.mark.parametrize("garbage", [b"", bytes(4096), b'{"offsetTable":{"T@g":{0:1'])
+def test_a_file_of_garbage_loses_no_offsets(tmp_path: Path, garbage: bytes) -> None:
+    async def commit(served: Serving, caller: Caller) -> None:
+        await caller.sent()
+        served.broker.offsets.commit("g", "T", 0, 1)
+
+    async def look(served: Serving, caller: Caller) -> None:
+        assert served.broker.offsets.query("g", "T", 0) == 1
+        assert "T" in served.broker.topics.table
+
+    calling(tmp_path, commit)
+    for name in ("consumerOffset.json", "topics.json"):
+        path = tmp_path / "config" / name
+        sound = path.read_bytes()
+        path.write_bytes(garbage)
+        path.with_name(f"{name}.bak").write_bytes(garbage)
+        calling(tmp_path, look)
+        assert fastjson.loads(path.read_bytes()).keys() == fastjson.loads(sound).keys()
 
 
 def test_sends_that_wait_for_the_disk_are_answered_before_a_stop(tmp_path: Path) -> None:

@@ -115,7 +115,10 @@ class Broker:
         self.topics = TopicTable(self.settings, clock, root)
         self.groups = GroupTable(self.settings, clock, root)
         self.offsets = ConsumerOffsets(
-            clock, root, commits_per_version=config.consumer_offset_update_version_step
+            clock,
+            root,
+            commits_per_version=config.consumer_offset_update_version_step,
+            generations=config.config_generations,
         )
         self.clients = ClientRegistry(self.settings, clock)
         self.clients.later = self._run_soon

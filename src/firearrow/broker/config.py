@@ -12,6 +12,7 @@ from firearrow.config.table import (
     PositiveLong,
     ServerConfig,
 )
+from firearrow.files import GENERATIONS
 
 Permission = Annotated[int, Meta(ge=0, le=7)]
 
@@ -150,6 +151,10 @@ class BrokerConfig(ServerConfig, frozen=True):
         bool,
         Meta(description="whether members are told when their group changes"),
     ] = True
+    config_generations: Annotated[
+        PositiveInt,
+        Meta(description="contents of each file in `config/` that are kept in `config/.history/`"),
+    ] = GENERATIONS
     flush_consumer_offset_interval: Annotated[
         PositiveInt,
         Meta(description="ms between writes of the consumer offsets"),

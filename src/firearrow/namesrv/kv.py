@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import field
 
-from firearrow.files import read_with_backup, replace_atomically
+from firearrow.files import GENERATIONS, read_newest, replace_atomically
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import Body
 
@@ -35,8 +35,8 @@ class KvConfig:
 
     def load(self) -> None:
         """Read the file, if there is one; ConfigError when it can't be read."""
-        found = read_with_backup(self._path, lambda data: fastjson.decode(data, _KvFile))
-        self._table = found.config_table if found else {}
+        found = read_newest(self._path, lambda data: fastjson.decode(data, _KvFile))
+        self._table = found.value.config_table if found else {}
         self.version += 1
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -59,6 +59,7 @@ class KvConfig:
 
     def _replace(self, namespace: str, pairs: dict[str, str]) -> None:
         table = {**self._table, namespace: pairs}
-        replace_atomically(self._path, fastjson.dumps(_KvFile(table)))
+        data = fastjson.dumps(_KvFile(table))
+        replace_atomically(self._path, data, generations=GENERATIONS)
         self._table = table
         self.version += 1

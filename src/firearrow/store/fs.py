@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from firearrow.files import sync_directory
+
 
 class FileSystem:
     """The file system of the machine."""
@@ -109,11 +111,7 @@ class FileSystem:
 
     def sync_directory(self, path: Path) -> None:
         """Return once the names in a directory are on the disk."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(path)
 
 
 OS_FILES: Final = FileSystem()

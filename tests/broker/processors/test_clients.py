@@ -96,9 +96,9 @@ def test_all_that_one_heartbeat_makes_is_saved_and_told_once(
     written: list[str] = []
     told: list[list[TopicConfig]] = []
 
-    def replace_atomically(path: Path, data: bytes) -> None:
+    def replace_atomically(path: Path, data: bytes, *, generations: int) -> None:
         written.append(path.name)
-        files.replace_atomically(path, data)
+        files.replace_atomically(path, data, generations=generations)
 
     monkeypatch.setattr(persistence, "replace_atomically", replace_atomically)
     broker = FakeBroker(root=tmp_path)

@@ -140,6 +140,23 @@ def _sorted(content: dict[str, dict[str, list[str]]]) -> dict[str, object]:
     return {**content, "groupTopicMap": topics}
 
 
+def test_what_is_written_aside_is_what_was_committed_before(tmp_path: Path) -> None:
+    offsets = offsets_of(tmp_path)
+    offsets.commit("g", "T", 0, 7)
+    offsets.commit_pull("g", "T", 0, 8)
+    write = offsets.prepare_save()
+    assert write is not None
+    offsets.commit("g", "T", 0, 9)
+    offsets.commit_pull("g", "T", 1, 9)
+    offsets.commit("g2", "T", 0, 1)
+    write()
+    loaded = offsets_of(tmp_path)
+    loaded.load()
+    assert loaded.committed == {"T@g": {0: 7}}
+    assert loaded.pulled == {"T@g": {0: 8}}
+    assert offsets.prepare_save() is not None, "what came meanwhile is still to be written"
+
+
 def test_quoted_numbers_and_unknown_fields_are_fine(tmp_path: Path) -> None:
     path = tmp_path / "config" / FILE
     path.parent.mkdir()

@@ -22,6 +22,34 @@ def test_a_file_is_written_only_when_it_is_behind(tmp_path: Path) -> None:
     assert not file.behind
 
 
+def test_a_file_that_was_lost_is_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "config" / "x.json"
+    file = StateFile(path, lambda: {"a": 1}, generations=2)
+    file.behind = True
+    file.save()
+    path.write_bytes(bytes(4096))
+    assert file.read() == {"a": 1}
+    assert file.behind
+    [record] = caplog.records
+    assert str(path.parent / ".history" / "x.json.") in record.getMessage()
+    file.save()
+    assert path.read_bytes() == b'{\n\t"a":1\n}'
+
+
+def test_what_is_prepared_is_written_as_it_was_then(tmp_path: Path) -> None:
+    state = {"a": 1}
+    file = StateFile(tmp_path / "x.json", state.copy)
+    file.behind = True
+    write = file.prepare()
+    assert write is not None
+    assert file.prepare() is None
+    state["a"] = 2
+    write()
+    assert file.read() == {"a": 1}
+
+
 def test_saves_can_wait_for_each_other(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     state = {"a": 1}

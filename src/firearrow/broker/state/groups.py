@@ -58,7 +58,11 @@ class GroupTable:
         self._clock = clock
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
-        self._file = StateFile(state_path(store_root, FILE_NAME), self._content)
+        self._file = StateFile(
+            state_path(store_root, FILE_NAME),
+            self._content,
+            generations=settings.broker.config_generations,
+        )
         self._file.behind = True
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from firearrow.broker.state.persistence import StateFile, state_path, typed, unknown_fields
 from firearrow.clock import Clock
+from firearrow.files import GENERATIONS
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = "consumerOffset.json"
@@ -41,7 +42,12 @@ class ConsumerOffsets:
     """
 
     def __init__(
-        self, clock: Clock, store_root: Path | None = None, *, commits_per_version: int = 500
+        self,
+        clock: Clock,
+        store_root: Path | None = None,
+        *,
+        commits_per_version: int = 500,
+        generations: int = GENERATIONS,
     ) -> None:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
@@ -50,7 +56,8 @@ class ConsumerOffsets:
         self._commits_per_version = commits_per_version
         self._commits = 0
         self._unknown: dict[str, Any] = {}
-        self._file = StateFile(state_path(store_root, FILE_NAME), self.content)
+        path = state_path(store_root, FILE_NAME)
+        self._file = StateFile(path, self.content, generations=generations)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note that a group has consumed up to an offset; it may be lower than before."""
@@ -100,15 +107,19 @@ class ConsumerOffsets:
         self._delete(key for key in self._keys() if _parts(key)[1] == group)
 
     def content(self) -> Mapping[str, Any]:
-        """Give what the file holds, and what a slave is told (43)."""
+        """Give what the file holds, and what a slave is told (43), as it is now.
+
+        What is given does not change any more: copying 200,000 offsets takes some 6 ms, formatting
+        them, which is left to a thread, twenty times that.
+        """
         topics: dict[str, list[str]] = {}
         for topic, group in map(_parts, self.committed):
             topics.setdefault(group, []).append(topic)
         own = {
             "dataVersion": self.data_version,
             "groupTopicMap": topics,
-            "offsetTable": self.committed,
-            "pullOffsetTable": self.pulled,
+            "offsetTable": {key: queues.copy() for key, queues in self.committed.items()},
+            "pullOffsetTable": {key: queues.copy() for key, queues in self.pulled.items()},
         }
         return dict(sorted((own | self._unknown).items()))
 

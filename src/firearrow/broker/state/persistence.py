@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from firearrow.errors import ConfigError, MessageError
-from firearrow.files import read_with_backup, replace_atomically
+from firearrow.files import GENERATIONS, read_newest, replace_atomically
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
@@ -28,22 +28,35 @@ CONFIG_DIRECTORY: Final = "config"
 class StateFile:
     """One file and whether it is behind its owner's state.
 
-    ``path`` None keeps the state in memory only.
+    ``path`` None keeps the state in memory only. Where `prepare` is used, what ``content`` gives
+    must not change any more. ``generations`` says how many contents are kept, see
+    `firearrow.files`.
     """
 
-    def __init__(self, path: Path | None, content: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        content: Callable[[], Mapping[str, Any]],
+        *,
+        generations: int = GENERATIONS,
+    ) -> None:
         self._path = path
         self._content = content
+        self._generations = generations
         self.behind = False
         self._deferring = False
 
     def read(self) -> dict[str, Any]:
         """Give what the file holds, nothing if there is none.
 
-        Raises ConfigError when neither the file nor its backup can be read.
+        A file that can't be read is behind what its backup held. Raises ConfigError when none of
+        its contents can be read.
         """
-        found = None if self._path is None else read_with_backup(self._path, _object_of)
-        return found or {}
+        found = None if self._path is None else read_newest(self._path, _object_of)
+        if found is None:
+            return {}
+        self.behind = self.behind or found.path != self._path
+        return found.value
 
     def prepare(self) -> Callable[[], None] | None:
         """Take the state as it is now; what is returned writes it, in any thread.
@@ -57,11 +70,12 @@ class StateFile:
         path = self._path
         if path is None:
             return None
-        data = fastjson.dumps(self._content(), pretty=True)
+        content = self._content()
 
         def write() -> None:
+            data = fastjson.dumps(content, pretty=True)
             try:
-                replace_atomically(path, data)
+                replace_atomically(path, data, generations=self._generations)
             except OSError as error:
                 log.error("%s can't be written, will be tried again: %s", path, error)
                 self.behind = True

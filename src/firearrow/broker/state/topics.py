@@ -72,7 +72,11 @@ class TopicTable:
         self._clock = clock
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
-        self._file = StateFile(state_path(store_root, FILE_NAME), self._content)
+        self._file = StateFile(
+            state_path(store_root, FILE_NAME),
+            self._content,
+            generations=settings.broker.config_generations,
+        )
         self._deferred: dict[str, TopicConfig] | None = None
         self._system = frozenset[str]()
         self._create_system_topics()
