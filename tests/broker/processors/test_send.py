@@ -345,6 +345,7 @@ def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(
         assert moving.wait(10)
 
     async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"makes the file", queue_id=1)
         monkeypatch.setattr(FileSystem, "sync_file", stalled)
         answer = await caller.send(b"slow")
         assert answer.code == 10
@@ -352,5 +353,5 @@ def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(
         assert [view.body for view in await caller.stored()] == [b"slow"]
         moving.set()
 
-    options = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout": 50}
+    options = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout": 500}
     calling(tmp_path, main, store=options)
