@@ -1,6 +1,6 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 
-.PHONY: help run test check unit format fuzz bench docs setup clean
+.PHONY: help run test check unit format fuzz chaos bench docs setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -26,6 +26,10 @@ format: setup ## format the code and apply the fixes that lint knows
 
 fuzz: setup ## the property tests of codec and server, for a long time
 	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz --timeout 0
+
+chaos: setup ## kills and losses of power, thousands of them
+	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 \
+		.venv/bin/python -m pytest -n 2 tests/crash tests/store/test_power_loss.py
 
 bench: setup ## this broker against RocketMQ's own, in the same run (needs Java, Maven, cargo)
 	@exec .venv/bin/python -m benchmarks

@@ -1,0 +1,172 @@
+"""A real broker process that is killed under load, again and again, and what must be left of it.
+
+Everything that was acknowledged must be there after each restart: once, at the queue offset that
+the answer named, with its bytes. What was sent and not acknowledged may be there, at most once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from firearrow.message.batch import encode_batch
+from firearrow.message.record import iter_records
+from firearrow.wire.command import request
+from tests.broker.serving import pull_fields, send_fields
+from tests.net.talker import Talker, talking
+
+READY = re.compile(r"ready namesrv=127\.0\.0\.1:\d+ broker=127\.0\.0\.1:(\d+)\n")
+QUEUES = 4
+CONNECTIONS = 3
+IN_FLIGHT = 16
+ACKNOWLEDGED_MAX = 1500
+# Every kind of file rolls within a few rounds.
+SIZES = (
+    "mappedFileSizeCommitLog=1048576",
+    "mappedFileSizeConsumeQueue=20000",
+    "maxHashSlotNum=500",
+    "maxIndexNum=3000",
+    "flushConsumeQueueThoroughInterval=300",
+)
+
+
+@contextmanager
+def serving(store: Path, *settings: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A broker on a free port; it is gone when the block ends."""
+    options = [part for pair in (*SIZES, *settings) for part in ("--set", pair)]
+    command = [
+        sys.executable, "-m", "firearrow", "serve", "--store", str(store),
+        "--namesrv-port", "0", "--broker-port", "0", *options,
+    ]  # fmt: skip
+    with (store.parent / "broker.log").open("a") as log:
+        environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        ) as process:
+            try:
+                assert process.stdout is not None
+                ready = READY.fullmatch(process.stdout.readline())
+                assert ready, (store.parent / "broker.log").read_text()[-3000:]
+                yield process, int(ready.group(1))
+            finally:
+                process.kill()
+
+
+class Victim:
+    """The store of one broker, through many kills. ``kept`` is what each queue is known to hold."""
+
+    def __init__(self, seed: int, store: Path) -> None:
+        self._random = Random(seed)
+        self._store = store
+        self._numbers = itertools.count()
+        self._sent: set[bytes] = set()
+        self._acknowledged: dict[tuple[int, int], bytes] = {}
+        self.kept: list[list[bytes]] = [[] for _ in range(QUEUES)]
+
+    def round(self, *settings: str) -> None:
+        """Start, compare, send until some are acknowledged, kill."""
+        with serving(self._store, *settings) as (process, port):
+            asyncio.run(self._compare_new(port))
+            asyncio.run(self._load(port, process))
+            process.wait()
+
+    def compare_all(self) -> None:
+        """Start once more and read everything from the first message; stop as an operator does."""
+        with serving(self._store) as (process, port):
+            asyncio.run(self._compare_new(port))
+            found = asyncio.run(self._read(port, [0] * QUEUES))
+            assert found == self.kept
+            process.terminate()
+            assert process.wait(30) == 0
+
+    # --- comparing ---
+
+    async def _compare_new(self, port: int) -> None:
+        """Read what each queue has got since the last time, and check it."""
+        starts = [len(bodies) for bodies in self.kept]
+        if not self._sent:
+            return
+        for queue_id, bodies in enumerate(await self._read(port, starts)):
+            for queue_offset, body in enumerate(bodies, starts[queue_id]):
+                assert body in self._sent, "a message that nobody sent, or for the second time"
+                self._sent.remove(body)
+                expected = self._acknowledged.pop((queue_id, queue_offset), body)
+                assert body == expected
+            self.kept[queue_id] += bodies
+        assert not self._acknowledged, f"{len(self._acknowledged)} acknowledged messages are lost"
+        self._sent.clear()
+
+    async def _read(self, port: int, starts: list[int]) -> list[list[bytes]]:
+        found: list[list[bytes]] = []
+        async with talking(port) as talker:
+            for queue_id, start in enumerate(starts):
+                found.append(await _bodies(talker, queue_id, start))
+        return found
+
+    # --- load ---
+
+    async def _load(self, port: int, process: subprocess.Popen[str]) -> None:
+        """Send on several connections until the number of answers says that it is time to kill."""
+        self._left = self._random.randrange(ACKNOWLEDGED_MAX)
+        await asyncio.gather(*(self._connection(port, process) for _ in range(CONNECTIONS)))
+
+    async def _connection(self, port: int, process: subprocess.Popen[str]) -> None:
+        try:
+            async with talking(port) as talker:
+                waiting: dict[int, tuple[int, list[bytes]]] = {}
+                for opaque in itertools.count(1):
+                    waiting[opaque] = self._send(talker, opaque)
+                    if len(waiting) >= IN_FLIGHT:
+                        answer = await talker.answer()
+                        assert answer.code == 0, answer
+                        self._acknowledge(answer.ext, *waiting.pop(answer.opaque))
+                        self._left -= 1
+                        if self._left < 0:
+                            process.kill()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            assert self._left < 0, "the broker ended by itself"
+
+    def _send(self, talker: Talker, opaque: int) -> tuple[int, list[bytes]]:
+        queue_id = self._random.randrange(QUEUES)
+        count = self._random.choice((1, 1, 1, 1, 7))
+        bodies = [
+            b"%d " % next(self._numbers) + self._random.randbytes(self._random.randrange(600))
+            for _ in range(count)
+        ]
+        self._sent.update(bodies)
+        if count == 1:
+            talker.ask(request(310, send_fields("T", queue_id), bodies[0], opaque=opaque))
+        else:
+            batch = encode_batch([(0, body, b"KEYS\x01k\x02") for body in bodies])
+            talker.ask(request(320, send_fields("T", queue_id, m=True), batch, opaque=opaque))
+        return queue_id, bodies
+
+    def _acknowledge(self, fields: dict[str, str], queue_id: int, bodies: list[bytes]) -> None:
+        first = int(fields["queueOffset"])
+        for queue_offset, body in enumerate(bodies, first):
+            self._acknowledged[queue_id, queue_offset] = body
+
+
+async def _bodies(talker: Talker, queue_id: int, start: int) -> list[bytes]:
+    """The bodies of a queue from an offset to its end."""
+    found: list[bytes] = []
+    for opaque in itertools.count(1):
+        fields = pull_fields(start + len(found), topic="T", queueId=queue_id)
+        talker.ask(request(11, fields, opaque=opaque))
+        answer = await talker.answer()
+        if answer.code != 0:
+            assert answer.code == 19, answer
+            break
+        views = iter_records(answer.body)
+        for queue_offset, view in enumerate(views, start + len(found)):
+            assert view.queue_offset == queue_offset
+            found.append(view.body)
+    return found
