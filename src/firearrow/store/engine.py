@@ -24,6 +24,7 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flusher import Flusher, OnFlushed
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.index import Index
+from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.reader import Boundary, GetResult, Reader
@@ -121,7 +122,7 @@ class MessageStore:
             self.root / "quarantine",
             clean=clean,
             check_crc=self.config.check_crc_on_recover,
-            progress=_nothing,
+            progress=Progress("checking the CommitLog", self._clock.monotonic),
         ).run()
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
         self._dispatcher.offset = recovered.dispatch_offset
@@ -175,10 +176,13 @@ class MessageStore:
     def _dispatch_all(self, dispatcher: Dispatcher | None = None) -> None:
         """Dispatch all there is; a step over the blank of a file has no records but goes on."""
         dispatcher = dispatcher or self._dispatcher
+        progress = Progress("writing queues and index", self._clock.monotonic)
+        start, end = dispatcher.offset, self.log.end_offset
         before = -1
-        while before < dispatcher.offset < self.log.end_offset:
+        while before < dispatcher.offset < end:
             before = dispatcher.offset
             dispatcher.run()
+            progress(dispatcher.offset - start, end - start)
 
     def _rebuild_left_out(self) -> None:
         """Make the queues anew from the log whose files can't be used or lack something."""

@@ -27,7 +27,7 @@ Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,6 +41,7 @@ from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
+from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues
 from firearrow.store.scan import Columns, Stop, scan
 
@@ -50,9 +51,6 @@ _RECORDS_A_STEP: Final = 4096
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _COPY_BYTES: Final = 1 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-
-# Told how many bytes of the log have been read, of how many.
-Progress = Callable[[int, int], None]
 
 
 class Recovered(NamedTuple):

@@ -1,0 +1,36 @@
+"""Says how far a start has come, where it takes long enough for somebody to wonder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+_INTERVAL_SECONDS: Final = 2.0
+_MIB: Final = 1 << 20
+
+
+class Progress:
+    """Called with the bytes that are done and the bytes that there are; logs now and then.
+
+    ``what`` is what happens, as in "checking the CommitLog".
+    """
+
+    def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
+        self._what = what
+        self._monotonic = monotonic
+        self._started = self._said = monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Log the share and, by the pace so far, the time that is left; at most every 2 s."""
+        now = self._monotonic()
+        if now - self._said < _INTERVAL_SECONDS or not 0 < done <= total:
+            return
+        self._said = now
+        left_seconds = (now - self._started) * (total - done) / done
+        log.info(
+            "%s: %d of %d MiB (%d %%), about %.0f s left",
+            self._what, done // _MIB, total // _MIB, 100 * done // total, left_seconds,
+        )  # fmt: skip
