@@ -74,19 +74,21 @@ def serve(
     *,
     broker_port: int = 0,
     settings: Mapping[str, str] = SMALL_FILES,
+    killed: bool = False,
 ) -> AbstractContextManager[Server]:
     """Run a server of this kind on ``store`` for a ``with`` block.
 
-    The broker port 0 is a free one; ``settings`` are keys of the broker's configuration.
+    The broker port 0 is a free one; ``settings`` are keys of the broker's configuration. A server
+    that is to be ``killed`` gets no chance to stop in order when the block ends.
     """
     logs.mkdir(parents=True, exist_ok=True)
     start = _firearrow if kind == "firearrow" else _real
-    return start(store, logs, broker_port, {**IDENTITY, **settings})
+    return start(store, logs, broker_port, {**IDENTITY, **settings}, killed)
 
 
 @contextmanager
 def _firearrow(
-    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str]
+    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
 ) -> Iterator[Server]:
     ports = ("--namesrv-port", "0", "--broker-port", str(broker_port))
     keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
@@ -95,14 +97,15 @@ def _firearrow(
         words = process.wait_for_line("ready ").split()
         addresses = dict(word.split("=", 1) for word in words[1:])
         yield Server("firearrow", addresses["namesrv"], addresses["broker"], store, logs)
-        status = process.stop()
-        assert status == 0, f"firearrow ended with {status}; see {process.log}"
-        assert_clean(store)
+        if not killed:
+            status = process.stop()
+            assert status == 0, f"firearrow ended with {status}; see {process.log}"
+            assert_clean(store)
 
 
 @contextmanager
 def _real(
-    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str]
+    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
 ) -> Iterator[Server]:
     classpath = java_classpath()
     namesrv_port, broker_port = _free_port(0), broker_port or _free_port(-2, 0, 1)
@@ -119,9 +122,10 @@ def _real(
         )
         wait_until(lambda: _has_route(server.namesrv), START_TIMEOUT_S, f"route; see {logs}")
         yield server
-        broker.stop()
-        namesrv.stop()
-        assert_clean(store)
+        if not killed:
+            broker.stop()
+            namesrv.stop()
+            assert_clean(store)
 
 
 def assert_clean(store: Path) -> None:
