@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from benchmarks.generator import Load
+from benchmarks.restart import Restart
 from benchmarks.workloads import (
     BenchmarkConsumer,
     BenchmarkProducer,
@@ -138,6 +139,18 @@ CASES = (
         "process start, empty store, to the first acknowledged message",
         StartUp(),
         (Target("start_s", Compare.RATIO_AT_MOST, 0.2),),
+    ),
+    Case(
+        "rebuild",
+        "start on 4 million messages without queues and index, until all queues are complete",
+        Restart(killed=False),
+        (Target("complete_s", Compare.RATIO_AT_MOST, 1 / 3),),
+    ),
+    Case(
+        "recover",
+        "start on 4 million messages after kill -9, until all queues are complete",
+        Restart(killed=True),
+        (Target("complete_s", Compare.RATIO_AT_MOST, 1 / 3),),
     ),
     Case(
         "memory",

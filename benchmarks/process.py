@@ -93,6 +93,11 @@ class ServerProcess:
             self._signal(signal.SIGKILL)
             self._popen.wait()
 
+    def kill(self) -> None:
+        """End it with no chance to do anything more."""
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; say whether it came."""
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -11,12 +11,14 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Self
 
 from benchmarks.errors import BenchmarkError
 
 PULL_MESSAGE = 11
 SEND_MESSAGE_V2 = 310
+GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
 SUCCESS = 0
 TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics by itself offers it
@@ -27,10 +29,11 @@ LENGTHS = struct.Struct(">II")
 
 @dataclass(frozen=True)
 class Answer:
-    """A response: its code, and its body undecoded."""
+    """A response: its code, the fields of its header, and its body undecoded."""
 
     code: int
     body: bytes
+    fields: Mapping[str, str] = MappingProxyType({})
 
 
 def encode(code: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
@@ -53,7 +56,8 @@ def decode(frame: bytes) -> Answer:
     """Read one whole response frame."""
     _, header_word = LENGTHS.unpack_from(frame)
     end = LENGTHS.size + (header_word & 0xFFFFFF)
-    return Answer(int(json.loads(frame[LENGTHS.size : end])["code"]), frame[end:])
+    header = json.loads(frame[LENGTHS.size : end])
+    return Answer(int(header["code"]), frame[end:], header.get("extFields") or {})
 
 
 class Line:
@@ -107,6 +111,16 @@ def one_message(broker_name: str, topic: str) -> bytes:
 def send_one(broker_address: str, broker_name: str, topic: str) -> bool:
     """Send one message; say whether it was acknowledged."""
     return call(broker_address, one_message(broker_name, topic)).code == SUCCESS
+
+
+def messages_in(broker_address: str, topic: str, queues: int) -> int:
+    """Add up the maximum offsets of the queues 0, 1, ... of a topic."""
+    with Line(broker_address) as line:
+        answers = [
+            line.ask(encode(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)}))
+            for queue_id in range(queues)
+        ]
+    return sum(int(answer.fields.get("offset", 0)) for answer in answers)
 
 
 def waiting_pull(group: str, topic: str, queue_offset: int, suspend_ms: int) -> bytes:

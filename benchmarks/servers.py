@@ -1,7 +1,7 @@
 """The two sides of every comparison: RocketMQ as its authors ship it, and Firearrow.
 
-Both listen on loopback, on free ports, with an empty store in a directory of their own that is
-deleted when they stop. RocketMQ gets 2 GiB of heap, G1 and its default asynchronous flush;
+Both listen on loopback, on free ports, with an empty store (or one that a case has laid there) in
+a directory of their own that is deleted when they stop. RocketMQ gets 2 GiB of heap, G1 and its default asynchronous flush;
 Firearrow gets its defaults. A case may set keys of the broker's configuration, on both sides.
 """
 
@@ -149,7 +149,7 @@ def launchers(tools: Tools, *, firearrow: bool = True) -> dict[str, Launch]:
 
 def launch_rocketmq(java: Path, jars: Path, directory: Path, keys: Keys) -> Deployment:
     """Start the original's name server and broker."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     namesrv_port, broker_port = free_port(), free_port()
     deployment = Deployment(
         ROCKETMQ,
@@ -196,7 +196,7 @@ def java_command(
 
 def launch_firearrow(directory: Path, brokers: int, keys: Keys) -> Deployment:
     """Start Firearrow: one `serve` process, or a name server and several brokers."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     namesrv_port = free_port()
     ports = [free_port() for _ in range(brokers)]
     names = [f"broker-{letter}" for letter in "abcdefgh"[:brokers]]

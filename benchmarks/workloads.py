@@ -39,6 +39,7 @@ class Settings:
     warm_up: WarmUp
     fill_messages: int
     backlog_messages: int
+    restart_messages: int
     client_seconds: float
     idle_seconds: float
     growth_seconds: float
@@ -50,6 +51,7 @@ FULL = Settings(
     warm_up=WarmUp(least_s=20, most_s=60),
     fill_messages=2_000_000,
     backlog_messages=12_000_000,
+    restart_messages=4_000_000,
     client_seconds=30,
     idle_seconds=3,
     growth_seconds=20,
@@ -62,6 +64,7 @@ QUICK = Settings(
     warm_up=WarmUp(least_s=2, most_s=4, window_s=1),
     fill_messages=100_000,
     backlog_messages=1_500_000,
+    restart_messages=100_000,
     client_seconds=14,
     idle_seconds=1,
     growth_seconds=3,
