@@ -1,8 +1,9 @@
 """The two sides of every comparison: RocketMQ as its authors ship it, and Firearrow.
 
 Both listen on loopback, on free ports, with an empty store (or one that a case has laid there) in
-a directory of their own that is deleted when they stop. RocketMQ gets 2 GiB of heap, G1 and its default asynchronous flush;
-Firearrow gets its defaults. A case may set keys of the broker's configuration, on both sides.
+a directory of their own that is deleted when they stop. RocketMQ gets 2 GiB of heap, G1 and its
+default asynchronous flush; Firearrow gets its defaults. A case may set keys of the broker's
+configuration, on both sides.
 """
 
 import shutil

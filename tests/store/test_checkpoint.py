@@ -1,6 +1,7 @@
 """How a store says in which state it was left: `checkpoint`, `abort`, `lock`."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import StoreLocked
-from firearrow.store.checkpoint import CHECKPOINT_BYTES, Checkpoint, StoreGuard
+from firearrow.store.checkpoint import CHECKPOINT_BYTES, Checkpoint, End, StoreGuard
 from tests.golden import extract
 
 TAKE = """
@@ -61,18 +62,69 @@ def test_no_checkpoint_is_all_zero(tmp_path: Path, content: bytes | None) -> Non
 
 def test_the_life_of_the_marks(tmp_path: Path) -> None:
     guard = StoreGuard(tmp_path / "store")
-    assert guard.take() is False
+    assert guard.take() is End.CLEAN
     guard.mark()
     assert (tmp_path / "store" / "lock").read_bytes() == b"lock"
     assert (tmp_path / "store" / "abort").read_bytes() == str(os.getpid()).encode()
     guard.release(clean=False)
-    assert guard.take() is True
+    assert guard.take() is End.LOST
     guard.mark()
+    guard.settle()
     guard.release(clean=True)
     assert not (tmp_path / "store" / "abort").exists()
-    assert guard.take() is False
+    assert not (tmp_path / "store" / "settled").exists()
+    assert guard.take() is End.CLEAN
     guard.release(clean=True)
     guard.release(clean=True)
+
+
+def killed(root: Path) -> None:
+    """Leave a store as a killed process would that had got through recovery."""
+    guard = StoreGuard(root, boot_id=lambda: "first")
+    guard.take()
+    guard.mark()
+    guard.settle()
+    guard.release(clean=False)
+
+
+def how_it_ended(root: Path, boot_id: str = "first") -> End:
+    guard = StoreGuard(root, boot_id=lambda: boot_id)
+    end = guard.take()
+    guard.release(clean=False)
+    return end
+
+
+def test_the_end_of_the_process_alone_is_told_from_that_of_the_machine(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    killed(store)
+    assert how_it_ended(store) is End.KILLED
+    assert how_it_ended(store, "second") is End.LOST
+    shutil.copytree(store, tmp_path / "copy")
+    assert how_it_ended(tmp_path / "copy") is End.LOST
+    (store / "abort").write_text("1")  # the original has served since
+    assert how_it_ended(store) is End.LOST
+
+
+def test_a_recovery_that_was_killed_itself_counts_as_nothing(tmp_path: Path) -> None:
+    killed(tmp_path)
+    guard = StoreGuard(tmp_path, boot_id=lambda: "first")
+    assert guard.take() is End.KILLED
+    guard.mark()
+    guard.release(clean=False)
+    assert how_it_ended(tmp_path) is End.LOST
+
+
+def test_a_machine_without_a_boot_id_trusts_nothing(tmp_path: Path) -> None:
+    def unknown() -> str:
+        raise FileNotFoundError("boot_id")
+
+    killed(tmp_path)
+    guard = StoreGuard(tmp_path, boot_id=unknown)
+    assert guard.take() is End.LOST
+    guard.mark()
+    guard.settle()
+    guard.release(clean=False)
+    assert how_it_ended(tmp_path, "") is End.LOST
 
 
 def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
@@ -100,7 +152,7 @@ def test_one_store_by_two_names_is_one(tmp_path: Path) -> None:
 
 
 def test_the_golden_store_that_was_killed_is_marked(tmp_path: Path) -> None:
-    for name, unclean in (("file-cq-clean", False), ("file-cq-killed", True)):
+    for name, end in (("file-cq-clean", End.CLEAN), ("file-cq-killed", End.LOST)):
         guard = StoreGuard(extract(name, tmp_path))
-        assert guard.take() is unclean
+        assert guard.take() is end
         guard.release(clean=False)

@@ -192,7 +192,8 @@ def lose(path: Path, start: int, size: int) -> None:
     path.write_bytes(data)
 
 
-LOST = {"header": (0, 40), "slot": (40, 4 * SLOTS), "entry": (40 + 4 * SLOTS + 20, 20)}
+SLOT_BYTES = 40, 4 * SLOTS
+LOST = {"header": (0, 40), "entry": (40 + 4 * SLOTS + 20, 20)}
 
 
 @pytest.mark.parametrize("part", LOST)
@@ -215,12 +216,24 @@ def test_after_an_unclean_end_files_that_lack_something_are_deleted(
     index.close()
 
 
+@pytest.mark.parametrize("lost", [SLOT_BYTES, (40, 4), (40 + 4 * SLOTS - 4, 4)])
+def test_slots_are_mended_by_the_entries(tmp_path: Path, lost: tuple[int, int]) -> None:
+    index = index_in(tmp_path)
+    put_all(index, [Key(n, n, BEGIN_MS + n) for n in range(1, 31)], 30)
+    index.close()
+    before = contents(tmp_path)
+    lose(max(tmp_path.iterdir()), *lost)
+    index.load(0)
+    index.close()
+    assert contents(tmp_path) == before
+
+
 def test_files_that_the_checkpoint_knows_are_not_read_again(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     put_all(index, [Key(n, n, BEGIN_MS + n) for n in range(30)], 30)
     ends = [file.end_ms for file in index.files]
     index.close()
-    lose(min(tmp_path.iterdir()), *LOST["slot"])
+    lose(min(tmp_path.iterdir()), *SLOT_BYTES)
     index.load(ends[0] + 1)
     assert [file.end_ms for file in index.files] == ends
     index.close()

@@ -1,4 +1,4 @@
-"""The three small files that say how a store was left: ``checkpoint``, ``abort`` and ``lock``.
+"""The small files that say how a store was left: ``checkpoint``, ``abort``, ``lock``, ``settled``.
 
 ``checkpoint`` is 4096 bytes, six i64, big-endian, the rest zero:
 
@@ -17,6 +17,10 @@ offset field
 ``lock`` is locked for as long as the store is open; its bytes are ``lock``, and the holder's pid is
 in ``abort``.
 
+``settled`` is Firearrow's own. It is there from the end of recovery on, and names the process, the
+boot of the machine and the directory: if all three are still the same at the next start, then only
+the process has ended, and everything that it wrote is in the page cache or on the disk.
+
 Source: upstream ``StoreCheckpoint``, ``DefaultMessageStore#createTempFile``.
 """
 
@@ -25,7 +29,9 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -72,17 +78,37 @@ class Checkpoint:
         fs.replace_head(path, fields, CHECKPOINT_BYTES)
 
 
-class StoreGuard:
-    """Holds a store directory for this process: its lock, and the mark of an unclean end."""
+class End(Enum):
+    """How the last run ended."""
 
-    def __init__(self, root: Path, fs: FileSystem = OS_FILES) -> None:
+    CLEAN = "the store was closed"
+    KILLED = "the process ended; the machine did not"
+    LOST = "anything that was not synced may be gone"
+
+
+def _boot_id() -> str:
+    """What the machine calls the time since it was started."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class StoreGuard:
+    """Holds a store directory for this process: its lock, and the mark of an unclean end.
+
+    ``boot_id`` tells one run of the machine from the next.
+    """
+
+    def __init__(
+        self, root: Path, fs: FileSystem = OS_FILES, boot_id: Callable[[], str] = _boot_id
+    ) -> None:
         self._fs = fs
+        self._boot_id = boot_id
         self._abort = root / "abort"
+        self._settled = root / "settled"
         self._lock = root / "lock"
         self._fd = -1
 
-    def take(self) -> bool:
-        """Lock the store; return whether the last run ended without ``release``.
+    def take(self) -> End:
+        """Lock the store; return how the last run ended.
 
         Raises StoreLocked, naming the holder's pid, when another process has it.
         """
@@ -100,7 +126,22 @@ class StoreGuard:
         os.pwrite(fd, _LOCK_TEXT, 0)
         self._fd = fd
         _held.add(self._lock.resolve())
-        return self._abort.exists()
+        if not self._abort.exists():
+            return End.CLEAN
+        facts = self._facts(self._abort.read_text())
+        return End.KILLED if facts and self._settled_facts() == facts else End.LOST
+
+    def _facts(self, pid: str) -> str:
+        """What ``settled`` says of a run; nothing where a machine can't tell its boots apart."""
+        try:
+            boot_id = self._boot_id()
+        except OSError:
+            return ""
+        where = self._abort.parent.stat()
+        return f"pid={pid}\nboot={boot_id}\ndirectory={where.st_dev}:{where.st_ino}\n"
+
+    def _settled_facts(self) -> str:
+        return self._settled.read_text() if self._settled.exists() else ""
 
     def _holder(self) -> str:
         try:
@@ -111,16 +152,25 @@ class StoreGuard:
 
     def mark(self) -> None:
         """Leave the mark that only ``release(clean=True)`` takes away."""
+        if self._settled.exists():
+            self._fs.remove(self._settled)
         pid = str(os.getpid()).encode()
         self._fs.replace_head(self._abort, pid, len(pid))
         self._fs.sync_directory(self._abort.parent)
+
+    def settle(self) -> None:
+        """Note that recovery is done: from here on the end of this process alone loses nothing."""
+        facts = self._facts(str(os.getpid())).encode()
+        if facts:
+            self._fs.replace_head(self._settled, facts, len(facts))
 
     def release(self, *, clean: bool) -> None:
         """Unlock the store, and remove the mark if everything is on the disk."""
         if self._fd < 0:
             return
-        if clean and self._abort.exists():
-            self._fs.remove(self._abort)
+        for mark in (self._settled, self._abort):
+            if clean and mark.exists():
+                self._fs.remove(mark)
         os.close(self._fd)
         self._fd = -1
         _held.discard(self._lock.resolve())

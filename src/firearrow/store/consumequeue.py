@@ -38,7 +38,8 @@ from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
 
-_PRE_BLANK: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
+_PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+_PRE_BLANK: Final = ENTRY.pack(0, _PRE_BLANK_SIZE, 0)
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
 
 
@@ -91,7 +92,7 @@ class FileConsumeQueue:
             if entries:
                 self.max_offset = self.next_offset = segment.base // ENTRY_BYTES + entries
                 physical, size, _ = self.entry(self.max_offset - 1)
-                if size != 0x7FFFFFFF:
+                if size != _PRE_BLANK_SIZE:
                     self.max_physical_offset = physical
                 break
 
@@ -211,11 +212,19 @@ class FileConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             at, size, _ = self.entry(middle)
-            if size and (size == 0x7FFFFFFF or at < physical_offset):
+            if size and (size == _PRE_BLANK_SIZE or at < physical_offset):
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def last_before(self, physical_offset: int) -> int:
+        """Where the last record of the queue before a physical offset begins, -1 for none."""
+        before = self.first_at_or_after(physical_offset) - 1
+        if before < self.segments.first_offset // ENTRY_BYTES:
+            return -1
+        physical, size, _ = self.entry(before)
+        return physical if 0 < size < _PRE_BLANK_SIZE else -1
 
     def correct_min(self, log_start_offset: int) -> None:
         """Move ``min_offset`` to the first message that the log still holds."""

@@ -15,7 +15,7 @@ from typing import Final
 from firearrow.clock import Clock
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.record import decode_record
-from firearrow.store.checkpoint import Checkpoint, StoreGuard
+from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
@@ -99,20 +99,20 @@ class MessageStore:
         ``close``, and files are made where they are needed. Raises StoreLocked, CorruptStore or
         OSError; the directory is then released again.
         """
-        unclean = self._guard.take()
+        end = self._guard.take()
         try:
-            self._open(clean=not unclean, background=background)
+            self._open(end, background=background)
         except BaseException:
             self._guard.release(clean=False)
             raise
 
-    def _open(self, *, clean: bool, background: bool) -> None:
+    def _open(self, end: End, *, background: bool) -> None:
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
         self.queues.load()
         if self._index is not None:
-            self._index.load(None if clean else self._checkpoint.index_ms)
+            self._index.load(None if end is End.CLEAN else self._checkpoint.index_ms)
         recovered = Recovery(
             self.log,
             self.queues,
@@ -120,7 +120,7 @@ class MessageStore:
             self._checkpoint,
             self._fs,
             self.root / "quarantine",
-            clean=clean,
+            ended=end,
             check_crc=self.config.check_crc_on_recover,
             progress=Progress("checking the CommitLog", self._clock.monotonic),
         ).run()
@@ -132,8 +132,10 @@ class MessageStore:
         self._dispatcher.complete = False
         self._rebuild_left_out()
         self.queues.correct_min(self.log.start_offset)
-        log.info("store is open path=%s clean=%s end=%d", self.root, clean, self.log.end_offset)
-        self._start_flusher(self.log.end_offset if clean else 0, background=background)
+        self._guard.settle()
+        log.info("store is open path=%s end=%d, %s", self.root, self.log.end_offset, end.value)
+        flushed_offset = self.log.end_offset if end is End.CLEAN else 0
+        self._start_flusher(flushed_offset, background=background)
 
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
         self._log_flush = LogFlush(self.log, self._checkpoint, flushed_offset)

@@ -170,8 +170,11 @@ class IndexFile:
             number = previous
         return found
 
-    def is_whole(self) -> bool:
-        """Whether header, slots and entries fit each other, as they do unless a part is missing."""
+    def mend(self) -> bool:
+        """Write the slots as the entries want them; False if header or entries lack something.
+
+        A process that was killed while it put keys leaves slots of entries that don't count yet.
+        """
         slot_of = np.zeros(self.count, np.int32)
         newest = np.zeros(self._slot_count, np.int32)
         chains = before = 0
@@ -194,11 +197,13 @@ class IndexFile:
                 return False
             chains += len(numbers) - len(known)
             before = int(offsets[-1])
-        return (
-            chains == self.used_slots == int(np.count_nonzero(newest))
-            and (self.count == 1 or before == self.end_physical_offset)
-            and bool((newest == self._slots).all())
-        )
+        if not chains == self.used_slots == int(np.count_nonzero(newest)):
+            return False
+        if self.count > 1 and before != self.end_physical_offset:
+            return False
+        if (newest != self._slots).any():
+            self._slots[:] = newest
+        return True
 
     def _reserve(self, entries: int) -> None:
         end = self._entries_at + entries * _ENTRY.itemsize
@@ -250,8 +255,8 @@ class Index:
         """Map the files; ``synced_until_ms`` is None after a clean end, else what the checkpoint
         knows to be on the disk.
 
-        After an unclean end a file is kept if it is full and was synced, or if it passes the test
-        of ``IndexFile.is_whole``; the first that does not goes, with those behind it, and dispatch
+        After an unclean end a file is kept if it is full and was synced, or if it can be
+        mended (``IndexFile.mend``); the first that can't goes, with those behind it, and dispatch
         puts their keys again. (Java: IndexService#load deletes every file that is newer than the
         checkpoint, and those of its keys that dispatch does not come to again are lost.)
         """
@@ -281,7 +286,7 @@ class Index:
         if self.files and self.files[-1].room:  # it has lost the keys that made it full
             return False
         known = max(self.end_physical_offset, 0)
-        return file.count > 1 and file.begin_physical_offset >= known and file.is_whole()
+        return file.count > 1 and file.begin_physical_offset >= known and file.mend()
 
     def _paths(self) -> list[Path]:
         """What is named like an IndexFile, oldest first."""

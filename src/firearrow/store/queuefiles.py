@@ -103,6 +103,12 @@ class FileConsumeQueues:
         """The highest record that any queue knows, -1 for none."""
         return max((queue.max_physical_offset for queue in self._by_key.values()), default=-1)
 
+    def last_before(self, physical_offset: int) -> int:
+        """The last record before a physical offset, see ``ConsumeQueues.last_before``."""
+        return max(
+            (queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1
+        )
+
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""
         for (topic, queue_id), queue in self._by_key.items():

@@ -114,6 +114,10 @@ class ConsumeQueues(Protocol):
     def max_physical_offset(self) -> int:
         """The highest record that any queue knows, -1 for none."""
 
+    def last_before(self, physical_offset: int) -> int:
+        """Where the last record lies that has an entry and begins before a physical offset; -1 if
+        that is not known."""
+
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""
 

@@ -17,9 +17,10 @@ What ends the log decides what happens then:
   repair`` mends it. A body that doesn't match its CRC, in a log that goes on behind it, is only
   reported: its record still says where the next one is.
 
-After an unclean end the unflushed part of a queue's file may hold anything, so queues are cut where
-the walk starts and dispatched anew from there. Queues and index skip what they have: to start early
-costs time and nothing else.
+After a loss of power the unflushed part of a queue's file may hold anything, so queues are cut
+where the walk starts and dispatched anew from there. If only the process was killed (see
+``checkpoint``), the walk starts at the last step of dispatch, which may be there in part. Queues
+and index skip what they have: to start early costs time and nothing else.
 
 Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 """
@@ -37,8 +38,8 @@ import numpy.typing as npt
 
 from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
-from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.commitlog import CommitLog
+from firearrow.store.checkpoint import Checkpoint, End
+from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.progress import Progress
@@ -48,6 +49,8 @@ from firearrow.store.scan import Columns, Stop, scan
 log = logging.getLogger(__name__)
 
 _RECORDS_A_STEP: Final = 4096
+# Dispatch may have been killed within a step, before some queues had their entries of it.
+_DISPATCHED_BYTES: Final = 2 * SCAN_BYTES_MAX
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _COPY_BYTES: Final = 1 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
@@ -72,7 +75,7 @@ class Sound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What recovery needs to know. ``clean``: the last run closed the store."""
+    """What recovery needs to know. ``ended``: how the last run did."""
 
     commit_log: CommitLog
     queues: ConsumeQueues
@@ -80,9 +83,14 @@ class Recovery:
     checkpoint: Checkpoint
     fs: FileSystem
     quarantine: Path
-    clean: bool
+    ended: End
     check_crc: bool
     progress: Progress
+
+    @property
+    def clean(self) -> bool:
+        """Whether the last run closed the store."""
+        return self.ended is End.CLEAN
 
     def run(self) -> Recovered:
         """Settle the end of log and queues; nothing has been dispatched again when this returns.
@@ -127,9 +135,19 @@ class Recovery:
     # --- the end of the log ---
 
     def _walk_from(self) -> int:
-        """The start of the last file in which the end of the log may lie."""
+        """The start of the last file in which the end of the log may lie.
+
+        After the end of the process alone, a record a little before the last one that was
+        dispatched: all before it is as it should be.
+        """
         commit_log, checkpoint = self.commit_log, self.checkpoint
-        known = self.queues.max_physical_offset if self.clean else checkpoint.queues_physical_offset
+        if self.ended is End.KILLED:
+            settled = self.queues.last_before(self.queues.max_physical_offset - _DISPATCHED_BYTES)
+            if settled >= 0:
+                return settled
+        known = checkpoint.queues_physical_offset
+        if self.clean:
+            known = max(known, self.queues.max_physical_offset)
         known_ms = 0
         if not self.clean and known <= 0:
             known_ms = min(checkpoint.log_ms, checkpoint.queues_ms)
