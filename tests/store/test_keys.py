@@ -84,6 +84,25 @@ def test_a_batch_of_equal_shapes() -> None:
     assert {key for _, key in keys[1::2]} == {key_hash("T#T#TagA")}
 
 
+@given(
+    text=property_texts.map(str.encode).filter(len),
+    changes=st.lists(
+        st.tuples(st.integers(0, 7), st.integers(0, 200), st.sampled_from(b"A \x01\x02U\xc3")),
+        max_size=4,
+    ),
+)
+@example(b"TAGS\x01A\x02", [(1, 0, 0x53)])
+@example(b"KEYS\x01A\x02KEYS\x01B\x02", [(1, 5, 0x20)])
+def test_records_that_are_nearly_alike(text: bytes, changes: list[tuple[int, int, int]]) -> None:
+    texts = [bytearray(text) for _ in range(8)]
+    for number, at, byte in changes:
+        texts[number][at % len(text)] = byte
+    together = derived([("T", bytes(text), 0) for text in texts])
+    alone = [derived([("T", bytes(text), 0)]) for text in texts]
+    assert together[0] == [codes[0] for codes, _ in alone]
+    assert together[1] == [(n, key) for n, (_, keys) in enumerate(alone) for _, key in keys]
+
+
 def test_known_values_of_the_original() -> None:
     codes, keys = derived(
         [("T", "TAGS\x01标签\x02".encode(), 0), ("T", b"KEYS\x01k1 AaAa BBBB\x02", 0)]

@@ -38,6 +38,7 @@ def _name_word(name: bytes) -> np.uint64:
 _UNIQUE: Final = _name_word(b"UNIQ_KEY")
 _KEYS: Final = _name_word(b"KEYS\x01")
 _TAGS: Final = _name_word(b"TAGS\x01")
+_NAMES: Final = (b"UNIQ_KEY\x01", b"KEYS\x01", b"TAGS\x01")
 _FIVE_BYTES: Final = np.uint64((1 << 40) - 1)
 _TAG_MARK: Final = b"T#"
 
@@ -70,38 +71,67 @@ class Properties:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        text = _joined(columns)
-        self._text: Bytes = np.frombuffer(text + _PADDING, dtype=np.uint8)
-        self._high = not text.isascii()
-        ends = (self._text[: len(text)] == _PAIR_END).nonzero()[0]
-        start = np.empty(len(ends) + 1, np.int64)
-        start[0] = 0
-        start[1:] = ends
-        start[1:] += 1
+        self._text, row_bytes = _joined(columns)
+        self._end = len(self._text) - len(_PADDING)
+        self._high = int(self._text.max()) > 127
+        spans = (self._evenly(row_bytes) if row_bytes else None) or self._one_by_one()
+        self.unique, self.keys, self.tags = spans
+
+    def _evenly(self, row_bytes: int) -> tuple[Spans, Spans, Spans] | None:
+        """The values where all records have the same names at the same places; else None."""
+        count = self._end // row_bytes
+        ends = self._text[: self._end] == _PAIR_END
+        if ends.tobytes() != ends[:row_bytes].tobytes() * count:
+            return None
+        values = dict.fromkeys(_NAMES, (0, 0))
+        at = 0
+        for pair in self._text[: row_bytes - 1].tobytes().split(b"\x02"):
+            name = pair[: pair.find(b"\x01") + 1] or pair
+            if name:
+                form = np.dtype((np.void, len(name)))
+                names = np.ndarray((count,), form, self._text.data, at, (row_bytes,))
+                if names.tobytes() != name * count:
+                    return None
+            if name in values and len(pair) > len(name):
+                values[name] = at + len(name), len(pair) - len(name)
+            at += len(pair) + 1
+        record = np.arange(count)
+        unique, keys, tags = (
+            Spans(record, record * row_bytes + start, np.full(count, size)) if size else _NO_SPANS
+            for start, size in values.values()
+        )
+        return unique, keys, tags
+
+    def _one_by_one(self) -> tuple[Spans, Spans, Spans]:
+        """The values of pairs wherever they are."""
+        ends = (self._text[: self._end] == _PAIR_END).nonzero()[0]
+        start = np.zeros(len(ends), np.int64)
+        start[1:] = ends[:-1] + 1
         words: npt.NDArray[np.uint64] = np.ndarray(
-            (len(text) + 1,), np.dtype("<u8"), self._text.data, 0, (1,)
+            (self._end + 1,), np.dtype("<u8"), self._text.data, 0, (1,)
         )[start]
         short = words & _FIVE_BYTES
         unique = (words == _UNIQUE).nonzero()[0]
-        self._start, self._size = start, np.append(start[1:] - 1, len(text)) - start
-        self._record_start = (columns.properties_size + 1).cumsum() - columns.properties_size - 1
-        self.unique = self._values(unique[self._text[start[unique] + 8] == _NAME_END], 9)
-        self.keys = self._values((short == _KEYS).nonzero()[0], 5)
-        self.tags = self._values((short == _TAGS).nonzero()[0], 5)
+        unique = unique[self._text[start[unique] + 8] == _NAME_END]
+        size = ends - start
+        return (
+            self._values(start[unique] + 9, size[unique] - 9),
+            self._values(start[short == _KEYS] + 5, size[short == _KEYS] - 5),
+            self._values(start[short == _TAGS] + 5, size[short == _TAGS] - 5),
+        )
 
-    def _values(self, pairs: Ints, name_bytes: int) -> Spans:
-        """The values of some pairs; of a name that a record repeats the last counts."""
-        if len(pairs):
-            pairs = pairs[self._size[pairs] > name_bytes]  # no value means no pair
-        if not len(pairs):
+    def _values(self, start: Ints, size: Ints) -> Spans:
+        """Values, in order; of a name that a record repeats the last counts."""
+        if len(size):
+            start, size = start[size > 0], size[size > 0]  # no value means no pair
+        if not len(size):
             return _NO_SPANS
-        at = self._start[pairs] + name_bytes
-        length = self._size[pairs] - name_bytes
-        record = self._record_start.searchsorted(at, side="right") - 1
+        record_end = (self._columns.properties_size + 1).cumsum()
+        record = record_end.searchsorted(start, side="right")
         keep = np.append(record[1:] != record[:-1], True)
         if np.count_nonzero(keep) == len(keep):
-            return Spans(record, at, length)
-        return Spans(record[keep], at[keep], length[keep])
+            return Spans(record, start, size)
+        return Spans(record[keep], start[keep], size[keep])
 
     def tag_codes(self) -> Ints:
         """The ConsumeQueue's tag code of each record: the hash of its TAGS, 0 without."""
@@ -207,17 +237,20 @@ class Properties:
         ]
 
 
-def _joined(columns: Columns) -> bytes:
-    """The property strings of all records, with a pair's end between any two."""
-    size = int(columns.properties_size[0]) if len(columns) else 0
-    if size and np.count_nonzero(columns.properties_size == size) == len(columns):
-        rows = np.empty((len(columns), size + 1), np.uint8)
+def _joined(columns: Columns) -> tuple[Bytes, int]:
+    """The property strings of all records, a pair's end after each, and padding; how long each is
+    with its end, if all are equally long, else 0."""
+    count = len(columns)
+    size = int(columns.properties_size[0]) if count else 0
+    if size and np.count_nonzero(columns.properties_size == size) == count:
+        text = np.zeros(count * (size + 1) + len(_PADDING), np.uint8)
+        rows = text[: -len(_PADDING)].reshape(count, size + 1)
         strings = gather(columns.buffer, np.dtype((np.void, size)), columns.properties_start)
-        rows[:, :size] = strings.view(np.uint8).reshape(len(columns), size)
+        rows[:, :size] = strings.view(np.uint8).reshape(count, size)
         rows[:, size] = _PAIR_END
-        return rows.tobytes()[:-1]
+        return text, size + 1
     strings_of_all = columns.slices(columns.properties_start, columns.properties_size)
-    return b"\x02".join(strings_of_all)
+    return np.frombuffer(b"\x02".join([*strings_of_all, _PADDING]), np.uint8), 0
 
 
 @lru_cache(maxsize=64)

@@ -171,8 +171,9 @@ class Columns:
         size = int(self.topic_size[0]) if len(self) else 0
         if size and (self.topic_size == size).all():
             texts = gather(self.buffer, np.dtype((np.void, size)), self.topic_start)
-            if (texts == texts[0]).all():
-                return [texts[0].tobytes()], np.zeros(len(self), np.int64)
+            first = texts[0].tobytes()
+            if texts.tobytes() == first * len(texts):
+                return [first], np.zeros(len(self), np.int64)
         numbers: dict[bytes, int] = {}
         texts_of_all = self.slices(self.topic_start, self.topic_size)
         column = np.array([numbers.setdefault(t, len(numbers)) for t in texts_of_all], np.int64)
@@ -263,8 +264,22 @@ def _what_else(size: int, magic: int) -> Stop:
 
 def gather(buffer: Buffer, dtype: np.dtype[Any], positions: Ints) -> npt.NDArray[Any]:
     """The items of ``dtype`` that begin at ``positions``, aligned or not; a copy."""
-    if not len(positions):
+    count = len(positions)
+    if not count:
         return np.empty(0, dtype)
+    if count > _RUN_MIN:
+        first = int(positions[0])
+        step = int(positions[1]) - first
+        if step > 0 and _is_progression(positions, step):
+            evenly: npt.NDArray[Any] = np.ndarray((count,), dtype, buffer, first, (step,))
+            return evenly.copy()
     room = len(buffer) - dtype.itemsize + 1
     everywhere: npt.NDArray[Any] = np.ndarray((room,), dtype, buffer, 0, (1,))
     return everywhere[positions]
+
+
+def _is_progression(numbers: Ints, step: int) -> bool:
+    """Whether each number is the one before it plus ``step``."""
+    if int(numbers[-1]) - int(numbers[0]) != step * (len(numbers) - 1):
+        return False
+    return bool((numbers[1:] - numbers[:-1] == step).all())
