@@ -81,6 +81,69 @@ def test_an_answer_has_the_serialisation_of_its_request(run: Run) -> None:
     run(main())
 
 
+def together(peer: Peer, requests: list[AnyCommand]) -> bytes | None:
+    """Answers several, unless one asks for its own way or for trouble."""
+    if any("alone" in request.ext for request in requests):
+        return None
+    if any("bug" in request.ext for request in requests):
+        raise KeyError("a bug")
+    return b"".join(
+        encode_response(Response(remark=f"one of {len(requests)}"), request.opaque)
+        for request in requests
+    )
+
+
+def test_requests_of_one_code_are_answered_together(run: Run) -> None:
+    async def main() -> None:
+        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+            talker.ask(*(question(ECHO, opaque) for opaque in range(5)))
+            answers = [await talker.answer() for _ in range(5)]
+            assert [answer.opaque for answer in answers] == list(range(5))
+            assert {answer.remark for answer in answers} == {"one of 5"}
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [question(ECHO, 1)],
+        [question(ECHO, 1), question(RAW, 2), question(ECHO, 3)],
+        [question(RAW, 1), question(ECHO, 2), question(ECHO, 3)],
+        [question(ECHO, 1), question(ECHO, 2, alone="yes")],
+        [Command(ECHO, {}, FLAG_ONEWAY, opaque=9), question(ECHO, 1), question(ECHO, 2)],
+        [Command(ECHO, {}, FLAG_RESPONSE, opaque=9), question(ECHO, 1), question(ECHO, 2)],
+    ],
+)
+def test_requests_that_are_answered_one_by_one(
+    run: Run, requests: list[Command[dict[str, str]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+            talker.ask(*requests)
+            wanted = [request.opaque for request in requests if not request.flag]
+            answers = [await talker.answer() for _ in wanted]
+            assert [answer.opaque for answer in answers] == wanted
+            assert {answer.remark for answer in answers} == {None}
+
+    run(main())
+    assert not caplog.records
+
+
+def test_a_failing_handler_of_several_leaves_them_to_the_other(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+            talker.ask(question(ECHO, 1), question(ECHO, 2, bug="yes"))
+            assert [(await talker.answer()).opaque for _ in range(2)] == [1, 2]
+
+    run(main())
+    [record] = caplog.records
+    assert "requests 1 from 127.0.0.1:" in record.getMessage()
+    assert record.exc_info is not None
+
+
 def test_a_handler_may_give_the_frame(run: Run) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:

@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from firearrow.errors import MessageError
 from firearrow.message.batch import BatchMember, encode_batch, split_batch
 from firearrow.message.hosts import Host, pack_host
+from firearrow.message.ids import encode_offset_id
 from firearrow.message.record import encode_record
-from firearrow.store import DiskFull, MessageStore, append_batch, members_of
+from firearrow.store import (
+    DiskFull,
+    MessageStore,
+    Part,
+    append_batch,
+    members_alike,
+    members_of,
+    offset_ids,
+)
 from firearrow.store.fs import FileSystem
 from tests.store.stores import BORN_HOST, BORN_MS, KiB, append, make_store, opened, settle
 
@@ -38,10 +47,10 @@ regular = st.builds(
 
 
 def put(store: MessageStore, body: bytes, born_host: bytes = BORN_HOST) -> list[int]:
-    offsets = append_batch(
-        store.log, store.queue("T", 1), members_of(body), 1, BORN_MS, born_host, BORN_MS + 9, 3
-    )
-    return [int(offset) for offset in offsets]
+    members = members_of(body)
+    part = Part(store.queue("T", 1), len(members), 1, BORN_MS, 3)
+    appended = append_batch(store.log, members, [part], born_host, BORN_MS + 9)
+    return [int(offset) for offset in appended.physical_offsets]
 
 
 @pytest.fixture(scope="module", params=["127.0.0.1", "::1"])
@@ -76,6 +85,67 @@ def test_members_are_stored_as_if_sent_one_by_one(
 
 
 @given(
+    parts=st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 5)), min_size=1, max_size=6),
+    count=st.integers(1, 70),
+    body=st.binary(max_size=40),
+    properties=st.binary(max_size=20),
+)
+def test_batches_appended_together_are_stored_as_if_alone(
+    store: MessageStore, parts: list[tuple[int, int]], count: int, body: bytes, properties: bytes
+) -> None:
+    members = members_alike([encode_batch([(5, body, properties)] * count)] * len(parts))
+    assert members is not None
+    queues = [store.queue("T", queue_id) for queue_id, _ in parts]
+    expected = {queue_id: store.queue("T", queue_id).next_offset for queue_id in range(3)}
+    appended = append_batch(
+        store.log,
+        members,
+        [
+            Part(queue, count, 1, BORN_MS + number, number)
+            for queue, (_, number) in zip(queues, parts, strict=True)
+        ],
+        BORN_HOST,
+        BORN_MS + 9,
+    )
+    offsets = iter(appended.physical_offsets.tolist())
+    for (queue_id, number), first in zip(parts, appended.queue_offsets, strict=True):
+        assert first == expected[queue_id]
+        for queue_offset in range(first, first + count):
+            offset = next(offsets)
+            record = encode_record(
+                "T", body, properties, queue_id, queue_offset, offset, 5, 1, BORN_MS + number,
+                BORN_HOST, BORN_MS + 9, store.log.store_host, number,
+            )  # fmt: skip
+            assert store.log.record(offset, len(record)) == record
+        expected[queue_id] += count
+    assert store.log.end_offset == offset + len(record)
+    assert {n: store.queue("T", n).next_offset for n in range(3)} == expected
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [encode_batch([(0, b"ab", b"")]), encode_batch([(0, b"a", b"")])],
+        [encode_batch([(0, b"ab", b"")]), encode_batch([(0, b"a", b"c")])],
+        [encode_batch([(0, b"a", b"")]), encode_batch([(1, b"a", b"")])],
+        [encode_batch([(0, b"a", b"")] * 2), encode_batch([(0, bytes(24), b"")])],
+        [encode_batch([(0, b"a", b"")])[:12], encode_batch([(0, b"a", b"")])[11:]],
+        [b"", b""],
+        [bytes(30), bytes(30)],
+    ],
+)
+def test_batches_that_are_not_alike(bodies: list[bytes]) -> None:
+    assert members_alike(bodies) is None
+
+
+@pytest.mark.parametrize("host", [Host("10.0.0.7", 10911), Host("2001:db8::7", 4711)])
+@pytest.mark.parametrize("places", [[0], [0, 281, 1 << 40]])
+def test_ids(host: Host, places: list[int]) -> None:
+    ids = offset_ids(pack_host(host), np.array(places)).decode()
+    assert ids == ",".join(encode_offset_id(host, place) for place in places)
+
+
+@given(
     members=irregular,
     left_out=st.integers(0, 60),
     damage=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3),
@@ -94,7 +164,7 @@ def test_what_is_a_batch_does_not_depend_on_the_reader(
             members_of(damaged)
         return
     found = members_of(damaged)
-    count = len(found.start)  # of a regular batch, some columns are one number
+    count = len(found)  # of a regular batch, columns are one number
     assert np.broadcast_to(found.flag, count).tolist() == [member.flag for member in expected]
     sizes = np.broadcast_to(found.body_size, count).tolist()
     assert sizes == [len(member.body) for member in expected]

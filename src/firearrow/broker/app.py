@@ -19,7 +19,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.registration import Identity, Registration, addresses_of
-from firearrow.broker.routes import Parts, handlers_of
+from firearrow.broker.routes import Parts, handlers_of, run_handlers_of
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
@@ -29,7 +29,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.clock import Clock
 from firearrow.message.hosts import Host, pack_host
-from firearrow.net.server import Handler, Peer, Server
+from firearrow.net.server import Handler, Peer, RunHandler, Server
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import TopicConfig
@@ -65,9 +65,11 @@ class Broker:
         self._clock = clock
         self._config_file = config_file
         self._handlers: dict[int, Handler] = {}
+        self._run_handlers: dict[int, RunHandler] = {}
         self._server = Server(
             self._handlers,
             clock,
+            run_handlers=self._run_handlers,
             on_close=self._closed,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
         )
@@ -152,6 +154,7 @@ class Broker:
             self.settings, self.store, self.topics, self.groups, self.stats, self._clock
         )
         self._handlers.update(handlers_of(parts, self._sends, self._pulls))
+        self._run_handlers.update(run_handlers_of(self._sends))
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
         self.settings.on_change = self._settings_changed

@@ -20,7 +20,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.clock import Clock
-from firearrow.net.server import Handler
+from firearrow.net.server import Handler, RunHandler
 from firearrow.store import MessageStore
 from firearrow.wire.codes import RequestCode
 
@@ -59,3 +59,8 @@ def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dic
     ):
         handlers.update(family.handlers())
     return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
+
+
+def run_handlers_of(sends: SendProcessor) -> dict[int, RunHandler]:
+    """The handlers of several requests of one code at once."""
+    return {int(RequestCode.SEND_BATCH_MESSAGE): sends.send_batches}

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 Answer = Response | bytes | None
 Handler = Callable[["Peer", AnyCommand], Answer]
+# Answers all of several requests of one code, one after another; or does nothing and gives None.
+RunHandler = Callable[["Peer", list[AnyCommand]], bytes | None]
+NO_RUN_HANDLERS: Final[Mapping[int, RunHandler]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
@@ -82,10 +85,27 @@ class Peer(asyncio.Protocol):
         requests = self._wire.receive(data)
         if self._backlog:
             self._backlog.extend(requests)
-        else:
+        elif not self._handle_run(requests):
             self._handle(requests)
         if self._wire.violation is not None:
             self.close(self._wire.violation)
+
+    def _handle_run(self, requests: list[AnyCommand]) -> bool:
+        """Have requests of one code answered together, if their handler will."""
+        if len(requests) < 2:
+            return False
+        code = requests[0].code
+        handler = self._server.run_handlers.get(code)
+        if handler is None or any(request.code != code or request.flag for request in requests):
+            return False
+        try:
+            answers = handler(self, requests)
+        except Exception as error:  # the boundary, as in _handle, which shows who is to blame
+            log.error("requests %d from %s failed", code, self.address, exc_info=error)
+            return False
+        if answers is not None:
+            self.send(answers)
+        return answers is not None
 
     def _handle(self, requests: list[AnyCommand]) -> None:
         handlers = self._server.handlers
@@ -214,7 +234,8 @@ def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
 class Server:
     """Listens and hands each request to the handler of its code.
 
-    ``on_close`` is told of each connection that ends.
+    ``run_handlers`` have a say first where one read has nothing but requests of their code, all of
+    which want an answer. ``on_close`` is told of each connection that ends.
     """
 
     def __init__(
@@ -222,11 +243,13 @@ class Server:
         handlers: Mapping[int, Handler],
         clock: Clock,
         *,
+        run_handlers: Mapping[int, RunHandler] = NO_RUN_HANDLERS,
         on_close: Callable[[Peer], None] | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
     ) -> None:
         self.handlers = handlers
+        self.run_handlers = run_handlers
         self.now_ms = clock.now_ms
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()

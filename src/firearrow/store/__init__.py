@@ -4,7 +4,14 @@ Callers see ``MessageStore`` and the values that it takes and gives; what the fi
 nobody else's business.
 """
 
-from firearrow.store.batch import append_batch, members_of
+from firearrow.store.batch import (
+    Appended,
+    Part,
+    append_batch,
+    members_alike,
+    members_of,
+    offset_ids,
+)
 from firearrow.store.commitlog import DiskFull
 from firearrow.store.engine import MessageStore
 from firearrow.store.queues import ConsumeQueue
@@ -12,6 +19,7 @@ from firearrow.store.reader import Boundary, GetResult, GetStatus
 from firearrow.store.scan import Ints
 
 __all__ = [
+    "Appended",
     "Boundary",
     "ConsumeQueue",
     "DiskFull",
@@ -19,6 +27,9 @@ __all__ = [
     "GetStatus",
     "Ints",
     "MessageStore",
+    "Part",
     "append_batch",
+    "members_alike",
     "members_of",
+    "offset_ids",
 ]

@@ -1,23 +1,30 @@
-"""A batch-send body as stored records, by columns.
+"""Batch-send bodies as stored records, by columns.
 
 The members of a batch (``firearrow.message.batch``) become one record each, side by side, with
 consecutive queue offsets. A record is its member with another head and the topic put in between, so
 its size is the member's plus a constant, and all heads can be written as one array. When all
-members have the same shape, which is what load looks like, the records too are one matrix, filled
-in four copies; else they are joined from pieces.
+members have the same head, which is what load looks like, the records too are one array, whose
+fields are copied for all of them at once; else they are joined from pieces.
+
+An array operation has its price before it has touched a byte, and for one batch that is what most
+of the time goes into. So batches that came together and look alike are appended together: the
+members of each are a ``Part`` of them all.
 
 Source: upstream ``CommitLog#asyncPutMessages``, ``MessageExtEncoder#encode(MessageExtBatch)``.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
 from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
@@ -33,26 +40,126 @@ _MEMBER_STRUCT: Final = struct.Struct(">iiiii")
 _MEMBER_HEAD_BYTES: Final = 20
 _MEMBER_BYTES_MIN: Final = 22
 _PROPERTIES_SIZE: Final = np.dtype(">i2")
+# Nearly all batches are of a few shapes; one that is not known costs some microseconds.
+_SHAPES_KEPT: Final = 64
+_BODIES_TOGETHER: Final = 32
 
-Sizes = Ints | int
+
+@dataclass(slots=True)
+class RegularMembers:
+    """Members that lie in ``body`` one after another and have the same head.
+
+    ``records`` takes the heads of all records as far as they don't depend on the member: with the
+    physical offset of the first record and, as queue offset, what the member's number is to be
+    added to.
+    """
+
+    body: bytes
+    size: int
+    flag: int
+    body_size: int
+
+    def __len__(self) -> int:
+        return len(self.body) // self.size
+
+    def shared(self, added: int) -> tuple[int, int, int]:
+        """Size, flag and body size of all records, which are larger than members by ``added``."""
+        return self.size + added, self.flag, self.body_size
+
+    def records(self, heads: bytes, topic_field: bytes) -> tuple[memoryview, Ints]:
+        """The records as one array, whose fields are their parts, and their physical offsets."""
+        count, head_bytes = len(self), len(heads) // len(self)
+        properties_bytes = self.size - _MEMBER_HEAD_BYTES - self.body_size
+        dtype = _record_dtype(head_bytes, self.body_size, len(topic_field), properties_bytes)
+        old = np.frombuffer(self.body, _member_dtype(self.size, self.body_size))
+        new = np.empty(count, dtype)
+        new["head"] = np.frombuffer(heads, dtype["head"])
+        new["body_crc"] = np.fromiter(map(crc32, self._bodies()), np.int64, count) & 0x7FFFFFFF
+        number = np.arange(count)
+        queue_offset = new["queue_offset"]
+        queue_offset += number
+        physical_offsets = number * dtype.itemsize + int(new["physical_offset"][0])
+        new["physical_offset"] = physical_offsets
+        new["body"] = old["body"]
+        new["topic"] = np.void(topic_field)
+        new["properties"] = old["properties"]
+        return new.view(np.uint8).data, physical_offsets
+
+    def _bodies(self) -> Iterator[bytes]:
+        """The bodies, cut out some dozens at a time."""
+        together = math.gcd(len(self), _BODIES_TOGETHER)
+        cut = _bodies_struct(self.size, self.body_size, together)
+        return chain.from_iterable(cut.iter_unpack(self.body))
 
 
-class Members(NamedTuple):
-    """The members of a batch: where each starts in ``body``, and what its parts measure.
+@dataclass(slots=True)
+class IrregularMembers:
+    """Members of any kind: columns of where each starts in ``body`` and of its head.
 
-    Of a regular batch ``size``, ``flag`` and ``body_size`` are one number for all.
+    ``records`` is as that of ``RegularMembers``.
     """
 
     body: bytes
     start: Ints
-    size: Sizes
-    flag: Sizes
-    body_size: Sizes
+    size: Ints
+    flag: Ints
+    body_size: Ints
 
-    @property
-    def regular(self) -> bool:
-        """Whether all members have the same head."""
-        return isinstance(self.size, int)
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def shared(self, added: int) -> tuple[int, int, int]:
+        """Nothing is known to be the same for all."""
+        return 0, 0, 0
+
+    def records(self, heads: bytes, topic_field: bytes) -> tuple[bytes, Ints]:
+        """The records, joined from their pieces, and their physical offsets."""
+        body = self.body
+        starts = self.start + _MEMBER_HEAD_BYTES
+        middles, ends = starts + self.body_size, self.start + self.size
+        spans = list(zip(starts.tolist(), middles.tolist(), ends.tolist(), strict=True))
+        head_bytes = len(heads) // len(self)
+        added = head_bytes - _MEMBER_HEAD_BYTES + len(topic_field)
+        columns = np.frombuffer(bytearray(heads), _record_dtype(head_bytes))
+        number = np.arange(len(self))
+        physical_offsets: Ints = columns["physical_offset"] + self.start + number * added
+        columns["size"] = self.size + added
+        columns["body_crc"] = [crc32(body[start:end]) & 0x7FFFFFFF for start, end, _ in spans]
+        columns["flag"] = self.flag
+        columns["queue_offset"] += number
+        columns["physical_offset"] = physical_offsets
+        columns["body_size"] = self.body_size
+        heads = columns.tobytes()
+        pieces: list[bytes] = []
+        at = 0
+        for start, middle, end in spans:
+            head = heads[at : at + head_bytes]
+            pieces += (head, body[start:middle], topic_field, body[middle:end])
+            at += head_bytes
+        return b"".join(pieces), physical_offsets
+
+
+Members = RegularMembers | IrregularMembers
+
+
+class Part(NamedTuple):
+    """The next ``members`` of all: their queue, and what the request says of them.
+
+    ``sys_flag`` has no address bits, as in ``CommitLog.append``.
+    """
+
+    queue: ConsumeQueue
+    members: int
+    sys_flag: int
+    born_ms: int
+    reconsume_times: int
+
+
+class Appended(NamedTuple):
+    """Where members went: the first queue offset of each part, every member's physical offset."""
+
+    queue_offsets: list[int]
+    physical_offsets: Ints
 
 
 def members_of(body: bytes) -> Members:
@@ -60,7 +167,17 @@ def members_of(body: bytes) -> Members:
     return _regular_members(body) or _irregular_members(body)
 
 
-def _regular_members(body: bytes) -> Members | None:
+def members_alike(bodies: Sequence[bytes]) -> RegularMembers | None:
+    """The members of several batches, each with as many as the others, if all have the same head;
+    else None."""
+    length = len(bodies[0])
+    if not all(len(body) == length for body in bodies):
+        return None
+    members = _regular_members(b"".join(bodies))
+    return None if members is None or length % members.size else members
+
+
+def _regular_members(body: bytes) -> RegularMembers | None:
     """The members if they all have the head of the first."""
     end = len(body)
     if end < _MEMBER_BYTES_MIN:
@@ -74,18 +191,36 @@ def _regular_members(body: bytes) -> Members | None:
         or not 0 <= properties_size < 1 << 15
     ):
         return None
-    rows = np.frombuffer(body, np.uint8).reshape(-1, size)
+    rows = np.frombuffer(body, _member_dtype(size, body_size))
+    # Bytes are compared faster than rows.
+    if rows["properties_size"].tobytes() != properties_size.to_bytes(2, "big") * len(rows) or rows[
+        "head"
+    ].tobytes() != body[:_MEMBER_HEAD_BYTES] * len(rows):
+        return None
+    return RegularMembers(body, size, flag, body_size)
+
+
+@lru_cache(maxsize=_SHAPES_KEPT)
+def _member_dtype(size: int, body_size: int) -> np.dtype[Any]:
+    """A member; ``properties`` are what follows the body, with their size."""
     properties_at = _MEMBER_HEAD_BYTES + body_size
-    lengths = rows[:, properties_at : properties_at + 2]
-    if body[properties_at : properties_at + 2] != properties_size.to_bytes(2, "big"):
-        return None
-    differing = np.count_nonzero(rows[:, :_MEMBER_HEAD_BYTES] != rows[0, :_MEMBER_HEAD_BYTES])
-    if differing or np.count_nonzero(lengths != lengths[0]):
-        return None
-    return Members(body, np.arange(0, end, size, dtype=np.int64), size, flag, body_size)
+    return _overlapping(
+        size,
+        head=(f"V{_MEMBER_HEAD_BYTES}", 0),
+        body=(f"V{body_size}", _MEMBER_HEAD_BYTES),
+        properties=(f"V{size - properties_at}", properties_at),
+        properties_size=("V2", properties_at),
+    )
 
 
-def _irregular_members(body: bytes) -> Members:
+def _overlapping(size: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
+    """``size`` bytes with fields, by their formats and offsets, some of which lie in others."""
+    formats, offsets = zip(*fields.values(), strict=True)
+    names = list(fields)
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+def _irregular_members(body: bytes) -> IrregularMembers:
     starts: list[int] = []
     at, end = 0, len(body)
     while at < end:
@@ -104,7 +239,7 @@ def _irregular_members(body: bytes) -> Members:
     properties_size = gather(body, _PROPERTIES_SIZE, start + _MEMBER_HEAD_BYTES + body_size)
     if not (body_size + properties_size + _MEMBER_BYTES_MIN == size).all():
         raise _fault(body)
-    return Members(body, start, size, head["flag"].astype(np.int64), body_size)
+    return IrregularMembers(body, start, size, head["flag"].astype(np.int64), body_size)
 
 
 def _fault(body: bytes) -> MessageError:
@@ -116,107 +251,78 @@ def _fault(body: bytes) -> MessageError:
     raise AssertionError("the two readers of batches disagree")
 
 
-@lru_cache(maxsize=4)
-def _head_dtype(born_host_bytes: int, store_host_bytes: int) -> np.dtype[Any]:
-    dtype = np.dtype(
-        [
-            ("size", ">i4"),
-            ("magic", ">i4"),
-            ("body_crc", ">i4"),
-            ("queue_id", ">i4"),
-            ("flag", ">i4"),
-            ("queue_offset", ">i8"),
-            ("physical_offset", ">i8"),
-            ("sys_flag", ">i4"),
-            ("born_ms", ">i8"),
-            ("born_host", f"V{born_host_bytes}"),
-            ("store_ms", ">i8"),
-            ("store_host", f"V{store_host_bytes}"),
-            ("reconsume_times", ">i4"),
-            ("prepared", ">i8"),
-            ("body_size", ">i4"),
-        ]
-    )
-    assert dtype.itemsize == HEADS_BY_HOSTS[born_host_bytes, store_host_bytes][0].size
-    return dtype
-
-
 def append_batch(
-    log: CommitLog,
-    queue: ConsumeQueue,
-    members: Members,
-    sys_flag: int,
-    born_ms: int,
-    born_host: bytes,
-    now_ms: int,
-    reconsume_times: int,
-) -> Ints:
-    """Append all members to a queue, all in one file; return their physical offsets.
+    log: CommitLog, members: Members, parts: Sequence[Part], born_host: bytes, now_ms: int
+) -> Appended:
+    """Append members side by side in one file; all their parts are of one topic.
 
     Raises DiskFull or MessageError, having written nothing.
     """
+    topic_field = parts[0].queue.topic_field
     packer, address_flags = HEADS_BY_HOSTS[len(born_host), len(log.store_host)]
-    added = packer.size - _MEMBER_HEAD_BYTES + len(queue.topic_field)
-    count = len(members.start)
-    # A record starts as far behind its member as all members before it have grown.
-    grown = np.arange(0, count * added, added, dtype=np.int64)
-    total = len(members.body) + count * added
+    added = packer.size - _MEMBER_HEAD_BYTES + len(topic_field)
+    total = len(members.body) + len(members) * added
     at, store_ms = log.make_room(total, now_ms)
-    offsets: Ints = members.start + grown
-    offsets += at
-    # The fields that all records share come from one packed head.
-    size, flag, body_size = members[2:] if members.regular else (0, 0, 0)
-    common = packer.pack(
-        size + added, queue.magic, 0, queue.queue_id, flag, 0, 0, sys_flag | address_flags,
-        born_ms, born_host, store_ms, log.store_host, reconsume_times, 0, body_size,
-    )  # fmt: skip
-    dtype = _head_dtype(len(born_host), len(log.store_host))
-    heads = np.frombuffer(bytearray(common * count), dtype)
-    heads["queue_offset"] = np.arange(queue.next_offset, queue.next_offset + count)
-    heads["physical_offset"] = offsets
-    if members.regular:
-        records = _assemble_regular(members, heads, queue.topic_field)
-    else:
-        heads["size"] = members.size + added
-        heads["flag"] = members.flag
-        heads["body_size"] = members.body_size
-        records = _assemble(members, heads, queue.topic_field)
+    size, flag, body_size = members.shared(added)
+    heads: list[bytes] = []
+    queue_offsets: list[int] = []
+    next_offsets: dict[ConsumeQueue, int] = {}
+    members_before = 0
+    for queue, count, sys_flag, born_ms, reconsume_times in parts:
+        first = next_offsets.get(queue, queue.next_offset)
+        head = packer.pack(
+            size, queue.magic, 0, queue.queue_id, flag, first - members_before, at,
+            sys_flag | address_flags, born_ms, born_host, store_ms, log.store_host,
+            reconsume_times, 0, body_size,
+        )  # fmt: skip
+        heads.append(head * count)
+        queue_offsets.append(first)
+        next_offsets[queue] = first + count
+        members_before += count
+    records, physical_offsets = members.records(b"".join(heads), topic_field)
     assert len(records) == total
-    log.write(queue, at, records, count)
-    return offsets
+    log.write(at, records)
+    for queue, next_offset in next_offsets.items():
+        queue.next_offset = next_offset
+    return Appended(queue_offsets, physical_offsets)
 
 
-def _assemble_regular(members: Members, heads: npt.NDArray[Any], topic_field: bytes) -> bytes:
-    """All records as one matrix: heads, bodies, topic and properties are ranges of columns."""
-    assert isinstance(members.size, int)
-    assert isinstance(members.body_size, int)
-    body, size, body_bytes = members.body, members.size, members.body_size
-    bodies = [body[at : at + body_bytes] for at in range(_MEMBER_HEAD_BYTES, len(body), size)]
-    heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & 0x7FFFFFFF
-    count, head_bytes = len(heads), heads.itemsize
-    member_body_end = _MEMBER_HEAD_BYTES + body_bytes
-    body_end = head_bytes + body_bytes
-    topic_end = body_end + len(topic_field)
-    old = np.frombuffer(body, np.uint8).reshape(count, size)
-    new = np.empty((count, topic_end + size - member_body_end), np.uint8)
-    new[:, :head_bytes] = heads.view(np.uint8).reshape(count, head_bytes)
-    new[:, head_bytes:body_end] = old[:, _MEMBER_HEAD_BYTES:member_body_end]
-    new[:, body_end:topic_end] = np.frombuffer(topic_field, np.uint8)
-    new[:, topic_end:] = old[:, member_body_end:]
-    return new.tobytes()
+@lru_cache(maxsize=_SHAPES_KEPT)
+def _record_dtype(
+    head_bytes: int, body_size: int = 0, topic_bytes: int = 0, properties_bytes: int = 0
+) -> np.dtype[Any]:
+    """A record: its parts, and the fields of its head that are written by columns."""
+    topic_at = head_bytes + body_size
+    properties_at = topic_at + topic_bytes
+    return _overlapping(
+        properties_at + properties_bytes,
+        head=(f"V{head_bytes}", 0),
+        body=(f"V{body_size}", head_bytes),
+        topic=(f"V{topic_bytes}", topic_at),
+        properties=(f"V{properties_bytes}", properties_at),
+        size=(">i4", 0),
+        body_crc=(">i4", 8),
+        flag=(">i4", 16),
+        queue_offset=(">i8", 20),
+        physical_offset=(">i8", 28),
+        body_size=(">i4", head_bytes - 4),
+    )
 
 
-def _assemble(members: Members, heads: npt.NDArray[Any], topic_field: bytes) -> bytes:
-    """Records joined from their pieces."""
-    body = members.body
-    starts = members.start + _MEMBER_HEAD_BYTES
-    middles, ends = starts + members.body_size, members.start + members.size
-    spans = list(zip(starts.tolist(), middles.tolist(), ends.tolist(), strict=True))
-    heads["body_crc"] = [crc32(body[start:middle]) & 0x7FFFFFFF for start, middle, _ in spans]
-    packed, head_bytes = heads.tobytes(), heads.itemsize
-    pieces: list[bytes] = []
-    at = 0
-    for start, middle, end in spans:
-        pieces += (packed[at : at + head_bytes], body[start:middle], topic_field, body[middle:end])
-        at += head_bytes
-    return b"".join(pieces)
+@lru_cache(maxsize=_SHAPES_KEPT)
+def _bodies_struct(size: int, body_size: int, together: int) -> struct.Struct:
+    rest = size - _MEMBER_HEAD_BYTES - body_size
+    return struct.Struct(f"{_MEMBER_HEAD_BYTES}x{body_size}s{rest}x" * together)
+
+
+@lru_cache(maxsize=4)
+def _id_dtype(store_host_bytes: int) -> np.dtype[Any]:
+    return np.dtype([("store_host", f"V{store_host_bytes}"), ("physical_offset", ">i8")])
+
+
+def offset_ids(store_host: bytes, physical_offsets: Ints) -> bytes:
+    """The offset message ids (``firearrow.message.ids``) of records, joined by commas."""
+    ids = np.empty(len(physical_offsets), _id_dtype(len(store_host)))
+    ids["store_host"] = np.void(store_host)
+    ids["physical_offset"] = physical_offsets
+    return ids.tobytes().hex(",", ids.itemsize).upper().encode()

@@ -163,12 +163,11 @@ class CommitLog:
         self.last_store_ms = max(now_ms, self.last_store_ms)
         return at, self.last_store_ms
 
-    def write(self, queue: ConsumeQueue, at: int, records: bytes, count: int) -> None:
-        """Write ``count`` records of a queue, for which ``make_room`` found the room."""
+    def write(self, at: int, records: bytes | memoryview) -> None:
+        """Write records, for which ``make_room`` found the room; their queues move on after it."""
         assert at == self.end_offset
         start = at - self._base
         self._map[start : start + len(records)] = records  # type: ignore[index]
-        queue.next_offset += count
         self.end_offset = at + len(records)
 
     def _roll(self, size: int) -> int:

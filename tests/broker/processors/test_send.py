@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from firearrow.message.batch import encode_batch
+from firearrow.message.batch import encode_batch, split_batch
 from firearrow.message.ids import decode_offset_id, decode_unique_id
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.record import decode_record
 from firearrow.store.fs import FileSystem
-from firearrow.wire.command import FieldValue
+from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import Caller, Serving, calling, send_fields
 
 UNIQUE = "UNIQ_KEY\x01U1\x02"
@@ -318,6 +318,69 @@ def test_batches_that_are_refused(
         assert served.broker.store.log.end_offset == end
 
     calling(tmp_path, main)
+
+
+BORN_MS = send_fields()["g"]
+ALIKE = encode_batch([(3, b"alike", b"UNIQ_KEY\x01U1\x02")] * 3)
+LONGER = encode_batch([(3, b"longer", b"UNIQ_KEY\x01U1\x02")] * 3)
+
+# What is sent in one write: (changed fields, body, code of the answer).
+TOGETHER: list[list[tuple[dict[str, FieldValue], bytes, int]]] = [
+    [({"e": n % 3, "g": n}, ALIKE, 0) for n in range(8)],
+    [({}, ALIKE, 0), ({}, LONGER, 0), ({}, ALIKE, 0)],
+    [({}, ALIKE, 0), ({}, ALIKE[:-1] + b"\x03", 0), ({}, b"n" * len(ALIKE), 13)],
+    [({}, ALIKE, 0), ({"e": 4}, ALIKE, 29), ({}, ALIKE, 0)],
+    [({}, ALIKE, 0), ({"f": 4}, ALIKE, 13), ({}, ALIKE, 0)],
+    [({}, ALIKE, 0), ({"b": "New"}, ALIKE, 0), ({}, ALIKE, 0)],
+    [({}, ALIKE, 0), ({"e": "x"}, ALIKE, 1), ({}, ALIKE, 0)],
+    [({}, b"", 13), ({}, b"", 13)],
+    [({}, encode_batch([(0, bytes(20_000), b"")]), 0)] * 5,  # of which a file holds three
+]
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("batches", TOGETHER)
+def test_batches_in_one_write_are_stored_one_after_another(
+    tmp_path: Path,
+    batches: list[tuple[dict[str, FieldValue], bytes, int]],
+    binary: bool,
+    flush: str,
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent()
+        commands = [
+            request(320, send_fields() | changed, body, opaque=1000 + number)
+            for number, (changed, body, _) in enumerate(batches)
+        ]
+        for command in commands:
+            command.binary = binary
+        caller.talker.ask(*commands)
+        expected = {("T", 0): 1}
+        answers = [await caller.talker.answer() for _ in batches]
+        by_opaque = {answer.opaque: answer for answer in answers}
+        for number, (changed, body, code) in enumerate(batches):
+            answer = by_opaque[1000 + number]
+            assert (answer.code, answer.binary) == (code, binary), answer.remark
+            if code:
+                assert answer.remark
+                continue
+            queue = str(changed.get("b", "T")), int(changed.get("e", 0))
+            first = expected.setdefault(queue, 0)
+            assert answer.ext["queueOffset"] == str(first)
+            assert answer.ext["queueId"] == str(queue[1])
+            members = split_batch(body)
+            expected[queue] += len(members)
+            views = (await caller.stored(*queue))[first : expected[queue]]
+            assert answer.ext["msgId"].split(",") == [view.offset_message_id for view in views]
+            assert [(view.flag, view.body) for view in views] == [
+                (member.flag, member.body) for member in members
+            ]
+            assert {view.born_timestamp_ms for view in views} == {changed.get("g", BORN_MS)}
+        for queue, count in expected.items():
+            assert len(await caller.stored(*queue)) == count
+
+    calling(tmp_path, main, binary=binary, store={"flush_disk_type": flush})
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])

@@ -19,7 +19,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import UNIT_FLAG, TopicTable
 from firearrow.broker.stats import BrokerStats, TopicCounters
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError
+from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import (
@@ -31,7 +31,16 @@ from firearrow.message.ids import (
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS
 from firearrow.net.server import Answer, Peer
-from firearrow.store import ConsumeQueue, Ints, MessageStore, append_batch, members_of
+from firearrow.store import (
+    Appended,
+    ConsumeQueue,
+    MessageStore,
+    Part,
+    append_batch,
+    members_alike,
+    members_of,
+    offset_ids,
+)
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -40,7 +49,6 @@ from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 _PLAIN_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
 _BATCH_TOPIC_BYTES_MAX: Final = 127
-_IDS_TEMPLATES_MAX: Final = 128  # templates are kept for batches of up to so many members
 _UNIQUE_MARK: Final = b"UNIQ_KEY\x01"
 _PAIR_END: Final = b"\x02"
 
@@ -118,7 +126,6 @@ class SendProcessor:
             '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
             '"serializeTypeCurrentRPC":"JSON","version":513}'
         ).encode()
-        self._ids_templates: dict[int, bytes] = {}
         self._batch_template = (
             f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
             '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
@@ -215,6 +222,73 @@ class SendProcessor:
         All go to one queue with consecutive offsets, or none.
         """
         header = fields_of(request, SendMessageV2)
+        target, queue = self._batch_target(peer, header, len(request.body))
+        members = members_of(request.body)
+        part = _part(queue, len(members), header)
+        appended = append_batch(self._log, members, [part], peer.host_bytes, peer.received_ms)
+        self._appended(target, appended)
+        ids = offset_ids(self._log.store_host, appended.physical_offsets)
+        [queue_offset] = appended.queue_offsets
+        if request.binary:
+            answer: Response | bytes = Response(
+                fields={
+                    "MSG_REGION": self._region,
+                    "TRACE_ON": self._trace,
+                    "msgId": ids.decode(),
+                    "queueId": queue.queue_id,
+                    "queueOffset": queue_offset,
+                }
+            )
+        else:
+            answer = self._batch_frame(ids, queue.queue_id, queue_offset, request.opaque)
+        if self._sync_flush:
+            return self._when_flushed(peer, request, header.properties.encode(), answer)
+        return answer
+
+    def send_batches(self, peer: Peer, requests: list[AnyCommand]) -> bytes | None:
+        """320, several from one read: the answers of ``send_batch`` to each, one after another.
+
+        None, with nothing appended, unless all are plain and look alike, to one topic: what must
+        be refused or treated with care is left to ``send_batch``.
+        """
+        members = members_alike([request.body for request in requests])
+        if members is None or self._sync_flush:
+            return None
+        count = len(members) // len(requests)
+        targets: list[_Target] = []
+        parts: list[Part] = []
+        try:
+            for request in requests:
+                header = request.ext
+                if request.binary or type(header) is not SendMessageV2:
+                    return None
+                target, queue = self._batch_target(peer, header, len(request.body))
+                targets.append(target)
+                parts.append(_part(queue, count, header))
+            if targets.count(targets[0]) < len(targets):
+                return None
+            appended = append_batch(self._log, members, parts, peer.host_bytes, peer.received_ms)
+        except (BrokerError, MessageError, StoreError):
+            return None
+        self._appended(targets[0], appended)
+        ids = offset_ids(self._log.store_host, appended.physical_offsets)
+        step = (len(ids) + 1) // len(requests)
+        ids_of_each = [ids[at : at + step - 1] for at in range(0, len(ids), step)]
+        places = zip(ids_of_each, parts, appended.queue_offsets, requests, strict=True)
+        return b"".join(
+            [
+                self._batch_frame(ids, part.queue.queue_id, queue_offset, request.opaque)
+                for ids, part, queue_offset, request in places
+            ]
+        )
+
+    def _batch_frame(self, ids: bytes, queue_id: int, queue_offset: int, opaque: int) -> bytes:
+        return response_frame(self._batch_template % (ids, queue_id, queue_offset, opaque))
+
+    def _batch_target(
+        self, peer: Peer, header: SendMessageV2, body_bytes: int
+    ) -> tuple[_Target, ConsumeQueue]:
+        """Where a batch goes; BrokerError if it is refused."""
         topic = header.topic
         target = self._targets.get(topic)
         if target is None or target.config is not self._topic_table.get(topic):
@@ -224,53 +298,17 @@ class SendProcessor:
         queue_id = header.queue_id
         if not 0 <= queue_id < len(target.queues):
             queue_id = self._queue_id(target, queue_id)
-        body = request.body
-        if len(body) > self._body_bytes_max or header.sys_flag & ~_PLAIN_FLAGS:
-            raise _illegal(header, len(body), 0, self._body_bytes_max)
-        queue = target.queues[queue_id]
-        queue_offset = queue.next_offset
-        offsets = append_batch(
-            self._log,
-            queue,
-            members_of(body),
-            header.sys_flag,
-            header.born_timestamp,
-            peer.host_bytes,
-            peer.received_ms,
-            header.reconsume_times,
-        )
+        if body_bytes > self._body_bytes_max or header.sys_flag & ~_PLAIN_FLAGS:
+            raise _illegal(header, body_bytes, 0, self._body_bytes_max)
+        return target, target.queues[queue_id]
+
+    def _appended(self, target: _Target, appended: Appended) -> None:
+        """Have what was appended dispatched and counted."""
         if not self._store.working:
             self._store.work()
+        offsets = appended.physical_offsets
         target.counters.put_count += len(offsets)
         target.counters.put_bytes += self._log.end_offset - int(offsets[0])
-        ids = self._ids(offsets)
-        if request.binary:
-            answer: Response | bytes = Response(
-                fields={
-                    "MSG_REGION": self._region,
-                    "TRACE_ON": self._trace,
-                    "msgId": ids.decode(),
-                    "queueId": queue_id,
-                    "queueOffset": queue_offset,
-                }
-            )
-        else:
-            answer = response_frame(
-                self._batch_template % (ids, queue_id, queue_offset, request.opaque)
-            )
-        if self._sync_flush:
-            return self._when_flushed(peer, request, header.properties.encode(), answer)
-        return answer
-
-    def _ids(self, offsets: Ints) -> bytes:
-        """Offset message ids of records, joined by commas."""
-        count = len(offsets)
-        template = self._ids_templates.get(count)
-        if template is None:
-            template = ",".join([f"{self._id_prefix}%016X"] * count).encode()
-            if count <= _IDS_TEMPLATES_MAX:
-                self._ids_templates[count] = template
-        return template % tuple(offsets.tolist())
 
     # --- what is rare ---
 
@@ -410,6 +448,10 @@ def _plain_unique(text: bytes) -> bytes:
     ):
         return b""
     return unique
+
+
+def _part(queue: ConsumeQueue, count: int, header: SendMessageV2) -> Part:
+    return Part(queue, count, header.sys_flag, header.born_timestamp, header.reconsume_times)
 
 
 def _illegal(
