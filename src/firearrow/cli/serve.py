@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ROCKETMQ_VERSION = "5.5.0"
 GC_THRESHOLD_OBJECTS = 50_000
+LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,10 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD_OBJECTS, 10, 100)
+    # glibc hands memory at the top of the heap back to the kernel when there is more than twice the
+    # largest block that was freed so far. Dispatch needs some MiB again and again: without this it
+    # gets them page by page each time, for a quarter of its time.
+    bytes(LARGEST_BLOCK_BYTES)
 
 
 def endpoint(host: str, port: int) -> str:
