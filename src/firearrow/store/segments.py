@@ -23,7 +23,8 @@ from firearrow.store.fs import OS_FILES, FileSystem, unmap
 log = logging.getLogger(__name__)
 
 NAME_DIGITS = 20
-_ZERO_STEP_BYTES = 1 << 20
+_STEP_BYTES = 1 << 20
+_ZEROS = bytes(_STEP_BYTES)
 
 
 class Segment:
@@ -186,11 +187,11 @@ class Segments:
         self._fs.remove(segment.path)
 
     def data(self, start: int) -> Iterator[tuple[Segment, int, int]]:
-        """The stretches from an offset on that may hold other bytes than zero: the file, and where
-        in it they start and end."""
+        """The stretches from an offset on with bytes that are not zero: the file, and where in it
+        they start and end."""
         for segment in self.files:
             if segment.end > start:
-                for at, end in _data(segment, max(start - segment.base, 0)):
+                for at, end in _written(segment, max(start - segment.base, 0)):
                     yield segment, at, end
 
     def close(self) -> None:
@@ -226,13 +227,29 @@ def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
         os.close(fd)
 
 
+def _written(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
+    """The stretches of a file from ``start`` on with bytes that are not zero, to a mebibyte."""
+    begin = written = start
+    for at, end_of_data in _data(segment, start):
+        for piece in range(at, end_of_data, _STEP_BYTES):
+            end = min(piece + _STEP_BYTES, end_of_data)
+            if segment.map[piece:end] == _ZEROS[: end - piece]:
+                continue
+            if piece > written:
+                if written > begin:
+                    yield begin, written
+                begin = piece
+            written = end
+    if written > begin:
+        yield begin, written
+
+
 def zero_after(segment: Segment, start: int) -> None:
     """Make every byte of a file from ``start`` on zero.
 
-    Only data is looked at: to write into a hole would need blocks that a full disk does not have.
+    Holes are left alone: to write into one would need blocks that a full disk does not have.
     """
-    for at, end_of_data in _data(segment, start):
-        for piece in range(at, end_of_data, _ZERO_STEP_BYTES):
-            end = min(piece + _ZERO_STEP_BYTES, end_of_data)
-            if segment.map[piece:end].strip(b"\0"):
-                segment.map[piece:end] = bytes(end - piece)
+    for begin, end in _written(segment, start):
+        for piece in range(begin, end, _STEP_BYTES):
+            size = min(_STEP_BYTES, end - piece)
+            segment.map[piece : piece + size] = _ZEROS[:size]
