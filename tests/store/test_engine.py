@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore, StoreLocked
 from firearrow.message.hosts import Host, pack_host
@@ -18,7 +16,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import tag_code
 from firearrow.message.record import decode_record, iter_records
 from firearrow.message.sysflag import TRANSACTION_MASK
-from firearrow.store import Boundary, GetStatus, MessageStore
+from firearrow.store import GetStatus, MessageStore
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
@@ -570,26 +568,6 @@ def test_limits_of_one_read(tmp_path: Path) -> None:
         [view] = iter_records(found.records)
         assert (view.queue_offset, view.tags) == (15, "rare")
         assert store.tag_code_at("T", 0, 15) == tag_code("rare")
-
-
-@given(steps=st.lists(st.integers(0, 3), min_size=1, max_size=25), time=st.integers(-2, 80))
-def test_the_offset_of_a_time(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[int], time: int
-) -> None:
-    times = [sum(steps[: n + 1]) for n in range(len(steps))]
-    before = [n for n, stored in enumerate(times) if stored <= time]
-    with opened(tmp_path_factory.mktemp("search"), message_index_enable=False) as store:
-        for stored in times:
-            append(store, b"", now_ms=BORN_MS + stored)
-        settle(store)
-        lower = store.search_offset("T", 0, BORN_MS + time, Boundary.LOWER)
-        upper = store.search_offset("T", 0, BORN_MS + time, Boundary.UPPER)
-        assert [store.store_time_of("T", 0, n) for n in range(len(times))] == [
-            BORN_MS + stored for stored in times
-        ]
-        assert store.search_offset("none", 0, BORN_MS, Boundary.LOWER) == 0
-    assert lower == sum(stored < time for stored in times)
-    assert upper == (before[-1] if before else 0)
 
 
 def test_store_times_behind_hosts_of_any_size(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from firearrow.store.batch import (
 )
 from firearrow.store.commitlog import DiskFull
 from firearrow.store.engine import MessageStore
+from firearrow.store.lookup import Boundary, QueueEntry
 from firearrow.store.queues import ConsumeQueue
-from firearrow.store.reader import Boundary, GetResult, GetStatus
+from firearrow.store.reader import GetResult, GetStatus
 from firearrow.store.scan import Ints
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Ints",
     "MessageStore",
     "Part",
+    "QueueEntry",
     "append_batch",
     "members_alike",
     "members_of",

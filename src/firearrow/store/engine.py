@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from firearrow.clock import Clock
@@ -24,10 +24,11 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flusher import Flusher, OnFlushed
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.index import Index
+from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
-from firearrow.store.reader import Boundary, GetResult, Reader
+from firearrow.store.reader import GetResult, Reader
 from firearrow.store.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,8 @@ class MessageStore:
             self._delays,
             self._arrived,
         )
-        self._reader = Reader(self.log, self.queues, self._index, config, memory_bytes())
+        self._reader = Reader(self.log, self.queues, config, memory_bytes())
+        self._lookup = Lookup(self.log, self.queues, self._index, self._reader.store_ms, clock)
         self._guard = StoreGuard(root, fs)
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
@@ -298,10 +300,21 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         return self._reader.store_ms(queue, queue_offset) if queue else -1
 
+    def time_span(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Store times (ms) of a queue's first and last message, -1 and -1 if it has none."""
+        self.catch_up()
+        return self._lookup.time_span(topic, queue_id)
+
+    def iterate_from(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int | None = None
+    ) -> Iterator[QueueEntry]:
+        """The entries of a queue, see ``Lookup.iterate_from``."""
+        return self._lookup.iterate_from(topic, queue_id, queue_offset, count_max)
+
     def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         """The queue offset of a store time."""
         self.catch_up()
-        return self._reader.search(topic, queue_id, time_ms, boundary)
+        return self._lookup.search(topic, queue_id, time_ms, boundary)
 
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
         """Whether a queue has messages and the first of them counts as recent."""
@@ -325,9 +338,19 @@ class MessageStore:
     def query(
         self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
     ) -> list[bytes]:
-        """Records by key, see ``Reader.query``."""
+        """Records by key, see ``Lookup.query``."""
         self.catch_up()
-        return self._reader.query(topic, key, kind, begin_ms, end_ms, count_max)
+        return self._lookup.query(topic, key, kind, begin_ms, end_ms, count_max)
+
+    def explain_query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
+        """Why ``query`` gave nothing for these arguments, in one clause."""
+        if self.behind_bytes:
+            return f"the last {self.behind_bytes} bytes of the CommitLog are not indexed yet"
+        return self._lookup.explain_query(topic, key, kind, begin_ms, end_ms)
+
+    def explain_offset(self, physical_offset: int) -> str:
+        """Why ``record_at`` gave nothing for an offset, in one clause."""
+        return self._lookup.explain_offset(physical_offset)
 
     @property
     def index_end(self) -> tuple[int, int]:

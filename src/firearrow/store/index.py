@@ -332,6 +332,11 @@ class Index:
         return self.files[-1].end_physical_offset if self.files else -1
 
     @property
+    def begin_ms(self) -> int:
+        """Store time of the first key, 0 for an empty index."""
+        return self.files[0].begin_ms if self.files else 0
+
+    @property
     def end_ms(self) -> int:
         """Store time of the last key, 0 for an empty index."""
         return self.files[-1].end_ms if self.files else 0

@@ -1,10 +1,9 @@
-"""Reading messages: by queue offset, by time, by key, by physical offset.
+"""Reading the messages of a queue; ``firearrow.store.lookup`` finds them by time and key.
 
 What a pull returns is stored records one after another, copied once from the mapped log; records
 that lie side by side are copied as one piece.
 
-Source: upstream ``DefaultMessageStore#getMessage``, ``#queryMessage``,
-``ConsumeQueue#getOffsetInQueueByTime``.
+Source: upstream ``DefaultMessageStore#getMessage``.
 """
 
 from __future__ import annotations
@@ -16,18 +15,13 @@ from typing import Final
 
 import msgspec
 
-from firearrow.message.names import java_hash
-from firearrow.message.record import decode_record
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
-from firearrow.store.index import Index
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 
 _STORE_MS_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
-_QUERY_BYTES_MAX: Final = 8 * 1024 * 1024  # clients refuse frames above 16 MiB
-_QUERY_CANDIDATES_MAX: Final = 4096  # bounds the work of one query for a key that many share
 
 
 class GetStatus(Enum):
@@ -55,27 +49,18 @@ class GetResult(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
 
 
-class Boundary(Enum):
-    """Which message a time search means."""
-
-    LOWER = "first at or after the time"
-    UPPER = "last at or before the time"
-
-
 class Reader:
-    """Answers all reads of a store."""
+    """Answers pulls."""
 
     def __init__(
         self,
         commit_log: CommitLog,
         queues: ConsumeQueues,
-        index: Index | None,
         config: StoreConfig,
         memory_bytes: int,
     ) -> None:
         self._log = commit_log
         self._queues = queues
-        self._index = index
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         self._recent_limits = (
             config.max_transfer_count_on_message_in_memory,
@@ -210,67 +195,10 @@ class Reader:
         at = _STORE_MS_AT + (12 if head[_SYS_FLAG_AT + 3] & 0x10 else 0)
         return int.from_bytes(head[at : at + 8], "big")
 
-    def search(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
-        """The queue offset of a time; see ``Boundary`` and, for the edges, the upstream class."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None or queue.max_offset <= queue.min_offset:
-            return 0
-        low, high = queue.min_offset, queue.max_offset
-        upper = boundary is Boundary.UPPER
-        while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_ms(queue, middle)
-            if stored_ms < time_ms or (upper and stored_ms == time_ms):
-                low = middle + 1
-            else:
-                high = middle
-        if not upper:
-            return low
-        return low - 1 if low > queue.min_offset else 0
-
-    def query(
-        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
-    ) -> list[bytes]:
-        """Records of a topic by key, newest first.
-
-        ``kind`` is ``K`` (a word of KEYS, or the unique key), ``U`` (the unique key) or ``T``
-        (tag).
-        """
-        if self._index is None:
-            return []
-        mark = "T#" if kind == "T" else ""
-        key_hash = abs(java_hash(f"{topic}#{mark}{key}"))
-        if key_hash == 1 << 31:
-            key_hash = 0
-        found: list[bytes] = []
-        total = 0
-        seen: set[int] = set()
-        for physical in self._index.find(key_hash, begin_ms, end_ms, _QUERY_CANDIDATES_MAX):
-            if len(found) >= count_max:
-                break
-            record = None if physical in seen else self._log.record_at(physical)
-            seen.add(physical)
-            if record is not None and _has_key(record, topic, key, kind, begin_ms, end_ms):
-                total += len(record)
-                if found and total > _QUERY_BYTES_MAX:
-                    break
-                found.append(record)
-        return found
-
 
 @lru_cache(maxsize=64)
 def _struct_of(count: int) -> struct.Struct:
     return struct.Struct(">" + "qiq" * count)
-
-
-def _has_key(record: bytes, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> bool:
-    """Whether a candidate really has the key: the index compares hashes only."""
-    view = decode_record(record)
-    if view.topic != topic or not begin_ms <= view.store_timestamp_ms <= end_ms:
-        return False
-    if kind == "T":
-        return view.tags == key
-    return view.unique_key == key or (kind != "U" and key in view.keys)
 
 
 def _status_of(queue_offset: int, lowest: int, highest: int) -> GetStatus:

@@ -41,18 +41,14 @@ class QueryProcessor:
         unique = header.unique_key_query
         count = self._store.config.default_query_max_num if unique else header.max_num
         kind = header.index_type or ("U" if unique else "K")
-        records = self._store.query(
-            header.topic,
-            header.key,
-            kind,
-            header.begin_timestamp,
-            header.end_timestamp,
-            min(count, _QUERY_COUNT_MAX),
-        )
+        window = header.begin_timestamp, header.end_timestamp
+        wanted = (header.topic, header.key, kind, *window)
+        records = self._store.query(*wanted, min(count, _QUERY_COUNT_MAX))
         end_ms, end_offset = self._store.index_end
         fields = {"indexLastUpdateTimestamp": end_ms, "indexLastUpdatePhyoffset": end_offset}
         if not records:
-            remark = "can not find message, maybe time range not correct"
+            why = self._store.explain_query(*wanted)
+            remark = f"can not find message, maybe time range not correct: {why}"
             return Response(ResponseCode.QUERY_NOT_FOUND, remark, fields)
         return Response(fields=fields, body=b"".join(records))
 
@@ -61,8 +57,10 @@ class QueryProcessor:
         header = fields_of(request, ViewMessage)
         record = self._store.record_at(header.offset)
         if record is None:
+            why = self._store.explain_offset(header.offset)
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {header.offset}: {why}",
             )
         return Response(body=record)
 
@@ -93,7 +91,5 @@ class QueryProcessor:
     def earliest_store_time(self, peer: Peer, request: AnyCommand) -> Answer:
         """32: the store time of a queue's first message, -1 if there is none."""
         header = fields_of(request, QueueHeader)
-        first = self._store.min_queue_offset(header.topic, header.queue_id)
-        return Response(
-            fields={"timestamp": self._store.store_time_of(header.topic, header.queue_id, first)}
-        )
+        earliest_ms, _ = self._store.time_span(header.topic, header.queue_id)
+        return Response(fields={"timestamp": earliest_ms})

@@ -1,0 +1,233 @@
+"""Finding messages other than by pulling: by time, by key, one queue entry after another.
+
+Store times rise along a queue, so the place of a time is found by bisection, some 24 looks into ten
+million messages. A key leads by its hash to candidates, newest first, which are compared with the
+key itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
+
+Source: upstream ``ConsumeQueue#getOffsetInQueueByTime``, ``ConsumeQueueStore``,
+``DefaultMessageStore#queryMessage``, ``ConsumeQueueInterface#iterateFrom``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+from firearrow.clock import Clock
+from firearrow.errors import MessageError
+from firearrow.message.model import MessageView
+from firearrow.message.names import java_hash
+from firearrow.message.record import decode_record
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.index import Index
+from firearrow.store.queues import ENTRY, ConsumeQueue, ConsumeQueues
+
+_QUERY_BYTES_MAX: Final = 8 * 1024 * 1024  # clients refuse frames above 16 MiB
+_CANDIDATES_MAX: Final = 4096  # bounds the work of one query for a key that many share
+_ITERATE_STEP: Final = 1024
+_ALWAYS_MS: Final = (0, 1 << 62)
+
+
+class Boundary(Enum):
+    """Which message a time search means."""
+
+    LOWER = "first at or after the time"
+    UPPER = "last at or before the time"
+
+
+class QueueEntry(NamedTuple):
+    """Where the message at a queue offset lies; ``tag_code`` is the hash of its tag."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tag_code: int
+
+
+class Lookup:
+    """Finds messages of a store; ``store_ms`` gives the store time of a place in a queue."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+        store_ms: Callable[[ConsumeQueue, int], int],
+        clock: Clock,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._store_ms = store_ms
+        self._clock = clock
+
+    # --- by place and time ---
+
+    def iterate_from(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int | None = None
+    ) -> Iterator[QueueEntry]:
+        """The entries of a queue from an offset on, up to where it ends when they are asked for.
+
+        Nothing comes from an offset that the queue doesn't have, as upstream.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue_offset < queue.min_offset:
+            return
+        left = count_max if count_max is not None else _ALWAYS_MS[1]
+        while left > 0 and queue_offset < queue.max_offset:
+            entries = queue.read(queue_offset, min(left, _ITERATE_STEP))
+            if not entries:
+                queue_offset = queue.gap_end(queue_offset)
+                continue
+            for entry in ENTRY.iter_unpack(entries):
+                yield QueueEntry(queue_offset, *entry)
+                queue_offset += 1
+                left -= 1
+
+    def time_span(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Store times (ms) of a queue's first and last message, -1 and -1 if it has none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset <= queue.min_offset:
+            return -1, -1
+        first, last = queue.min_offset, queue.max_offset - 1
+        return self._store_ms(queue, first), self._store_ms(queue, last)
+
+    def search(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
+        """The queue offset of a time.
+
+        LOWER is the first message at or after it, or the queue's end where all are older; UPPER is
+        the last one at or before it, or the queue's first where all are younger. A queue without
+        messages gives its end; one that is not there, 0.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        upper = boundary is Boundary.UPPER
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self._store_ms(queue, middle)
+            if stored_ms < time_ms or (upper and stored_ms == time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        # Java: ConsumeQueueStore#getOffsetInQueueByTime brings the result into the queue's range.
+        return max(low - 1, queue.min_offset) if upper and queue.min_offset < low else low
+
+    # --- by key ---
+
+    def query(
+        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[bytes]:
+        """Records of a topic by key, newest first.
+
+        ``kind`` is ``K`` (a word of KEYS, or the unique key), ``U`` (the unique key) or ``T``
+        (tag).
+        """
+        found: list[bytes] = []
+        total = 0
+        seen: set[int] = set()
+        for physical_offset in self._candidates(topic, key, kind, begin_ms, end_ms):
+            if len(found) >= count_max:
+                break
+            record = None if physical_offset in seen else self._log.record_at(physical_offset)
+            seen.add(physical_offset)
+            if record is None:
+                continue
+            view = _view_with_key(record, topic, key, kind)
+            if view is not None and begin_ms <= view.store_timestamp_ms <= end_ms:
+                total += len(record)
+                if found and total > _QUERY_BYTES_MAX:
+                    break
+                found.append(record)
+        return found
+
+    def _candidates(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets under the hash of a key, newest first."""
+        if self._index is None:
+            return []
+        mark = "T#" if kind == "T" else ""
+        key_hash = abs(java_hash(f"{topic}#{mark}{key}"))
+        if key_hash == 1 << 31:
+            key_hash = 0
+        return self._index.find(key_hash, begin_ms, end_ms, _CANDIDATES_MAX)
+
+    # --- why nothing was found ---
+
+    def explain_query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
+        """Why ``query`` gave nothing for these arguments, in one clause."""
+        index = self._index
+        if index is None:
+            return "keys are not indexed by this broker (messageIndexEnable=false)"
+        if begin_ms > end_ms:
+            return "the time window ends before it begins"
+        if not index.files:
+            return "nothing is indexed yet"
+        elsewhere = self._outside(topic, key, kind, begin_ms, end_ms)
+        if elsewhere:
+            return elsewhere
+        if begin_ms > self._clock.now_ms():
+            return f"by this broker's clock ({_moment(self._clock.now_ms())}) the window is to come"
+        if begin_ms > index.end_ms:
+            return f"the window begins after the last indexed message ({_moment(index.end_ms)})"
+        if end_ms < index.begin_ms:
+            return f"the window ends before the first indexed message ({_moment(index.begin_ms)})"
+        if begin_ms < index.begin_ms:
+            return (
+                f"no message of topic {topic} has it, and none is indexed from before "
+                f"{_moment(index.begin_ms)}"
+            )
+        return f"no message of topic {topic} has it"
+
+    def _outside(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
+        """What became of a key's messages that are not within a window; empty if none are known."""
+        candidates = self._candidates(topic, key, kind, *_ALWAYS_MS)
+        for physical_offset in candidates:
+            record = self._log.record_at(physical_offset)
+            view = None if record is None else _view_with_key(record, topic, key, kind)
+            stored_ms = begin_ms if view is None else view.store_timestamp_ms
+            if not begin_ms <= stored_ms <= end_ms:
+                far = (
+                    f"{begin_ms - stored_ms} ms before the window begins"
+                    if stored_ms < begin_ms
+                    else f"{stored_ms - end_ms} ms after the window ends"
+                )
+                return f"a message has it, but was stored at {_moment(stored_ms)}, {far}"
+        if len(candidates) >= _CANDIDATES_MAX:
+            return f"more than {_CANDIDATES_MAX} newer messages share its hash: narrow the window"
+        if candidates and candidates[0] < self._log.start_offset:
+            return (
+                "its message seems to have expired: it lay before the CommitLog's first byte "
+                f"({self._log.start_offset})"
+            )
+        return ""
+
+    def explain_offset(self, physical_offset: int) -> str:
+        """Why no message begins at a physical offset, in one clause."""
+        start, end = self._log.start_offset, self._log.end_offset
+        if physical_offset < start:
+            return f"it has expired: the CommitLog begins at {start}"
+        if physical_offset >= end:
+            return f"the CommitLog ends at {end}"
+        return "no message begins there"
+
+
+def _view_with_key(record: bytes, topic: str, key: str, kind: str) -> MessageView | None:
+    """A candidate that really has the key: the index compares hashes only."""
+    try:
+        view = decode_record(record)
+    except MessageError:
+        return None
+    if view.topic != topic:
+        return None
+    if kind == "T":
+        return view if view.tags == key else None
+    return view if view.unique_key == key or (kind != "U" and key in view.keys) else None
+
+
+def _moment(time_ms: int) -> str:
+    """A time for people, in UTC."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
