@@ -85,6 +85,8 @@ class Segments:
                     f"{path} has {size} bytes, files here are configured to have "
                     f"{self.file_size_bytes}"
                 )
+            if int(path.name) % self.file_size_bytes:
+                raise CorruptStore(f"no file of {self.file_size_bytes} bytes can start at {path}")
             if self.files and int(path.name) != self.files[-1].end:
                 raise CorruptStore(f"a file is missing before {path}: {self.files[-1].end:020d}")
             self.files.append(Segment(int(path.name), path, self._fs.map_file(path), 0))
