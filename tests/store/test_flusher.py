@@ -1,5 +1,6 @@
 """When the disk is asked, who is answered, and that nothing ends it."""
 
+import errno
 import logging
 import queue
 import threading
@@ -49,14 +50,84 @@ def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) ->
     for number in range(1, 9):
         wait(number)
     disk.let.release()
-    assert disk.asked.acquire(timeout=10)
     calls.get(timeout=10)()
     assert told == [(0, True)]
+    assert disk.asked.acquire(timeout=10)
     disk.let.release()
     calls.get(timeout=10)()
     assert told == [(number, True) for number in range(9)]
     assert calls.empty()
     store.close()
+
+
+def test_the_next_flush_begins_once_the_last_is_answered(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    disk.let.release(10)
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    store = make_store(tmp_path, fs=disk, flush_disk_type="SYNC_FLUSH")
+    store.run_in_loop = calls.put
+    store.open()
+    told: list[str] = []
+
+    def wait(name: str) -> None:
+        append(store, b"")
+        store.when_flushed(store.log.end_offset, lambda done: told.append(f"{name} {done}"))
+
+    wait("a")
+    answer = calls.get(timeout=10)
+    assert disk.asked.acquire(timeout=10)
+    wait("b")
+    assert not disk.asked.acquire(blocking=False)
+    answer()
+    assert told == ["a True"]
+    assert disk.asked.acquire(timeout=10)
+    calls.get(timeout=10)()
+    assert told == ["a True", "b True"]
+    store.close()
+
+
+def test_who_comes_after_one_that_waited_too_long_is_flushed(tmp_path: Path) -> None:
+    clock, disk = HandClock(), SlowDisk()
+    told: list[str] = []
+    answered = threading.Event()
+    with opened(tmp_path, clock=clock, fs=disk) as store:
+        append(store, b"a")
+        store.when_flushed(store.log.end_offset, lambda done: told.append(f"a {done}"))
+        assert disk.asked.acquire(timeout=10)
+        clock.seconds += 4
+        append(store, b"b")
+
+        def tell(done: bool) -> None:
+            told.append(f"b {done}")
+            answered.set()
+
+        store.when_flushed(store.log.end_offset, tell)
+        clock.seconds += 1
+        store.expire_flush_waiters()
+        disk.let.release(10)
+        assert answered.wait(10)
+    assert told == ["a False", "b True"]
+
+
+def test_too_many_open_files_only_delay_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firearrow.store.flusher.RETRY_SECONDS", 0.01)
+    answered = threading.Event()
+    refusals: list[OSError] = []
+
+    class Crowded(FileSystem):
+        def sync_file(self, path: Path) -> None:
+            if refusals:
+                raise refusals.pop()
+            super().sync_file(path)
+
+    with opened(tmp_path, fs=Crowded()) as store:
+        append(store, b"a")
+        refusals += [OSError(errno.EMFILE, "Too many open files")] * 3
+        store.when_flushed(store.log.end_offset, lambda done: answered.set() if done else None)
+        assert answered.wait(10)
+    assert refusals == []
 
 
 def test_who_waits_too_long_is_told_and_the_message_stays(tmp_path: Path) -> None:
@@ -82,11 +153,14 @@ def test_who_waits_too_long_is_told_and_the_message_stays(tmp_path: Path) -> Non
 
 def test_a_flush_can_be_asked_for_without_waiting(tmp_path: Path) -> None:
     disk = SlowDisk()
-    disk.let.release(10)
     with opened(tmp_path, fs=disk) as store:
         append(store, b"a")
         store.flush_soon()
         assert disk.asked.acquire(timeout=10)
+        append(store, b"b")
+        store.flush_soon()
+        disk.let.release(10)
+        assert disk.asked.acquire(timeout=10), "what was asked for during a flush is flushed next"
 
 
 class Turns:

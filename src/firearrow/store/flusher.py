@@ -11,8 +11,10 @@ In a running store two threads take the steps, one for the log and one for the r
 waits for the flush of many queues. ``step`` takes them without threads: a simulation decides
 then when the disk gets what.
 
-Waiting sends belong to the event loop alone; the thread is told at most once per group that there
-are some, and tells the loop once per group how far it got.
+Waiting sends belong to the event loop alone. The first of them asks for a flush; once that is over,
+the loop answers all whom it covers, in one call, and then asks for the next one if others have come
+meanwhile. Asking for that one before the answers are out was slower with a request at a time on
+each connection: the senders fell into two groups that waited for each other's flushes.
 
 Source: upstream ``FlushManager``, ``GroupCommitService``, ``FlushRealTimeService``,
 ``FlushConsumeQueueService``, ``FlushDiskWatcher``.
@@ -81,10 +83,11 @@ class Flusher:
 
     def wait_for(self, physical_offset: int, on_flushed: OnFlushed) -> None:
         """Have ``on_flushed`` called once the log is on the disk up to an offset."""
+        is_first = not self._waiters
         self._waiters.append(
             (physical_offset, self._monotonic() + self._wait_seconds_max, on_flushed)
         )
-        if not self._asked:
+        if is_first:
             self.flush_soon()
 
     def flush_soon(self) -> None:
@@ -99,6 +102,8 @@ class Flusher:
             waiters.popleft()[2](True)
         if self._log_flush.is_broken:
             self.refuse()
+        elif waiters:
+            self.flush_soon()
 
     def expire(self) -> None:
         """Tell who has waited too long that the disk has not answered."""
@@ -137,10 +142,15 @@ class Flusher:
 
     def _log_turn(self) -> float:
         try:
-            return self._log_step()
-        finally:
-            if self._waiters:
+            seconds = self._log_step()
+        except OSError:
+            self._asked = True  # the next turn tries again, if that is of use
+            if self._log_flush.is_broken:
                 self._run_in_loop(self.answer)
+            raise
+        if self._waiters:
+            self._run_in_loop(self.answer)
+        return seconds
 
     def _log_step(self) -> float:
         """Flush the log if it is time or was asked for; return the seconds until the next time."""
