@@ -105,7 +105,12 @@ class Reader:
         self, queue: ConsumeQueue, queue_offset: int, entries: bytes
     ) -> GetResult | None:
         """Copy the records of all entries, if they lie in one file and within the limits."""
-        most, most_bytes = self._limits(entries, _COUNT_MAX)
+        recent_from = self._recent_from()
+        recent = int.from_bytes(entries[:8], "big") >= recent_from
+        most, most_bytes = self._recent_limits if recent else self._old_limits
+        following = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
+        if not recent and int.from_bytes(following, "big") >= recent_from:
+            return None  # from there on more may be taken
         count = min(len(entries) // ENTRY_BYTES, most)
         fields = _struct_of(count).unpack(entries[: count * ENTRY_BYTES])
         positions, sizes = fields[0::3], fields[1::3]
@@ -123,9 +128,8 @@ class Reader:
                     for at, size in zip(positions, sizes, strict=True)
                 ]
             )
-        following = queue_offset + count
         lowest, highest = queue.min_offset, queue.max_offset
-        return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
+        return GetResult(GetStatus.FOUND, queue_offset + count, lowest, highest, records, count)
 
     def _collect(
         self,
@@ -140,11 +144,12 @@ class Reader:
         copies: list[bytes] = []
         total = base = limit = 0
         scanned = len(entries) // ENTRY_BYTES
-        most, most_bytes = self._limits(entries, count_max)
+        recent_from = self._recent_from()
         for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
             if tag_codes is not None and code not in tag_codes:
                 continue
-            if copies and (len(copies) >= most or total + size > most_bytes):
+            most, most_bytes = self._recent_limits if physical >= recent_from else self._old_limits
+            if copies and (len(copies) >= min(most, count_max) or total + size > most_bytes):
                 scanned = number
                 break
             if not base <= physical < limit:
@@ -165,16 +170,12 @@ class Reader:
         following = queue_offset + scanned
         return GetResult(status, following, lowest, highest, b"".join(copies), count)
 
-    def _limits(self, entries: bytes, count_max: int) -> tuple[int, int]:
-        """How many messages and bytes one pull takes: fewer from the older part of the log.
+    def _recent_from(self) -> int:
+        """Where the recent part of the log begins: a pull takes fewer messages from before it.
 
-        Java: DefaultMessageStore#isTheBatchFull asks for each message; entries are in the order of
-        the log, so the first one decides for all but the one pull that crosses the line.
+        Java: DefaultMessageStore#isTheBatchFull asks that of each message.
         """
-        recent_from = self._log.end_offset - self._recent_bytes
-        recent = int.from_bytes(entries[:8], "big") >= recent_from
-        count, size = self._recent_limits if recent else self._old_limits
-        return min(count, count_max), size
+        return self._log.end_offset - self._recent_bytes
 
     def _gone(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> GetResult:
         """The record of an entry was deleted with its file: go on behind that file."""

@@ -1,0 +1,144 @@
+"""What one pull gives: every status, and how much is taken from recent and from old messages."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.message.record import iter_records
+from firearrow.store import GetResult, GetStatus
+from firearrow.store.reader import Reader
+from tests.store.stores import KiB, append, opened, settle, small_config
+
+
+def summary(result: GetResult) -> tuple[GetStatus, int, int, int]:
+    """The status, where to go on, and the range of the queue."""
+    assert bool(result.records) is (result.status is GetStatus.FOUND)
+    return result.status, result.next_offset, result.min_offset, result.max_offset
+
+
+def test_a_queue_that_is_not_there(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        for offset in (0, 5):
+            found = summary(store.get("T", 0, offset, 32))
+            assert found == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+
+
+def test_a_queue_before_its_first_message(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"not dispatched yet")
+        for offset in (-1, 0, 5):
+            found = summary(store.get("T", 0, offset, 32))
+            assert found == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+
+
+def test_a_queue_whose_head_has_expired(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": 4 * KiB}
+    with opened(tmp_path, **sizes) as store:
+        for _ in range(10):
+            append(store, bytes(900))
+        settle(store)
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    with opened(tmp_path, **sizes) as store:
+        least = store.min_queue_offset("T", 0)
+        assert 0 < least < 10
+        for offset, status, following in (
+            (-1, GetStatus.OFFSET_TOO_SMALL, least),
+            (0, GetStatus.OFFSET_TOO_SMALL, least),
+            (least - 1, GetStatus.OFFSET_TOO_SMALL, least),
+            (9, GetStatus.FOUND, 10),
+            (10, GetStatus.OFFSET_OVERFLOW_ONE, 10),
+            (11, GetStatus.OFFSET_OVERFLOW_BADLY, 10),
+        ):
+            assert summary(store.get("T", 0, offset, 32)) == (status, following, least, 10)
+
+
+def test_messages_whose_file_is_going(tmp_path: Path) -> None:
+    """Between the end of a log file and the queue's note of it, a pull goes on behind the file."""
+    with opened(tmp_path, mapped_file_size_commit_log=4 * KiB) as store:
+        for _ in range(10):
+            append(store, bytes(900))
+        settle(store)
+        segments = store.log.segments
+        segments.drop(segments.files.pop(0))
+        found = store.get("T", 0, 1, 32)
+        following = found.next_offset
+        assert summary(found) == (GetStatus.MESSAGE_WAS_REMOVING, following, 0, 10)
+        assert store.get("T", 0, following, 1).status is GetStatus.FOUND
+        assert store.get("T", 0, following - 1, 1).status is GetStatus.MESSAGE_WAS_REMOVING
+
+
+def test_entries_whose_file_is_going(tmp_path: Path) -> None:
+    """Queue files of 20 entries."""
+    with opened(tmp_path) as store:
+        for _ in range(45):
+            append(store, b"")
+        settle(store)
+        segments = store.queues.open("T", 0).segments  # type: ignore[attr-defined]
+        segments.drop(segments.files.pop(0))
+        found = summary(store.get("T", 0, 7, 32))
+        assert found == (GetStatus.OFFSET_FOUND_NULL, 20, 0, 45)
+        assert store.get("T", 0, 20, 32).count == 20, "not over the end of a queue file"
+
+
+def test_no_message_of_a_tag(tmp_path: Path) -> None:
+    with opened(tmp_path, max_filter_message_size=10 * 20) as store:
+        for _ in range(15):
+            append(store, b"", properties={"TAGS": "a"})
+        settle(store)
+        nothing = frozenset({12345})
+        found = summary(store.get("T", 0, 0, 4, nothing))
+        assert found == (GetStatus.NO_MATCHED_MESSAGE, 10, 0, 15)
+        assert store.get("T", 0, 10, 4, nothing).next_offset == 15
+
+
+@pytest.mark.parametrize("tags", [None, frozenset({0})], ids=["all", "by tag"])
+@given(
+    sizes=st.lists(st.integers(0, 2000), min_size=1, max_size=40),
+    recent_bytes=st.integers(0, 60_000),
+    start=st.integers(0, 39),
+    wanted=st.integers(1, 40),
+)
+def test_old_messages_are_taken_in_smaller_numbers(
+    tmp_path_factory: pytest.TempPathFactory,
+    tags: frozenset[int] | None,
+    sizes: list[int],
+    recent_bytes: int,
+    start: int,
+    wanted: int,
+) -> None:
+    root = tmp_path_factory.mktemp("reader")
+    config = small_config(
+        root,
+        mapped_file_size_commit_log=256 * KiB,
+        mapped_file_size_consume_queue=4000,
+        access_message_in_memory_max_ratio=100,
+        max_transfer_count_on_message_in_memory=12,
+        max_transfer_bytes_on_message_in_memory=9000,
+        max_transfer_count_on_message_in_disk=5,
+        max_transfer_bytes_on_message_in_disk=3000,
+    )
+    start = min(start, len(sizes) - 1)
+    with opened(root, mapped_file_size_commit_log=256 * KiB) as store:
+        for size in sizes:
+            append(store, bytes(size))
+        settle(store)
+        entries = list(store.iterate_from("T", 0, start))
+        reader = Reader(store.log, store.queues, config, recent_bytes)
+        found = reader.get("T", 0, start, wanted, tags)
+        taken = total = 0
+        for entry in entries:
+            if entry.queue_offset // 20 != start // 20:
+                break  # one file of the queue
+            recent = store.log.end_offset - entry.physical_offset <= recent_bytes
+            most, most_bytes = (12, 9000) if recent else (5, 3000)
+            if taken and (taken >= min(most, wanted) or total + entry.size > most_bytes):
+                break
+            taken += 1
+            total += entry.size
+        assert (found.status, found.count, len(found.records)) == (GetStatus.FOUND, taken, total)
+        offsets = [view.queue_offset for view in iter_records(found.records)]
+        assert offsets == list(range(start, start + taken))
+        assert found.next_offset == start + taken
