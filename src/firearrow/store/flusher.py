@@ -92,8 +92,9 @@ class Flusher:
 
     def flush_soon(self) -> None:
         """Have the log flushed without waiting for its interval."""
-        self._asked = True
-        self._log_worker.wake()
+        if not self._asked:
+            self._asked = True
+            self._log_worker.wake()
 
     def answer(self) -> None:
         """Tell who waited that the disk has, or will not have, what they sent."""
@@ -155,7 +156,9 @@ class Flusher:
     def _log_step(self) -> float:
         """Flush the log if it is time or was asked for; return the seconds until the next time."""
         config, now = self._config, self._monotonic()
-        asked, self._asked = self._asked, False
+        asked = self._asked
+        if asked:  # whoever asks from here on asks for the next step
+            self._asked = False
         interval = config.flush_interval_commit_log / 1000
         timely = now >= self._log_at + interval
         thorough = now >= self._log_thorough_at + config.flush_commit_log_thorough_interval / 1000
