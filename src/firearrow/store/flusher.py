@@ -35,6 +35,7 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
+FAULTS_MAX: Final = 100  # logged causes: what fails in ever new ways needs no more lines
 
 # Called with True once a physical offset is on the disk, with False when that is not to be had.
 OnFlushed = Callable[[bool], None]
@@ -198,7 +199,7 @@ class Worker:
         self._step = step
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: go on, False: end
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._fault = ""
+        self._faults: set[str] = set()
 
     def start(self) -> None:
         """Start the thread, with a step at once."""
@@ -225,15 +226,11 @@ class Worker:
 
     def _take_step(self) -> float:
         try:
-            seconds = self._step()
+            return self._step()
         except Exception as error:  # the boundary: nobody else would ever flush again
             fault = f"{type(error).__name__}: {error}"
-            if fault != self._fault:
-                self._fault = fault
+            if fault not in self._faults and len(self._faults) < FAULTS_MAX:
+                self._faults.add(fault)
                 expected = isinstance(error, OSError)
                 log.error("flush failed: %s", fault, exc_info=None if expected else error)
             return RETRY_SECONDS
-        if self._fault:
-            log.info("flush works again, after: %s", self._fault)
-            self._fault = ""
-        return seconds
