@@ -1,0 +1,237 @@
+"""Verifies what lies around log, queues and index: checkpoint, abort, configuration, strays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from firearrow.errors import FirearrowError
+from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC
+from firearrow.store.checkpoint import CHECKPOINT_BYTES
+from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES
+from firearrow.store.offline.compare import read_queue
+from firearrow.store.offline.findings import Findings
+from firearrow.store.offline.logcheck import FileReport
+from firearrow.store.offline.view import QueueKey, StoreView
+from firearrow.wire import fastjson
+
+TOPICS: Final = "topics.json"
+OFFSETS: Final = "consumerOffset.json"
+DELAYS: Final = "delayOffset.json"
+_PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
+_CHECKPOINT_FIELDS_BYTES: Final = 48
+_KNOWN: Final = {
+    "abort", "batchconsumequeue", "brokerIdentity", "checkpoint", "commitlog", "compaction",
+    "config", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "epochFileCheckpoint",
+    "index", "kvStore", "lock", "namesrv", "rocksdbstore", "timerlog", "timerwheel", "brokerId",
+}  # fmt: skip
+_PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+
+
+def check_checkpoint(
+    view: StoreView, reports: list[FileReport], log_end: int, findings: Findings
+) -> None:
+    """Compare the checkpoint with the log: it may vouch for less than there is, never for more."""
+    path = view.root / "checkpoint"
+    try:
+        data = path.read_bytes()
+    except OSError:
+        if reports and any(report.records for report in reports):
+            findings.add("checkpoint-size", "there is no checkpoint", file="checkpoint")
+        return
+    if len(data) != CHECKPOINT_BYTES or data[_CHECKPOINT_FIELDS_BYTES:].strip(b"\0"):
+        text = f"has {len(data)} bytes, or bytes behind its fields that are not zero"
+        findings.add("checkpoint-size", text, file="checkpoint")
+        return
+    if not view.live:
+        _check_checkpoint_fields(view, reports, log_end, findings)
+
+
+def _check_checkpoint_fields(
+    view: StoreView, reports: list[FileReport], log_end: int, findings: Findings
+) -> None:
+    checkpoint = view.checkpoint
+    last_ms = max((report.last_ms for report in reports), default=0)
+    times = [
+        (0, "the log's", checkpoint.log_ms),
+        (8, "the queues'", checkpoint.queues_ms),
+        (16, "the index's", checkpoint.index_ms),
+    ]
+    for position, whose, value in times:
+        if not 0 <= value <= last_ms:
+            text = f"{whose} time is {value}, the last record was stored at {last_ms}"
+            findings.add("checkpoint-time", text, file="checkpoint", position=position)
+    offsets = [
+        (24, "the master's flushed offset", checkpoint.master_flushed_offset),
+        (32, "the confirmed offset", checkpoint.confirmed_offset),
+        (40, "the last flushed queue entry's record", checkpoint.queues_physical_offset),
+    ]
+    for position, name, value in offsets:
+        if not -1 <= value <= log_end:
+            text = f"{name} is {value}, the log ends at {log_end}"
+            findings.add("checkpoint-offset", text, file="checkpoint", position=position)
+
+
+def check_state(view: StoreView, findings: Findings) -> None:
+    """Say how the store was left, and what lies in it that no broker puts there."""
+    if view.live:
+        findings.add("store-closed", f"process {view.holder} has the store open", file="lock")
+    elif not view.clean:
+        findings.add("store-closed", "the last broker did not end in good order", file="abort")
+    for path in sorted(view.root.iterdir()):
+        name = path.name
+        bare = name.removesuffix(".bak").removesuffix(".tmp")
+        if bare in _KNOWN or name.startswith((".", "timerwheel.")):
+            continue
+        if path not in view.log_directories:
+            findings.add("root-stray", "no part of a store has this name", file=name)
+    for stray in view.log.strays:
+        text = "is no CommitLog file"
+        findings.add("log-stray-file", text, file=f"{stray.parent.name}/{stray.name}")
+    _check_queue_strays(view, findings)
+
+
+def _check_queue_strays(view: StoreView, findings: Findings) -> None:
+    root = view.root / "consumequeue"
+    if view.rocksdb_queues or not root.is_dir():
+        return
+    for topic in sorted(root.iterdir()):
+        queues = sorted(topic.iterdir()) if topic.is_dir() else []
+        if not topic.is_dir():
+            text = "a file where directories of topics are"
+            findings.add("queue-stray", text, file=f"consumequeue/{topic.name}")
+        for queue in queues:
+            if not (queue.is_dir() and queue.name.isascii() and queue.name.isdecimal()):
+                name = f"consumequeue/{topic.name}/{queue.name}"
+                findings.add("queue-stray", "is no queue of the topic", file=name)
+
+
+def config_files(directory: Path) -> list[Path]:
+    """The configuration files that are JSON, without their copies."""
+    if not directory.is_dir():
+        return []
+    files = (path for path in sorted(directory.iterdir()) if path.is_file())
+    return [path for path in files if path.suffix == ".json" or path.name in _PLAIN_NAMES]
+
+
+def parse_config(path: Path) -> dict[str, Any] | str:
+    """What a configuration file holds, or why it can't be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return str(error)
+    if not data:
+        return "it is empty"
+    try:
+        value = fastjson.loads(data)
+    except (FirearrowError, ValueError) as error:
+        return str(error) if data.strip(b"\0") else "all its bytes are zero"
+    return value if isinstance(value, dict) else "it holds no object"
+
+
+def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> int:
+    """Verify the JSON files and what the offsets in them say; return how many there are."""
+    directory = view.root / "config"
+    read: dict[str, dict[str, Any]] = {}
+    files = config_files(directory)
+    for path in files:
+        value = parse_config(path)
+        if isinstance(value, str):
+            findings.add("config-readable", f"can't be read: {value}", file=f"config/{path.name}")
+        else:
+            read[path.name] = value
+        backup = path.with_name(path.name + ".bak")
+        fault = parse_config(backup) if backup.exists() else {}
+        if isinstance(fault, str):
+            text = f"can't be read: {fault}"
+            findings.add("config-backup", text, file=f"config/{backup.name}")
+    _check_topics(read.get(TOPICS), topics, findings)
+    if not view.live and not view.rocksdb_queues:
+        _check_offsets(view, read.get(OFFSETS), findings)
+        _check_delays(view, read.get(DELAYS), findings)
+    return len(files)
+
+
+def _table(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _check_topics(config: dict[str, Any] | None, topics: Iterable[str], findings: Findings) -> None:
+    if config is None:
+        return
+    known = _table(config.get("topicConfigTable"))
+    for topic in sorted(topics):
+        if topic not in known and not topic.startswith(LMQ_PREFIX):
+            text = "has messages in the log and is not in topics.json"
+            findings.add("config-topic", text, file=f"config/{TOPICS}", topic=topic)
+
+
+def _check_offsets(view: StoreView, config: dict[str, Any] | None, findings: Findings) -> None:
+    for name, queues in _table((config or {}).get("offsetTable")).items():
+        topic, _, group = str(name).rpartition("@")
+        for queue_id, offset in _table(queues).items():
+            _check_offset(view, (topic, int(queue_id)), int(offset), group, findings)
+
+
+def _check_offset(
+    view: StoreView, key: QueueKey, offset: int, group: str, findings: Findings
+) -> None:
+    low, high = queue_range(view, key)
+    if key not in view.queues and offset == 0:
+        return
+    if not low <= offset <= high:
+        text = f"group {group} is at {offset}, the queue has {low} to {high}"
+        findings.add(
+            "config-offset", text, file=f"config/{OFFSETS}",
+            topic=key[0], queue_id=key[1], queue_offset=offset,
+        )  # fmt: skip
+
+
+def _check_delays(view: StoreView, config: dict[str, Any] | None, findings: Findings) -> None:
+    for level, offset in _table((config or {}).get("offsetTable")).items():
+        low, high = queue_range(view, (SCHEDULE_TOPIC, int(level) - 1))
+        if not (low <= int(offset) <= high or int(offset) == 0):
+            text = f"level {level} is at {offset}, its queue has {low} to {high}"
+            findings.add(
+                "config-delay-offset", text, file=f"config/{DELAYS}",
+                topic=SCHEDULE_TOPIC, queue_id=int(level) - 1, queue_offset=int(offset),
+            )  # fmt: skip
+
+
+def queue_range(view: StoreView, key: QueueKey) -> tuple[int, int]:
+    """The first queue offset that the log still holds, and the one after the last entry."""
+    directory = view.queues.get(key)
+    if directory is None or not directory.files:
+        return 0, 0
+    files = directory.files
+    first, end = files[0].base // ENTRY_BYTES, files[-1].end // ENTRY_BYTES
+
+    def entry(at: int) -> tuple[int, int]:
+        data = read_queue(view, files, at, 1)
+        physical, size, _ = ENTRY.unpack(data) if len(data) == ENTRY_BYTES else (0, 0, 0)
+        return physical, size
+
+    high = _bisect(first, end, lambda at: entry(at)[1] > 0)
+    low = _bisect(
+        first,
+        high,
+        lambda at: entry(at)[1] == _PRE_BLANK_SIZE or entry(at)[0] < view.log_start,
+    )
+    return low, high
+
+
+def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first number for which a claim that holds for all lower ones does not."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if holds(middle) else (low, middle)
+    return low
+
+
+def sound_copies(path: Path) -> list[Path]:
+    """The copies of a configuration file that can be read, newest first."""
+    copies = [path.with_name(path.name + ".bak"), *sorted(path.parent.glob(f"{path.name}.*"))]
+    unique = [copy for copy in dict.fromkeys(copies) if copy.is_file() and copy != path]
+    unique.sort(key=lambda copy: copy.stat().st_mtime_ns, reverse=True)
+    return [copy for copy in unique if not isinstance(parse_config(copy), str)]

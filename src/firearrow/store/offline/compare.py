@@ -1,0 +1,335 @@
+"""Dispatch that compares: what the log says that queues and index hold, against what they hold.
+
+The store's own ``Dispatcher`` turns records into queue entries and index keys; here they are given
+to sinks that look whether the same bytes are there already. So there is one rule, and a clean store
+costs no more than comparing memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES
+from firearrow.store.delays import DelayLevels
+from firearrow.store.dispatch import Dispatcher
+from firearrow.store.index import HEADER, Index
+from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
+from firearrow.store.queues import ConsumeQueues
+from firearrow.store.scan import Columns, Ints
+
+INDEX_ENTRY: Final = np.dtype(
+    [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+_SLOTS_SHARE: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries for each slot
+_SECONDS_MAX: Final = (1 << 31) - 1
+
+_LOG_ELSEWHERE: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
+
+
+class Wrong(NamedTuple):
+    """Entries, as they should be, of which at least one is not there as such."""
+
+    first: int
+    entries: bytes
+
+
+@dataclass
+class QueueReport:
+    """What a part of the log says of a queue.
+
+    ``covered`` are the queue offsets whose entry is as the log says, as [first, end) stretches;
+    ``wrong`` the others, in the order of the log; ``numbers`` all that the log has.
+    """
+
+    covered: list[list[int]] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)
+    numbers: list[list[int]] = field(default_factory=list)
+
+
+class QueueSink:
+    """Takes a queue's entries in place of the queue and notes which are there."""
+
+    def __init__(self, view: StoreView, key: QueueKey) -> None:
+        self._view = view
+        directory = view.queues.get(key)
+        self._files = directory
+        self.topic, self.queue_id = key
+        self.max_offset = 0
+        self.report = QueueReport()
+
+    def put(self, queue_offset: int, entries: bytes) -> None:
+        """Compare some consecutive entries."""
+        count = len(entries) // ENTRY_BYTES
+        extend(self.report.numbers, queue_offset, queue_offset + count)
+        if self._files is None:
+            return
+        if read_queue(self._view, self._files.files, queue_offset, count) == entries:
+            extend(self.report.covered, queue_offset, queue_offset + count)
+            return
+        wrong = self.report.wrong
+        for number in range(count):
+            entry = entries[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES]
+            at = queue_offset + number
+            if read_queue(self._view, self._files.files, at, 1) == entry:
+                extend(self.report.covered, at, at + 1)
+            elif wrong and _follows(wrong[-1], at):
+                wrong[-1] = Wrong(wrong[-1].first, wrong[-1].entries + entry)
+            else:
+                wrong.append(Wrong(at, entry))
+
+
+def _follows(wrong: Wrong, queue_offset: int) -> bool:
+    count = len(wrong.entries) // ENTRY_BYTES
+    return count < 4096 and wrong.first + count == queue_offset
+
+
+def extend(stretches: list[list[int]], first: int, end: int) -> None:
+    """Add a stretch; one that follows the last one lengthens it."""
+    if stretches and stretches[-1][1] == first:
+        stretches[-1][1] = end
+    else:
+        stretches.append([first, end])
+
+
+def read_queue(view: StoreView, files: list[StoreFile], queue_offset: int, count: int) -> bytes:
+    """The bytes of some entries; fewer where files end or are missing."""
+    at, end = queue_offset * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES
+    parts: list[bytes] = []
+    for file in files:
+        if file.base <= at < file.end:
+            stop = min(end, file.end)
+            parts.append(bytes(view.maps.of(file)[at - file.base : stop - file.base]))
+            at = stop
+        if at >= end:
+            break
+    return b"".join(parts)
+
+
+class QueueSinks:
+    """Takes the place of all queues."""
+
+    def __init__(self, view: StoreView) -> None:
+        self._view = view
+        self.by_key: dict[QueueKey, QueueSink] = {}
+
+    def open(self, topic: str, queue_id: int) -> QueueSink:
+        """The sink of one queue."""
+        sink = self.by_key.get((topic, queue_id))
+        if sink is None:
+            sink = self.by_key[topic, queue_id] = QueueSink(self._view, (topic, queue_id))
+        return sink
+
+
+class IndexRows:
+    """The entries of one IndexFile as columns, without the unused one."""
+
+    def __init__(self, view: StoreView, file: StoreFile) -> None:
+        self.file = file
+        self._map = view.maps.of(file)
+        header: tuple[int, ...] = HEADER.unpack_from(self._map)
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = header[:4]
+        self.used_slots, self.count = header[4:]
+        self.slots, self.capacity = index_geometry(view, file)
+        room = max((len(self._map) - HEADER.size - 4 * self.slots) // INDEX_ENTRY.itemsize, 0)
+        self.taken = min(max(self.count, 1), room)
+        self.entries_at = HEADER.size + 4 * self.slots
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """All entries from number 1 on, where they lie."""
+        start = self.entries_at + INDEX_ENTRY.itemsize
+        return np.frombuffer(self._map, INDEX_ENTRY, max(self.taken - 1, 0), start)
+
+    @property
+    def slot_heads(self) -> npt.NDArray[Any]:
+        """The slots, where they lie."""
+        return np.frombuffer(self._map, ">i4", self.slots, HEADER.size)
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """Physical offsets of the entries."""
+        column: Ints = self.rows["physical_offset"].astype(np.int64)
+        return column
+
+    @cached_property
+    def hashes(self) -> Ints:
+        """Key hashes of the entries."""
+        column: Ints = self.rows["hash"].astype(np.int64)
+        return column
+
+    @cached_property
+    def seconds(self) -> Ints:
+        """Seconds of the entries since the begin of the file."""
+        column: Ints = self.rows["seconds"].astype(np.int64)
+        return column
+
+
+def index_geometry(view: StoreView, file: StoreFile) -> tuple[int, int]:
+    """Slot and entry number of an IndexFile: as given, else four entries for each slot.
+
+    (0, 0) where a file's size fits neither.
+    """
+    size = file.size_bytes - HEADER.size
+    slots = view.layout.index_slots or size // _SLOTS_SHARE
+    entries, rest = divmod(size - 4 * slots, INDEX_ENTRY.itemsize)
+    if size <= 0 or entries <= 0 or rest or (not view.layout.index_slots and entries != 4 * slots):
+        return 0, 0
+    return slots, entries
+
+
+class Key(NamedTuple):
+    """A key that is in the log and not in the index, or the other way round."""
+
+    hash: int
+    physical_offset: int
+
+
+@dataclass
+class IndexReport:
+    """What a part of the log says of the index; of each list only some are kept, all are counted.
+
+    ``outside_count`` keys belong to records before the first or behind the last indexed one.
+    """
+
+    missing: list[Key] = field(default_factory=list)
+    missing_count: int = 0
+    outside_count: int = 0
+    foreign: list[Key] = field(default_factory=list)
+    foreign_count: int = 0
+    late: list[Key] = field(default_factory=list)
+    late_count: int = 0
+    key_count: int = 0
+
+
+class IndexSink:
+    """Takes keys in place of the index and notes which it lacks, and what it has besides."""
+
+    def __init__(self, view: StoreView, keep_max: int) -> None:
+        self._keep_max = keep_max
+        self.files = [
+            rows
+            for rows in (
+                IndexRows(view, file)
+                for file in view.index.files
+                if file.size_bytes > HEADER.size and index_geometry(view, file)[0]
+            )
+            if rows.taken > 1
+        ]
+        self.begin_offset = min((int(rows.offsets.min()) for rows in self.files), default=-1)
+        self.end_offset = max((int(rows.offsets.max()) for rows in self.files), default=-1)
+        self.report = IndexReport()
+
+    def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
+        """Compare the keys of some records that follow each other."""
+        self.report.key_count += len(hashes)
+        if not len(hashes):
+            return
+        inside = (physical_offsets >= self.begin_offset) & (physical_offsets <= self.end_offset)
+        if not inside.all() or not self.files:
+            self.report.outside_count += len(hashes) - int(inside.sum()) if self.files else len(hashes)
+            if not self.files or not inside.any():
+                return
+            hashes, physical_offsets, store_ms = (
+                hashes[inside],
+                physical_offsets[inside],
+                store_ms[inside],
+            )
+        found = self._between(int(physical_offsets[0]), int(physical_offsets[-1]))
+        have_hash, have_offset, have_ms = found
+        if len(have_hash) == len(hashes) and bool(
+            ((have_hash == hashes) & (have_offset == physical_offsets)).all()
+        ):
+            self._compare_times(hashes, physical_offsets, store_ms, have_ms)
+            return
+        self._compare_sets(found, hashes, physical_offsets)
+
+    def _between(self, first: int, last: int) -> tuple[Ints, Ints, Ints]:
+        """Hash, offset and time of the entries of records between two offsets, these included.
+
+        The time is that of the entry's second, -1 where the format does not tell.
+        """
+        parts: list[tuple[Ints, Ints, Ints]] = []
+        for rows in self.files:
+            low, high = rows.offsets.searchsorted([first, last + 1]).tolist()
+            if low < high:
+                seconds = rows.begin_ms + rows.seconds[low:high] * 1000
+                seconds[rows.seconds[low:high] >= _SECONDS_MAX] = -1
+                if low == 0:
+                    seconds[0] = -1  # taken against the begin that the file inherited
+                parts.append((rows.hashes[low:high], rows.offsets[low:high], seconds))
+        if not parts:
+            nothing = np.empty(0, np.int64)
+            return nothing, nothing, nothing
+        if len(parts) == 1:
+            return parts[0]
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return columns[0], columns[1], columns[2]
+
+    def _compare_times(
+        self, hashes: Ints, physical_offsets: Ints, store_ms: Ints, have_ms: Ints
+    ) -> None:
+        off = (have_ms >= 0) & ((store_ms < have_ms) | (store_ms >= have_ms + 1000))
+        if off.any():
+            self.report.late_count += int(off.sum())
+            _keep(self.report.late, hashes[off], physical_offsets[off], self._keep_max)
+
+    def _compare_sets(
+        self, found: tuple[Ints, Ints, Ints], hashes: Ints, physical_offsets: Ints
+    ) -> None:
+        have = np.stack((found[1], found[0]), axis=1)
+        want = np.stack((physical_offsets, hashes), axis=1)
+        lacking = _minus(want, have)
+        foreign = _minus(have, want)
+        self.report.missing_count += len(lacking)
+        self.report.foreign_count += len(foreign)
+        _keep(self.report.missing, lacking[:, 1], lacking[:, 0], self._keep_max)
+        _keep(self.report.foreign, foreign[:, 1], foreign[:, 0], self._keep_max)
+
+
+def _minus(these: Ints, those: Ints) -> Ints:
+    """The pairs of one set that another lacks."""
+    known = set(map(tuple, those.tolist()))
+    lacking = [pair for pair in these.tolist() if tuple(pair) not in known]
+    return np.array(lacking, np.int64).reshape(-1, 2)
+
+
+def _keep(keys: list[Key], hashes: Ints, offsets: Ints, keep_max: int) -> None:
+    room = keep_max - len(keys)
+    if room > 0:
+        pairs = zip(hashes[:room].tolist(), offsets[:room].tolist(), strict=True)
+        keys += [Key(key_hash, offset) for key_hash, offset in pairs]
+
+
+class Comparison:
+    """Records in, differences out."""
+
+    def __init__(self, view: StoreView, delays: DelayLevels, keep_max: int) -> None:
+        self.queues = QueueSinks(view)
+        self.index = IndexSink(view, keep_max)
+        # The sinks take the place of queues and index where the dispatcher writes to them.
+        self._dispatcher = Dispatcher(
+            _LOG_ELSEWHERE,
+            cast(ConsumeQueues, self.queues),
+            cast(Index, self.index),
+            delays,
+            lambda queue, first: None,
+        )
+
+    def compare(self, columns: Columns) -> None:
+        """Compare what some records, in the order of the log, lead to."""
+        if len(columns):
+            self._dispatcher.dispatch(columns)
+
+
+def entries_of(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Queue entries as (physical offset, size, tag code)."""
+    return struct.iter_unpack(ENTRY.format, data)

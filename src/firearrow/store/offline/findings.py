@@ -1,0 +1,362 @@
+"""What a sound store fulfils, as a table, and what is found where one does not.
+
+Each row of ``INVARIANTS`` is one thing that verification looks at; the documentation's table is
+this one. A finding names its row, the place, and what stands there.
+
+========= ======================================================================================
+severity  meaning
+========= ======================================================================================
+damage    messages are lost, unreachable or wrong, or would become so: the verdict is "damaged"
+warning   no message is affected yet, but something is not as a broker leaves it
+note      expected after an unclean end, or a limit of the look itself; the next start mends it
+========= ======================================================================================
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+
+class Severity(Enum):
+    """How much a finding matters."""
+
+    DAMAGE = "damage"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Repair(Enum):
+    """What ``repair`` does about a finding."""
+
+    TILE = "the damaged bytes are set aside and covered by records that no consumer mistakes"
+    CUT = "the end of the log is cut there"
+    QUEUE = "the queue is built again from the log"
+    INDEX = "the index is built again from the log"
+    CONFIG = "the newest copy that can be read takes its place"
+    QUARANTINE = "the file is moved out of the way"
+    CHECKPOINT = "the checkpoint is written anew from the log"
+    OFFSET = "nothing; the group starts at the nearest message there is"
+    TIMER = "the timer's files are set aside; a broker makes them anew from the timer topic"
+    START = "nothing; the next start mends it"
+    NONE = "nothing; a person must decide"
+
+
+class Invariant(msgspec.Struct, frozen=True):
+    """One row: what holds in a sound store, how bad it is otherwise, for whom, and the way out."""
+
+    id: str
+    holds: str
+    severity: Severity
+    affects: str
+    repair: Repair
+
+
+_DAMAGE, _WARNING, _NOTE = Severity.DAMAGE, Severity.WARNING, Severity.NOTE
+# fmt: off
+_ROWS: Final = [
+    Invariant(
+        "log-file-size", "all CommitLog files have one size", _DAMAGE,
+        "a broker does not start", Repair.NONE,
+    ),
+    Invariant(
+        "log-file-missing", "each CommitLog file starts where the one before ends", _DAMAGE,
+        "every message of the missing file is lost; a broker does not start", Repair.NONE,
+    ),
+    Invariant(
+        "log-stray-file", "the CommitLog directory holds nothing but its files", _WARNING,
+        "RocketMQ may refuse to start", Repair.QUARANTINE,
+    ),
+    Invariant(
+        "log-file-end", "a CommitLog file with a successor ends with a blank", _DAMAGE,
+        "a start stops reading there and cuts off what follows", Repair.TILE,
+    ),
+    Invariant(
+        "record-frame", "a record has a magic, and its parts add up to its size", _DAMAGE,
+        "the messages there are lost; an unclean start cuts off all that follow", Repair.TILE,
+    ),
+    Invariant(
+        "record-position", "a record stands at the physical offset that it states", _DAMAGE,
+        "an old record shows through; an unclean start cuts off all that follow", Repair.TILE,
+    ),
+    Invariant(
+        "record-body-crc", "a body has the CRC that its record states", _DAMAGE,
+        "consumers get an altered body; an unclean start cuts off all that follow",
+        Repair.TILE,
+    ),
+    Invariant(
+        "record-crc-property", "a record with a CRC property agrees with it", _DAMAGE,
+        "some byte of the message is altered", Repair.TILE,
+    ),
+    Invariant(
+        "record-store-time", "store times never decrease along the log", _WARNING,
+        "searches by time may miss messages", Repair.NONE,
+    ),
+    Invariant(
+        "record-topic", "a topic is not empty and is UTF-8", _DAMAGE,
+        "nobody can consume the message", Repair.TILE,
+    ),
+    Invariant(
+        "record-properties", "properties are UTF-8 pairs of names and values", _WARNING,
+        "clients skip the pair or show another text", Repair.NONE,
+    ),
+    Invariant(
+        "record-flags", "the system flag has known bits; inner batches say what they hold",
+        _WARNING, "clients may not understand the message", Repair.NONE,
+    ),
+    Invariant(
+        "record-transaction", "a commit or rollback points back to its half message", _WARNING,
+        "the transaction can't be traced to its half message", Repair.NONE,
+    ),
+    Invariant(
+        "record-queue-order", "queue offsets in the log are consecutive per queue", _DAMAGE,
+        "a queue can't be built again from the log alone", Repair.TILE,
+    ),
+    Invariant(
+        "log-tail", "nothing is written behind the last record", _DAMAGE,
+        "a start cuts it off; what could not be read there is lost", Repair.CUT,
+    ),
+    Invariant(
+        "queue-file-size", "all files of a queue have one size, a multiple of 20", _DAMAGE,
+        "the queue can't be opened", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-file-missing", "each file of a queue starts where the one before ends", _DAMAGE,
+        "the queue can't be opened", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-order", "physical offsets rise along a queue", _DAMAGE,
+        "consumers get messages twice, or never; searches fail", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-pre-blank", "entries before a queue's first message are pre-blank", _DAMAGE,
+        "the queue's first offset is wrong", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-tail", "a queue's file is zero behind its last entry", _DAMAGE,
+        "the queue's end is found at a wrong place", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-entry-missing", "each record for consumers has its entry", _DAMAGE,
+        "consumers never see the message", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-behind-log", "queues reach to the end of the log", _NOTE,
+        "none: what is missing is written at the next start", Repair.START,
+    ),
+    Invariant(
+        "queue-entry-position", "an entry points at the record with its queue offset", _DAMAGE,
+        "consumers get a wrong message, or none", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-entry-size", "an entry has its record's size", _DAMAGE,
+        "consumers get a message cut short, or none", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-entry-tag", "an entry has the code of its record's tag", _DAMAGE,
+        "a tag filter lets the message through to the wrong consumers, or keeps it",
+        Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-entry-orphan", "behind each entry is a record of that queue", _DAMAGE,
+        "consumers of the queue meet a message that is not there", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-beyond-log", "no entry points behind the end of the log", _DAMAGE,
+        "consumers wait at a message that is not there", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-stray", "the consumequeue directory holds queues and nothing else", _WARNING,
+        "none", Repair.QUARANTINE,
+    ),
+    Invariant(
+        "index-file-size", "all IndexFiles have one size, that of a slot and entry number",
+        _DAMAGE, "the file can't be opened: its keys find nothing", Repair.INDEX,
+    ),
+    Invariant(
+        "index-header", "an IndexFile's header counts its slots and entries", _DAMAGE,
+        "keys find nothing, or wrong messages", Repair.INDEX,
+    ),
+    Invariant(
+        "index-chain", "chains of an IndexFile are whole and lead to older entries", _DAMAGE,
+        "keys find nothing, or a search does not end", Repair.INDEX,
+    ),
+    Invariant(
+        "index-entry", "an index entry has the hash of a key of its record", _DAMAGE,
+        "keys find a wrong message", Repair.INDEX,
+    ),
+    Invariant(
+        "index-entry-time", "an index entry has the store time of its record", _DAMAGE,
+        "queries by key and time miss the message", Repair.INDEX,
+    ),
+    Invariant(
+        "index-key-missing", "each key of the log's records is in the index", _DAMAGE,
+        "the message can't be found by this key", Repair.INDEX,
+    ),
+    Invariant(
+        "index-behind-log", "the index reaches from the log's start to its end", _NOTE,
+        "keys of the messages outside find nothing", Repair.START,
+    ),
+    Invariant(
+        "index-order", "IndexFiles follow each other in time and offset", _DAMAGE,
+        "queries look into the wrong files", Repair.INDEX,
+    ),
+    Invariant(
+        "index-stray", "the index directory holds IndexFiles and nothing else", _WARNING,
+        "RocketMQ may refuse to start", Repair.QUARANTINE,
+    ),
+    Invariant(
+        "checkpoint-size", "the checkpoint has 4096 bytes, zero behind its fields", _DAMAGE,
+        "an unclean start reads the whole log", Repair.CHECKPOINT,
+    ),
+    Invariant(
+        "checkpoint-time", "the checkpoint's times are not later than the last record's",
+        _DAMAGE, "an unclean start may leave messages unreachable", Repair.CHECKPOINT,
+    ),
+    Invariant(
+        "checkpoint-offset", "the checkpoint's offsets lie within the log", _DAMAGE,
+        "an unclean start may leave messages unreachable", Repair.CHECKPOINT,
+    ),
+    Invariant(
+        "store-closed", "there is no abort file", _NOTE,
+        "the next start takes longer: the last broker was killed, or still runs",
+        Repair.START,
+    ),
+    Invariant(
+        "config-readable", "each configuration file can be read", _DAMAGE,
+        "topics, offsets or groups in it are lost unless a copy is good", Repair.CONFIG,
+    ),
+    Invariant(
+        "config-backup", "each .bak of a configuration file can be read", _WARNING,
+        "there is no copy to fall back on", Repair.NONE,
+    ),
+    Invariant(
+        "config-topic", "each topic with messages for consumers is configured", _WARNING,
+        "clients find no route to its messages; so it is with a deleted topic", Repair.NONE,
+    ),
+    Invariant(
+        "config-offset", "consumer offsets lie within their queues", _WARNING,
+        "the group misses messages that were deleted, or waits for its offset to be reached",
+        Repair.OFFSET,
+    ),
+    Invariant(
+        "config-delay-offset", "delay offsets lie within the queues of their levels", _WARNING,
+        "delayed messages come again, or late", Repair.OFFSET,
+    ),
+    Invariant(
+        "timer-check", "timercheck has 4096 bytes and offsets within its files", _DAMAGE,
+        "timed messages come late, twice or never", Repair.TIMER,
+    ),
+    Invariant(
+        "timer-wheel-size", "the timer wheel has a slot for each second of 14 days", _DAMAGE,
+        "timed messages are not delivered", Repair.TIMER,
+    ),
+    Invariant(
+        "timer-file", "timer log files have one size and follow each other", _DAMAGE,
+        "timed messages are not delivered", Repair.TIMER,
+    ),
+    Invariant(
+        "timer-unit", "units of the timer log are whole and point into the CommitLog", _DAMAGE,
+        "timed messages behind it are not delivered", Repair.TIMER,
+    ),
+    Invariant(
+        "timer-chain", "a unit's predecessor is an earlier unit", _DAMAGE,
+        "timed messages of one second are not delivered", Repair.TIMER,
+    ),
+    Invariant(
+        "timer-wheel-slot", "a slot of the wheel points at units of the timer log", _DAMAGE,
+        "timed messages of one second are not delivered", Repair.TIMER,
+    ),
+    Invariant(
+        "root-stray", "the store directory holds nothing unknown", _NOTE,
+        "none", Repair.NONE,
+    ),
+]
+# fmt: on
+
+
+INVARIANTS: Final = {row.id: row for row in _ROWS}
+FINDINGS_PER_PLACE_MAX: Final = 20  # further ones of a kind in one file are only counted
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that does not hold.
+
+    ``file`` is relative to the store, ``position`` a byte in it; ``physical_offset`` a byte in the
+    log. ``times`` counts further findings of the kind in the file that are not listed.
+    """
+
+    invariant: str
+    what: str
+    severity: Severity
+    file: str | None = None
+    position: int | None = None
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    times: int = 1
+
+
+class Findings:
+    """Collects findings, so many of a kind and file that a person can read them."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str | None], list[Finding]] = {}
+        self._more: dict[tuple[str, str | None], int] = {}
+
+    def add(
+        self,
+        invariant: str,
+        what: str,
+        *,
+        file: str | None = None,
+        position: int | None = None,
+        physical_offset: int | None = None,
+        topic: str | None = None,
+        queue_id: int | None = None,
+        queue_offset: int | None = None,
+        severity: Severity | None = None,
+        times: int = 1,
+    ) -> None:
+        """Add one; its severity is that of the invariant unless said otherwise."""
+        finding = Finding(
+            invariant,
+            what,
+            severity or INVARIANTS[invariant].severity,
+            file,
+            position,
+            physical_offset,
+            topic,
+            queue_id,
+            queue_offset,
+            times,
+        )
+        self._keep(finding)
+
+    def _keep(self, finding: Finding) -> None:
+        place = finding.invariant, finding.file
+        listed = self._found.setdefault(place, [])
+        if len(listed) < FINDINGS_PER_PLACE_MAX:
+            listed.append(finding)
+        else:
+            self._more[place] = self._more.get(place, 0) + finding.times
+
+    def extend(self, findings: list[Finding]) -> None:
+        """Add those of another look."""
+        for finding in findings:
+            self._keep(finding)
+
+    def all(self) -> list[Finding]:
+        """The findings in the order of the table; the last of a long list stands for the rest."""
+        order = list(INVARIANTS)
+        found: list[Finding] = []
+        for place in sorted(self._found, key=lambda place: (order.index(place[0]), place[1] or "")):
+            listed = list(self._found[place])
+            more = self._more.get(place, 0)
+            if more:
+                listed[-1] = msgspec.structs.replace(listed[-1], times=listed[-1].times + more)
+            found += listed
+        return found

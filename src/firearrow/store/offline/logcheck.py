@@ -1,0 +1,254 @@
+"""Verifies one CommitLog file, and with its records the queue entries and index keys of them.
+
+Files are looked at one by one, perhaps in several processes; what goes beyond one file (queue
+offsets, the end of the log) is settled by ``firearrow.store.offline.verify`` from the reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from firearrow.message.record import CRC_PROPERTY_BYTES, verify_crc_property
+from firearrow.message.sysflag import (
+    COMPRESSED,
+    COMPRESSION_MASK,
+    HOSTS_V6_MASK,
+    INNER_BATCH,
+    MULTI_TAGS,
+    NEED_UNWRAP,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+)
+from firearrow.store.delays import DelayLevels
+from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport
+from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
+from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
+from firearrow.store.offline.walk import FileEnd, Gap, Run, walk_file
+from firearrow.store.scan import Columns, Ints, gather
+
+_KNOWN_FLAGS: Final = (
+    COMPRESSED
+    | MULTI_TAGS
+    | TRANSACTION_MASK
+    | HOSTS_V6_MASK
+    | NEED_UNWRAP
+    | INNER_BATCH
+    | COMPRESSION_MASK
+)
+_CRC_MARK: Final = b"__CRC32#\x01"
+_CRC_WORD: Final = np.dtype((np.void, len(_CRC_MARK)))
+
+
+class GapReport(NamedTuple):
+    """A stretch without records, as physical offsets; see ``walk.Gap``."""
+
+    start: int
+    end: int
+    invariant: str
+    why: str
+
+
+@dataclass
+class FileReport:
+    """What one log file holds; ``bad_records`` are (physical offset, size)."""
+
+    base: int
+    size_bytes: int
+    records: int = 0
+    last_offset: int = -1
+    end_offset: int = -1
+    blank: bool = False
+    first_ms: int = 0
+    last_ms: int = 0
+    gaps: list[GapReport] = field(default_factory=list)
+    bad_records: list[tuple[int, int]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    queues: dict[QueueKey, QueueReport] = field(default_factory=dict)
+    index: IndexReport = field(default_factory=IndexReport)
+    topics: dict[str, int] = field(default_factory=dict)
+
+
+class FileCheck:
+    """Looks at one file; ``run`` gives the report."""
+
+    def __init__(self, view: StoreView, file: StoreFile, delays: DelayLevels) -> None:
+        self._view = view
+        self._file = file
+        self._name = name_in(view, file)
+        self._findings = Findings()
+        self._comparison = Comparison(view, delays, FINDINGS_PER_PLACE_MAX)
+        self.report = FileReport(file.base, file.size_bytes, end_offset=file.base)
+
+    def run(self, limit: int | None = None) -> FileReport:
+        """Look at all records up to a position."""
+        report = self.report
+        for piece in walk_file(self._view, self._file, 0, limit):
+            match piece:
+                case Run():
+                    self._records(piece.columns)
+                case Gap():
+                    start, end = piece.physical_offset, piece.physical_end
+                    report.gaps.append(GapReport(start, end, piece.invariant, piece.why))
+                case FileEnd():
+                    report.blank = piece.blank
+        self._take_comparison()
+        report.findings = self._findings.all()
+        return report
+
+    def _take_comparison(self) -> None:
+        queues = self._comparison.queues.by_key
+        self.report.queues = {key: sink.report for key, sink in queues.items()}
+        self.report.index = self._comparison.index.report
+
+    def _records(self, columns: Columns) -> None:
+        report = self.report
+        self._store_times(columns)
+        self._bodies(columns)
+        self._topics(columns)
+        self._properties(columns)
+        self._flags(columns)
+        self._comparison.compare(columns)
+        report.records += len(columns)
+        report.last_offset = int(columns.physical_offset[-1])
+        report.end_offset = self._file.base + columns.end
+        report.last_ms = int(columns.store_ms[-1])
+
+    def _found(self, invariant: str, columns: Columns, number: int, what: str) -> None:
+        self._findings.add(
+            invariant,
+            what,
+            file=self._name,
+            position=int(columns.position[number]),
+            physical_offset=int(columns.physical_offset[number]),
+            queue_id=int(columns.queue_id[number]),
+            queue_offset=int(columns.queue_offset[number]),
+            topic=_topic_of(columns, number),
+        )
+
+    def _bad(self, columns: Columns, number: int) -> None:
+        at, size = int(columns.physical_offset[number]), int(columns.size[number])
+        if (at, size) not in self.report.bad_records:
+            self.report.bad_records.append((at, size))
+
+    def _store_times(self, columns: Columns) -> None:
+        store_ms = columns.store_ms
+        if not self.report.records:
+            self.report.first_ms = int(store_ms[0])
+        before = np.append(self.report.last_ms, store_ms[:-1])
+        for number in np.flatnonzero(store_ms < before).tolist():
+            earlier = int(before[number])
+            text = f"stored at {int(store_ms[number])}, the record before it at {earlier}"
+            self._found("record-store-time", columns, number, text)
+
+    def _bodies(self, columns: Columns) -> None:
+        holds = columns.body_crc_holds()
+        if not holds.all():
+            for number in np.flatnonzero(~holds).tolist():
+                stated = int(columns.body_crc[number])
+                text = f"its body does not have the CRC {stated:#010x} that it states"
+                self._found("record-body-crc", columns, number, text)
+                self._bad(columns, number)
+        self._crc_properties(columns)
+
+    def _crc_properties(self, columns: Columns) -> None:
+        ends = columns.properties_start + columns.properties_size
+        long = np.flatnonzero(columns.properties_size >= CRC_PROPERTY_BYTES)
+        if not len(long):
+            return
+        words = gather(columns.buffer, _CRC_WORD, ends[long] - CRC_PROPERTY_BYTES)
+        for number in long[words == np.void(_CRC_MARK)].tolist():
+            start = int(columns.position[number])
+            record = bytes(columns.buffer[start : start + int(columns.size[number])])
+            if verify_crc_property(record) is False:
+                text = "its bytes do not agree with its CRC property"
+                self._found("record-crc-property", columns, number, text)
+                self._bad(columns, number)
+
+    def _topics(self, columns: Columns) -> None:
+        topics, number = columns.topics()
+        counts = np.bincount(number, minlength=len(topics)).tolist()
+        for at, (topic, count) in enumerate(zip(topics, counts, strict=True)):
+            name = topic.decode("utf-8", "replace")
+            self.report.topics[name] = self.report.topics.get(name, 0) + count
+            if topic and not _is_utf8(topic):
+                self._bad_topic(columns, number, at, f"its topic {topic!r} is not UTF-8")
+            elif not topic:
+                self._bad_topic(columns, number, at, "its topic is empty")
+
+    def _bad_topic(self, columns: Columns, topic_number: Ints, topic: int, what: str) -> None:
+        for number in np.flatnonzero(topic_number == topic).tolist():
+            self._found("record-topic", columns, number, what)
+            self._bad(columns, number)
+
+    def _properties(self, columns: Columns) -> None:
+        texts = columns.slices(columns.properties_start, columns.properties_size)
+        together = b"\x02".join(texts)
+        # Every pair has one separator and one end, so the counts differ where a pair is odd.
+        empty = texts.count(b"")
+        names, ends = together.count(b"\x01"), together.count(b"\x02") - len(texts) + 1
+        if names == ends and not empty and together.isascii() and b"\x02\x02\x02" not in together:
+            return
+        for number, text in enumerate(texts):
+            fault = _fault_of(text)
+            if fault:
+                self._found("record-properties", columns, number, fault)
+
+    def _flags(self, columns: Columns) -> None:
+        flags = columns.sys_flag
+        for number in np.flatnonzero(flags & ~_KNOWN_FLAGS).tolist():
+            text = f"its system flag {int(flags[number]):#x} has unknown bits"
+            self._found("record-flags", columns, number, text)
+        for number in np.flatnonzero(flags & INNER_BATCH).tolist():
+            start = int(columns.properties_start[number])
+            size = int(columns.properties_size[number])
+            if b"INNER_NUM\x01" not in bytes(columns.buffer[start : start + size]):
+                text = "an inner batch that does not say how many messages it holds"
+                self._found("record-flags", columns, number, text)
+        # A rollback may have lost its half message's offset: filler records have none.
+        kind = flags & TRANSACTION_MASK
+        for number in np.flatnonzero(kind == TRANSACTION_COMMIT).tolist():
+            half = int(columns.prepared_offset[number])
+            if not 0 <= half < int(columns.physical_offset[number]):
+                text = f"its half message is said to lie at {half}, behind it"
+                self._found("record-transaction", columns, number, text)
+
+
+def name_in(view: StoreView, file: StoreFile) -> str:
+    """A file's name for people: relative to the store where it lies in it."""
+    if file.path.is_relative_to(view.root):
+        return file.path.relative_to(view.root).as_posix()
+    return str(file.path)
+
+
+def _topic_of(columns: Columns, number: int) -> str:
+    start, size = int(columns.topic_start[number]), int(columns.topic_size[number])
+    return bytes(columns.buffer[start : start + size]).decode("utf-8", "replace")
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _fault_of(text: bytes) -> str | None:
+    """Why a property string is not as senders and brokers write them; None if it is."""
+    if not _is_utf8(text):
+        return "its properties are not UTF-8"
+    for pair in text.split(b"\x02"):
+        name, separator, value = pair.partition(b"\x01")
+        if pair and (not separator or not name or b"\x01" in value):
+            return f"its properties have the odd pair {pair.decode()!r}"
+    return None
+
+
+def check_file(
+    view: StoreView, file: StoreFile, delays: DelayLevels, end: int | None = None
+) -> FileReport:
+    """Verify one file of the log."""
+    return FileCheck(view, file, delays).run(end)
