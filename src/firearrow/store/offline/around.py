@@ -9,11 +9,11 @@ from typing import Any, Final
 from firearrow.errors import FirearrowError
 from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
-from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES
 from firearrow.store.offline.compare import read_queue
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.view import QueueKey, StoreView
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.wire import fastjson
 
 TOPICS: Final = "topics.json"

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.commitlog import CommitLog
-from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import HEADER, Index
 from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
-from firearrow.store.queues import ConsumeQueues
+from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueues, Entries, OnArrival
 from firearrow.store.scan import Columns, Ints
 
+QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 INDEX_ENTRY: Final = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
@@ -121,8 +121,18 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink] = {}
 
-    def open(self, topic: str, queue_id: int) -> QueueSink:
-        """The sink of one queue."""
+    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+        """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
+        rows: npt.NDArray[Any] = np.empty(len(entries.size), QUEUE_ENTRY)
+        rows["physical_offset"] = entries.physical_offset
+        rows["size"] = entries.size
+        rows["tag_code"] = entries.tag_code
+        data = rows.tobytes()
+        for run in entries.runs:
+            sink = self._open(run.topic, run.queue_id)
+            sink.put(run.queue_offset, data[run.start * ENTRY_BYTES : run.end * ENTRY_BYTES])
+
+    def _open(self, topic: str, queue_id: int) -> QueueSink:
         sink = self.by_key.get((topic, queue_id))
         if sink is None:
             sink = self.by_key[topic, queue_id] = QueueSink(self._view, (topic, queue_id))
@@ -235,7 +245,9 @@ class IndexSink:
             return
         inside = (physical_offsets >= self.begin_offset) & (physical_offsets <= self.end_offset)
         if not inside.all() or not self.files:
-            self.report.outside_count += len(hashes) - int(inside.sum()) if self.files else len(hashes)
+            self.report.outside_count += (
+                len(hashes) - int(inside.sum()) if self.files else len(hashes)
+            )
             if not self.files or not inside.any():
                 return
             hashes, physical_offsets, store_ms = (

@@ -12,13 +12,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.consumequeue import ENTRY, ENTRY_BYTES
-from firearrow.store.offline.compare import QueueReport, entries_of, extend, read_queue
+from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, extend, read_queue
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import FileReport, GapReport, name_in
 from firearrow.store.offline.view import Directory, QueueKey, StoreFile, StoreView
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
-_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _EXTENSION_BELOW: Final = -(1 << 31)  # lower tag codes are addresses in the extension file
 
@@ -109,7 +108,7 @@ class QueueCheck:
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Look at one file's entries as columns."""
         buffer = self._view.maps.of(file)
-        entries: Entries = np.frombuffer(buffer, _ENTRY, len(buffer) // ENTRY_BYTES)
+        entries: Entries = np.frombuffer(buffer, QUEUE_ENTRY, len(buffer) // ENTRY_BYTES)
         first = file.base // ENTRY_BYTES
         size = entries["size"]
         written = (size > 0) & (entries["physical_offset"] >= 0)
@@ -148,7 +147,7 @@ class QueueCheck:
         """The queue offset behind the last entry that is there."""
         for file in reversed(self._directory.files):
             buffer = self._view.maps.of(file)
-            entries: Entries = np.frombuffer(buffer, _ENTRY, len(buffer) // ENTRY_BYTES)
+            entries: Entries = np.frombuffer(buffer, QUEUE_ENTRY, len(buffer) // ENTRY_BYTES)
             written = np.flatnonzero(entries["size"] > 0)
             if len(written):
                 return file.base // ENTRY_BYTES + int(written[-1]) + 1
