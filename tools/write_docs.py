@@ -44,10 +44,19 @@ def option_tables() -> str:
 
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Give every command of the command line with its parser."""
-    for action in build_parser()._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.items()
+    """Give every command of the command line with its parser; of a group, its subcommands."""
+    yield from _subcommands(build_parser(), "")
+
+
+def _subcommands(
+    parser: argparse.ArgumentParser, before: str
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for group in groups:
+        for name, subparser in group.choices.items():
+            yield from _subcommands(subparser, f"{before}{name} ")
+    if before and not groups:
+        yield before.strip(), parser
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
@@ -56,7 +65,8 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         if action.dest != "help":
             value = action.metavar or ("|".join(action.choices) if action.choices else "")
             given = [] if action.nargs == 0 else [str(value or action.dest.upper())]
-            yield " ".join([action.option_strings[0], *given]), action.help or ""
+            name = action.option_strings[:1]  # none: an argument in its place
+            yield " ".join([*name, *given]), action.help or ""
 
 
 def _option_table(name: str, parser: argparse.ArgumentParser) -> str:

@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Declare every command and option; the documentation is tested against it."""
+    from firearrow.cli.store import add_store
+
     parser = argparse.ArgumentParser(
         prog="firearrow",
         description="Apache RocketMQ's message system in Python.",
@@ -37,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_namesrv(commands)
     _add_broker(commands)
+    add_store(commands)
     return parser
 
 
@@ -149,6 +152,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command == "store":
+        from firearrow.cli.store import run as run_store
+
+        return run_store(options)
     from firearrow.cli.settings import Plan
 
     plan = Plan.from_options(options)

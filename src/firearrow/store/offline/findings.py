@@ -299,6 +299,23 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     queue_offset: int | None = None
     times: int = 1
 
+    def place(self) -> str:
+        """Where it is, for people: file and byte, queue and its offset; ends with a space."""
+        words = [self.file or ""]
+        if self.position is not None:
+            words.append(f"byte {self.position}")
+        if self.physical_offset is not None:
+            words.append(f"log offset {self.physical_offset}")
+        if self.topic is not None:
+            words.append(self.topic + ("" if self.queue_id is None else f"-{self.queue_id}"))
+        if self.queue_offset is not None:
+            words.append(f"queue offset {self.queue_offset}")
+        return ", ".join(word for word in words if word) + ": "
+
+    def others(self) -> str:
+        """How many more of its kind there are, for people."""
+        return f" (and {self.times - 1} more)" if self.times > 1 else ""
+
 
 class Findings:
     """Collects findings, so many of a kind and file that a person can read them."""

@@ -16,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.around import check_checkpoint, check_config, check_state
 from firearrow.store.offline.findings import Finding, Findings, Severity
@@ -27,7 +26,6 @@ from firearrow.store.offline.timercheck import check_timer
 from firearrow.store.offline.view import Layout, StoreView
 
 OnProgress = Callable[[int, int], None]
-DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more than it saves
 
 
@@ -70,11 +68,10 @@ def verify(
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
-    delay_levels: str = DELAY_LEVELS,
 ) -> Verdict:
     """Look at a whole store. Raises StoreError where there is none."""
     with StoreView(layout) as view:
-        return verify_view(view, jobs=jobs, on_progress=on_progress, delay_levels=delay_levels)
+        return verify_view(view, jobs=jobs, on_progress=on_progress)
 
 
 def verify_view(
@@ -82,11 +79,10 @@ def verify_view(
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
-    delay_levels: str = DELAY_LEVELS,
 ) -> Verdict:
     """Look at a whole store that is viewed already."""
     findings = Findings()
-    reports = read_log(view, delay_levels, jobs, on_progress)
+    reports = read_log(view, jobs, on_progress)
     state = log_state(reports)
     _log_findings(view, reports, state, findings)
     queues = check_queues(view, reports, state.end, [*state.gaps, *state.tail], findings)
@@ -126,16 +122,14 @@ def _skipped(view: StoreView) -> list[str]:
     return skipped
 
 
-def read_log(
-    view: StoreView, delay_levels: str, jobs: int | None, on_progress: OnProgress | None
-) -> list[FileReport]:
+def read_log(view: StoreView, jobs: int | None, on_progress: OnProgress | None) -> list[FileReport]:
     """The reports of all log files, in order."""
     total = sum(file.size_bytes for file in view.log.files)
     if jobs is None:
         jobs = min(os.cpu_count() or 1, len(view.log.files)) if total > _PARALLEL_FROM_BYTES else 1
     done = 0
     reports: list[FileReport] = []
-    read = _read_parallel(view, delay_levels, jobs) if jobs > 1 else _read(view, delay_levels)
+    read = _read_parallel(view, jobs) if jobs > 1 else _read(view)
     for report in read:
         reports.append(report)
         done += report.size_bytes
@@ -144,28 +138,28 @@ def read_log(
     return sorted(reports, key=lambda report: report.base)
 
 
-def _read(view: StoreView, delay_levels: str) -> Iterator[FileReport]:
-    delays = DelayLevels(delay_levels)
+def _read(view: StoreView) -> Iterator[FileReport]:
+    delays = DelayLevels(view.layout.delay_levels)
     for file in view.log.files:
         yield check_file(view, file, delays)
 
 
-def _read_parallel(view: StoreView, delay_levels: str, jobs: int) -> Iterator[FileReport]:
+def _read_parallel(view: StoreView, jobs: int) -> Iterator[FileReport]:
     bases = [file.base for file in view.log.files]
     # A forked process would inherit the threads' locks of a program that embeds this.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        tasks = [pool.submit(_read_one, view.layout, base, delay_levels) for base in bases]
+        tasks = [pool.submit(_read_one, view.layout, base) for base in bases]
         for task in as_completed(tasks):
             report = task.result()
             if report is not None:
                 yield report
 
 
-def _read_one(layout: Layout, base: int, delay_levels: str) -> FileReport | None:
+def _read_one(layout: Layout, base: int) -> FileReport | None:
     """In another process: the report of one file; None if it is gone by now."""
     with StoreView(layout) as view:
         file = view.log.find(base)
-        return None if file is None else check_file(view, file, DelayLevels(delay_levels))
+        return None if file is None else check_file(view, file, DelayLevels(layout.delay_levels))
 
 
 def log_state(reports: list[FileReport]) -> LogState:

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Self
 
 from firearrow.errors import StoreError
 from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.config import StoreConfig
 from firearrow.store.segments import NAME_DIGITS
 
 _MAPS_MAX: Final = 512  # a process may have some 65,000; a store may have more queue files
@@ -112,18 +113,26 @@ def _close(mapped: mmap.mmap | bytes) -> None:
 class Layout(NamedTuple):
     """Where a store lies: its root, and the directories of its CommitLog if they are elsewhere.
 
-    ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold.
+    ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold,
+    ``delay_levels`` the broker's messageDelayLevel.
     """
 
     root: Path
     log_directories: tuple[Path, ...] = ()
     index_slots: int | None = None
+    delay_levels: str = StoreConfig().message_delay_level
 
     @staticmethod
-    def of(root: Path, commit_log: str | None = None, index_slots: int | None = None) -> Layout:
+    def of(
+        root: Path,
+        commit_log: str | None = None,
+        index_slots: int | None = None,
+        delay_levels: str | None = None,
+    ) -> Layout:
         """Read ``commit_log`` as the key storePathCommitLog: directories separated by commas."""
         given = [Path(part.strip()) for part in (commit_log or "").split(",") if part.strip()]
-        return Layout(root, tuple(given), index_slots)
+        levels = delay_levels or StoreConfig().message_delay_level
+        return Layout(root, tuple(given), index_slots, levels)
 
 
 class StoreView:

@@ -1,0 +1,407 @@
+"""`firearrow store`: look at, verify and mend a store directory without a broker.
+
+Exit codes: 0 done, and nothing is damaged or different; 1 something is; 2 it could not be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from firearrow.errors import ConfigError, FirearrowError
+
+if TYPE_CHECKING:
+    from firearrow.store.offline import Layout, StoreStat, Verdict
+
+CANNOT = 2
+
+Subcommands = argparse._SubParsersAction  # argparse gives its type no public name
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Declare `store` and its subcommands."""
+    summary = "look at, verify and mend a store without a broker"
+    parser = commands.add_parser("store", help=summary, description=summary.capitalize() + ".")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_stat(actions)
+    _add_cat(actions)
+    _add_verify(actions)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what a command line asks; give the exit code."""
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except (FirearrowError, OSError) as error:
+        print(f"firearrow: {error}", file=sys.stderr)
+        return CANNOT
+    return code
+
+
+# --- what every subcommand takes ---
+
+
+def _add(actions: Subcommands[argparse.ArgumentParser], name: str, summary: str, run: Run) -> Any:
+    parser = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="store directory")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_layout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        dest="file",
+        type=Path,
+        metavar="FILE",
+        help="the broker's properties file: where its log lies, hash slots, delay levels",
+    )
+    parser.add_argument(
+        "--commitlog", metavar="DIR,...", help="where the CommitLog lies (default: DIR/commitlog)"
+    )
+    parser.add_argument(
+        "--index-slots",
+        type=int,
+        metavar="N",
+        help="hash slots of an IndexFile (default: a quarter of its entries)",
+    )
+    parser.add_argument(
+        "--delay-levels", metavar="TEXT", help="messageDelayLevel of the broker (default: its own)"
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_progress(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show progress on standard error (default: on a terminal)",
+    )
+
+
+def _layout(options: argparse.Namespace, directory: Path | None = None) -> Layout:
+    from firearrow.store.offline import Layout
+
+    settings = _settings(options)
+    slots = settings.get("maxHashSlotNum")
+    return Layout.of(
+        directory or options.directory,
+        settings.get("storePathCommitLog"),
+        int(slots) if slots else None,
+        settings.get("messageDelayLevel"),
+    )
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    """The keys of a broker that say how its store is to be read; options win over the file."""
+    from firearrow.config import properties
+
+    found = properties.load(options.file) if options.file else {}
+    given = {
+        "storePathCommitLog": options.commitlog,
+        "maxHashSlotNum": options.index_slots,
+        "messageDelayLevel": options.delay_levels,
+    }
+    found |= {key: str(value) for key, value in given.items() if value is not None}
+    if not found.get("maxHashSlotNum", "1").isdecimal():
+        raise ConfigError(f"maxHashSlotNum={found['maxHashSlotNum']} is no number")
+    return found
+
+
+class Progress:
+    """A bar on standard error, redrawn when it has moved by a hundredth."""
+
+    def __init__(self, title: str, shown: bool | None) -> None:
+        self._title = title
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._hundredths = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        hundredths = 100 * done // total if total else 100
+        if self._shown and hundredths != self._hundredths:
+            self._hundredths = hundredths
+            bar = "#" * (hundredths // 4)
+            text = f"\r{self._title} [{bar:25}] {hundredths:3} % of {_bytes(total)}"
+            print(text, end="\n" if hundredths == 100 else "", file=sys.stderr, flush=True)
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _time(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z" if ms > 0 else "-"
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
+
+
+def _table(head: list[str], rows: list[list[str]]) -> None:
+    """Print columns; all but the first are numbers and stand to the right."""
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        print("  ".join(cells).rstrip())
+
+
+# --- stat ---
+
+
+def _add_stat(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(actions, "stat", "what a store holds, and how much disk each topic takes", _stat)
+    _add_layout(parser)
+    parser.add_argument("--queues", action="store_true", help="list each topic's queues too")
+    _add_json(parser)
+    _add_progress(parser)
+
+
+def _stat(options: argparse.Namespace) -> int:
+    from firearrow.store.offline import stat
+
+    found = stat(_layout(options), Progress("reading", options.progress))
+    if options.json:
+        _print_json(found)
+    else:
+        _print_stat(found, queues=options.queues)
+    return 0
+
+
+def _print_stat(found: StoreStat, *, queues: bool) -> None:
+    holder = f" by process {found.lock_holder}" if found.lock_holder else ""
+    rate = found.records_per_second
+    print(f"store       {found.store}")
+    print(f"state       {found.state}{holder}")
+    print(
+        f"log         {found.log_start} to {found.log_end}, {_bytes(found.log_bytes)} in "
+        f"{found.log_files} files of {_bytes(found.log_file_bytes)}"
+    )
+    if found.damaged_bytes:
+        print(f"damaged     {_bytes(found.damaged_bytes)}: see `firearrow store verify`")
+    print(
+        f"records     {found.records}, {_time(found.first_ms)} to {_time(found.last_ms)}"
+        + (f", {rate:g}/s" if rate is not None else "")
+    )
+    print(f"queues      {found.queues} in {found.queues_kept}, {_bytes(found.queue_files_bytes)}")
+    print(f"index       {found.index_files} files, {_bytes(found.index_files_bytes)}")
+    print(
+        "configured  "
+        + ", ".join(f"{n} {k.replace('_', ' ')}" for k, n in found.configured.items())
+    )
+    print()
+    head = ["topic", "records", "log", "queues", "disk", "rate/s", "first", "last"]
+    rows: list[list[str]] = []
+    for topic in found.topics:
+        rate = topic.records_per_second
+        rows.append(
+            [
+                topic.topic,
+                str(topic.records),
+                _bytes(topic.log_bytes),
+                _bytes(topic.queue_bytes),
+                _bytes(topic.disk_bytes),
+                f"{rate:g}" if rate is not None else "-",
+                _time(topic.first_ms),
+                _time(topic.last_ms),
+            ]
+        )
+        if queues:
+            rows += [
+                [
+                    f"  {queue.queue_id}: {queue.min_offset} to {queue.max_offset}",
+                    str(queue.records),
+                    _bytes(queue.log_bytes),
+                    _bytes(queue.queue_bytes),
+                    _bytes(queue.log_bytes + queue.queue_bytes),
+                    *["", "", ""],
+                ]
+                for queue in topic.queues
+            ]
+    _table(head, rows)
+
+
+# --- cat ---
+
+
+def _add_cat(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(actions, "cat", "print records, as JSON lines or as an Arrow stream", _cat)
+    _add_layout(parser)
+    parser.add_argument("--topic", metavar="NAME", help="records of this topic")
+    parser.add_argument("--queue", type=int, metavar="ID", help="records of this queue")
+    parser.add_argument(
+        "--queue-offset",
+        type=_span,
+        metavar="FROM..TO",
+        help="queue offsets, the end exclusive; either may be left out; a number alone is one",
+    )
+    parser.add_argument("--offset", type=int, metavar="N", help="the record at a physical offset")
+    parser.add_argument(
+        "--from", dest="physical_from", type=int, metavar="N", help="physical offsets from here on"
+    )
+    parser.add_argument(
+        "--to", dest="physical_to", type=int, metavar="N", help="physical offsets before this"
+    )
+    parser.add_argument("--key", metavar="WORD", help="records with this word in KEYS")
+    parser.add_argument("--unique-key", metavar="ID", help="the record with this client's id")
+    parser.add_argument("--tag", metavar="TAG", help="records with this tag")
+    parser.add_argument("--since", type=_moment, metavar="TIME", help="stored then or later")
+    parser.add_argument(
+        "--until",
+        type=_moment,
+        metavar="TIME",
+        help="stored then or before; TIME is ms since 1970 or ISO 8601 (UTC unless said)",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="so many records at most")
+    parser.add_argument(
+        "--stored-body", action="store_true", help="leave compressed bodies as they are"
+    )
+    parser.add_argument(
+        "--format", choices=["json", "arrow"], default="json", help="JSON lines (default) or Arrow"
+    )
+
+
+def _span(text: str) -> tuple[int, int]:
+    first, dots, end = text.partition("..")
+    try:
+        low = int(first) if first else 0
+        high = int(end) if end else (1 << 62 if dots else low + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FROM..TO") from None
+    return low, high
+
+
+def _moment(text: str) -> int:
+    from datetime import UTC, datetime
+
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither ms nor ISO 8601") from None
+    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+
+
+def _cat(options: argparse.Namespace) -> int:
+    from itertools import islice
+
+    from firearrow.store.offline import StoreView, as_row, find, write_stream
+
+    with StoreView(_layout(options)) as view:
+        found = islice(find(view, _selection(options)), options.limit)
+        rows = (as_row(message, stored_body=options.stored_body) for message in found)
+        if options.format == "arrow":
+            write_stream(rows, sys.stdout.buffer)
+        else:
+            for line in _lines(rows):
+                sys.stdout.write(line)
+    return 0
+
+
+def _selection(options: argparse.Namespace) -> Any:
+    import msgspec
+
+    from firearrow.store.offline import Selection
+
+    low, high = options.queue_offset or (None, None)
+    physical_from, physical_to = options.physical_from, options.physical_to
+    if options.offset is not None:
+        physical_from, physical_to = options.offset, options.offset + 1
+    given = {
+        "topic": options.topic,
+        "queue_id": options.queue,
+        "queue_from": low,
+        "queue_to": high,
+        "physical_from": physical_from,
+        "physical_to": physical_to,
+        "since_ms": options.since,
+        "until_ms": options.until,
+        "key": options.key,
+        "unique_key": options.unique_key,
+        "tag": options.tag,
+    }
+    return msgspec.convert({k: v for k, v in given.items() if v is not None}, Selection)
+
+
+def _lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """JSON lines; a body that is no text is given as base64 under ``bodyBase64``."""
+    from base64 import b64encode
+
+    for row in rows:
+        body = row.pop("body")
+        try:
+            row["body"] = body.decode()
+        except UnicodeDecodeError:
+            row["bodyBase64"] = b64encode(body).decode()
+        yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+# --- verify ---
+
+
+def _add_verify(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(actions, "verify", "check every invariant of a store", _verify)
+    _add_layout(parser)
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
+    )
+    _add_json(parser)
+    _add_progress(parser)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from firearrow.store.offline import verify
+
+    progress = Progress("verifying", options.progress)
+    verdict = verify(_layout(options), jobs=options.jobs, on_progress=progress)
+    if options.json:
+        _print_json(verdict)
+    else:
+        _print_verdict(verdict)
+    return 0 if verdict.sound else 1
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    from firearrow.store.offline import INVARIANTS
+
+    state = "sound" if verdict.sound else "damaged"
+    print(
+        f"{verdict.store} is {state}: {verdict.records} records from {verdict.log_start} to "
+        f"{verdict.log_end}, {verdict.queues} queues, {verdict.keys} keys"
+    )
+    before = None
+    for finding in verdict.findings:
+        row = INVARIANTS[finding.invariant]
+        if finding.invariant != before:
+            print(f"\n{finding.severity.value}: {row.id}: {row.holds}")
+            print(f"  for whom  {row.affects}")
+            print(f"  repair    {row.repair.value}")
+        before = finding.invariant
+        print(f"  {finding.place()}{finding.what}{finding.others()}")
+    for what in verdict.skipped:
+        print(f"\nnot looked at: {what}")

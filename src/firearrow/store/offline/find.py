@@ -1,0 +1,218 @@
+"""Records of a store by place, queue, key, tag or time.
+
+Where a queue is asked for, its ConsumeQueue leads to the records; where a key of a topic is, the
+index does; else the log is read, but for the files that a time span leaves out. All that is found
+is compared with the whole selection, so a wrong entry leads to nothing wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.errors import MessageError
+from firearrow.message.model import MessageView
+from firearrow.message.names import java_hash
+from firearrow.message.record import decode_record
+from firearrow.store.offline.around import queue_range
+from firearrow.store.offline.compare import IndexRows, entries_of, index_geometry, read_queue
+from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
+from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.scan import Columns, Ints, scan
+
+_ENTRIES_A_STEP: Final = 8192
+_RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+_EVER: Final = 1 << 62
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which records are asked for: those that fulfil all that is given.
+
+    Ends are exclusive but for ``until_ms``. ``key`` is a word of KEYS, ``unique_key`` the id that
+    the client gave.
+    """
+
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_from: int = 0
+    queue_to: int = _EVER
+    physical_from: int = 0
+    physical_to: int = _EVER
+    since_ms: int = 0
+    until_ms: int = _EVER
+    key: str | None = None
+    unique_key: str | None = None
+    tag: str | None = None
+
+    def holds(self, message: MessageView) -> bool:
+        """Whether a record fulfils all."""
+        return (
+            self.topic in (None, message.topic)
+            and self.queue_id in (None, message.queue_id)
+            and self.queue_from <= message.queue_offset < self.queue_to
+            and self.physical_from <= message.physical_offset < self.physical_to
+            and self.since_ms <= message.store_timestamp_ms <= self.until_ms
+            and (self.key is None or self.key in message.keys)
+            and self.unique_key in (None, message.unique_key)
+            and self.tag in (None, message.tags)
+        )
+
+
+def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
+    """The records of a selection in the order of the log; of an exact queue in its order."""
+    chosen = selection
+    if chosen.physical_to == chosen.physical_from + 1:
+        places: Iterator[int] = iter((chosen.physical_from,))
+    elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
+        places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
+    elif (chosen.topic, chosen.queue_id) in view.queues:
+        places = _of_queue(view, (chosen.topic or "", chosen.queue_id or 0), chosen)
+    else:
+        yield from _scanned(view, chosen)
+        return
+    for place in places:
+        message = read(view, place)
+        if message is not None and chosen.holds(message):
+            yield message
+
+
+def read(view: StoreView, physical_offset: int) -> MessageView | None:
+    """The record that begins at an offset; None if no sound one does."""
+    head = view.log_bytes(physical_offset, 8)
+    size = int.from_bytes(head[:4], "big", signed=True)
+    if len(head) < 8 or not 0 < size <= _RECORD_BYTES_MAX:
+        return None
+    try:
+        return decode_record(view.log_bytes(physical_offset, size))
+    except MessageError:
+        return None
+
+
+def _by_key(view: StoreView, topic: str, key: str) -> Iterator[int]:
+    key_hash = abs(java_hash(f"{topic}#{key}"))
+    key_hash = 0 if key_hash == 1 << 31 else key_hash
+    found: set[int] = set()
+    for file in view.index.files:
+        if index_geometry(view, file)[0]:
+            rows = IndexRows(view, file)
+            found.update(rows.offsets[rows.hashes == key_hash].tolist())
+    return iter(sorted(found))
+
+
+def _of_queue(view: StoreView, key: QueueKey, selection: Selection) -> Iterator[int]:
+    low, high = queue_range(view, key)
+    at, end = max(low, selection.queue_from), min(high, selection.queue_to)
+    while at < end:
+        data = read_queue(view, view.queues[key].files, at, min(_ENTRIES_A_STEP, end - at))
+        if not data:
+            return
+        yield from (physical for physical, _, _ in entries_of(data))
+        at += len(data) // 20
+
+
+def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:
+    for file in _files(view, selection):
+        start = _start_in(view, file, selection.physical_from)
+        for piece in walk_file(view, file, start):
+            if isinstance(piece, Run):
+                for row in _rows(piece.columns, selection).tolist():
+                    message = _decoded(piece.columns, row)
+                    if message is not None and selection.holds(message):
+                        yield message
+                if file.base + piece.columns.end >= selection.physical_to:
+                    return
+
+
+def _files(view: StoreView, selection: Selection) -> list[StoreFile]:
+    """The files in which records of the selection may lie, by offsets and first store times."""
+    chosen: list[StoreFile] = []
+    files = view.log.files
+    for file, after in zip(files, [*files[1:], None], strict=True):
+        if file.end <= selection.physical_from or file.base >= selection.physical_to:
+            continue
+        if after is not None and 0 < _first_ms(view, after) < selection.since_ms:
+            continue
+        if _first_ms(view, file) > selection.until_ms:
+            break
+        chosen.append(file)
+    return chosen
+
+
+def _first_ms(view: StoreView, file: StoreFile) -> int:
+    buffer = view.maps.of(file)
+    columns = scan(buffer, 0, len(buffer), 1)
+    return int(columns.store_ms[0]) if len(columns) else 0
+
+
+def _start_in(view: StoreView, file: StoreFile, physical_from: int) -> int:
+    """Where to begin in a file: at the asked offset if a record stands there, else at its start."""
+    at = physical_from - file.base
+    if at <= 0:
+        return 0
+    buffer = view.maps.of(file)
+    columns = scan(buffer, at, len(buffer), 1)
+    return at if len(columns) and int(columns.physical_offset[0]) == physical_from else 0
+
+
+def _rows(columns: Columns, selection: Selection) -> Ints:
+    """The rows that may belong to a selection, by their fixed fields and topic."""
+    good: npt.NDArray[np.bool_] = (columns.store_ms >= selection.since_ms) & (
+        columns.store_ms <= selection.until_ms
+    )
+    good &= columns.physical_offset >= selection.physical_from
+    good &= columns.physical_offset < selection.physical_to
+    if selection.queue_id is not None:
+        good &= columns.queue_id == selection.queue_id
+    if selection.topic is not None:
+        topics, number = columns.topics()
+        topic = selection.topic.encode()
+        good &= number == (topics.index(topic) if topic in topics else -1)
+    return np.flatnonzero(good)
+
+
+def _decoded(columns: Columns, row: int) -> MessageView | None:
+    start = int(columns.position[row])
+    try:
+        return decode_record(columns.buffer, start, start + int(columns.size[row]))
+    except MessageError:
+        return None
+
+
+def as_row(message: MessageView, *, stored_body: bool) -> dict[str, Any]:
+    """All fields of a record under RocketMQ's names, ``body`` as bytes.
+
+    ``stored_body`` leaves a compressed body as it is; else ``bodyError`` says why one could not be
+    decompressed and is given as stored.
+    """
+    body, error = message.body, None
+    if not stored_body:
+        try:
+            body = message.body_decompressed()
+        except MessageError as fault:
+            error = str(fault)
+    row: dict[str, Any] = {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "storeSize": message.store_size,
+        "bodyCRC": message.body_crc,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp_ms,
+        "bornHost": f"{message.born_host.ip}:{message.born_host.port}",
+        "storeTimestamp": message.store_timestamp_ms,
+        "storeHost": f"{message.store_host.ip}:{message.store_host.port}",
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "offsetMsgId": message.offset_message_id,
+        "uniqKey": message.unique_key,
+        "properties": message.properties,
+        "bodyLength": len(body),
+        "body": body,
+    }
+    return row if error is None else row | {"bodyError": error}

@@ -1,0 +1,238 @@
+"""What a store holds and how much of the disk each topic takes, from one pass over the log.
+
+A shared log has no directory per topic, so "how much disk does this topic use" is answered by
+reading the sizes of all its records; what its queues take comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from firearrow.store.offline.around import (
+    DELAYS,
+    OFFSETS,
+    TOPICS,
+    config_files,
+    parse_config,
+    queue_range,
+)
+from firearrow.store.offline.view import Layout, QueueKey, StoreView
+from firearrow.store.offline.walk import Gap, Run, walk_file
+from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.scan import Columns
+
+OnProgress = Callable[[int, int], None]
+
+
+class QueueStat(msgspec.Struct, frozen=True):
+    """One queue: its messages in the log, their bytes there, and what consumers can read."""
+
+    queue_id: int
+    records: int
+    log_bytes: int
+    min_offset: int
+    max_offset: int
+    queue_bytes: int
+
+
+class TopicStat(msgspec.Struct, frozen=True):
+    """One topic; ``disk_bytes`` are those of its records and its queues' entries together.
+
+    Half messages and other records without a place in a queue count as records too. The rate is
+    over the topic's own time span, None where that is shorter than a second.
+    """
+
+    topic: str
+    records: int
+    log_bytes: int
+    queue_bytes: int
+    disk_bytes: int
+    first_ms: int
+    last_ms: int
+    records_per_second: float | None
+    queues: list[QueueStat]
+
+
+class StoreStat(msgspec.Struct, frozen=True):
+    """A whole store; sizes are in bytes, times in ms since 1970 (0: no record)."""
+
+    store: str
+    state: str
+    lock_holder: int | None
+    log_files: int
+    log_file_bytes: int
+    log_start: int
+    log_end: int
+    log_bytes: int
+    damaged_bytes: int
+    records: int
+    first_ms: int
+    last_ms: int
+    records_per_second: float | None
+    queues: int
+    queue_files_bytes: int
+    queues_kept: str
+    index_files: int
+    index_files_bytes: int
+    configured: dict[str, int]
+    topics: list[TopicStat]
+
+
+@dataclass
+class _Tally:
+    records: int = 0
+    log_bytes: int = 0
+    queue_records: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    min_offset: int = -1
+    max_offset: int = 0
+
+    def add(self, columns: Columns, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        """Count some rows."""
+        store_ms = columns.store_ms[rows]
+        self.first_ms = self.first_ms or int(store_ms[0])
+        self.last_ms = int(store_ms[-1])
+        self.records += len(rows)
+        self.log_bytes += int(columns.size[rows].sum())
+        kind = columns.sys_flag[rows] & TRANSACTION_MASK
+        visible = rows[(kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)]
+        if len(visible):
+            numbers = columns.queue_offset[visible]
+            low = int(numbers.min())
+            self.min_offset = low if self.min_offset < 0 else min(self.min_offset, low)
+            self.max_offset = int(numbers[-1]) + 1
+            self.queue_records += len(visible)
+
+
+def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:
+    """Read all records of a store. Raises StoreError where there is none."""
+    with StoreView(layout) as view:
+        tallies: dict[QueueKey, _Tally] = {}
+        whole = _Tally()
+        damaged = 0
+        done = 0
+        end = view.log_start
+        for file in view.log.files:
+            for piece in walk_file(view, file):
+                if isinstance(piece, Run):
+                    _count(piece.columns, tallies, whole)
+                    end = file.base + piece.columns.end
+                elif isinstance(piece, Gap):
+                    damaged += piece.end - piece.start
+            done += file.size_bytes
+            if on_progress is not None:
+                on_progress(done, sum(file.size_bytes for file in view.log.files))
+        return _store_stat(view, tallies, whole, damaged, end)
+
+
+def _count(columns: Columns, tallies: dict[QueueKey, _Tally], whole: _Tally) -> None:
+    whole.add(columns, np.arange(len(columns)))
+    topics, number = columns.topics()
+    names = [topic.decode("utf-8", "replace") for topic in topics]
+    group = number << 32 | columns.queue_id & 0xFFFFFFFF
+    order = group.argsort(kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for rows in np.split(order, starts[1:]):
+        key = int(group[rows[0]])
+        place = names[key >> 32], key & 0xFFFFFFFF
+        tallies.setdefault(place, _Tally()).add(columns, rows)
+
+
+def _store_stat(
+    view: StoreView, tallies: dict[QueueKey, _Tally], whole: _Tally, damaged: int, end: int
+) -> StoreStat:
+    keys = {*tallies, *view.queues}
+    topics = [
+        _topic_stat(view, topic, {key[1]: tallies.get(key, _Tally()) for key in keys_of})
+        for topic, keys_of in _by_topic(keys).items()
+    ]
+    topics.sort(key=lambda topic: (-topic.disk_bytes, topic.topic))
+    state = "clean" if view.clean else "not closed"
+    return StoreStat(
+        store=str(view.root),
+        state="in use" if view.live else state,
+        lock_holder=view.holder,
+        log_files=len(view.log.files),
+        log_file_bytes=view.log_file_bytes,
+        log_start=view.log_start,
+        log_end=end,
+        log_bytes=end - view.log_start,
+        damaged_bytes=damaged,
+        records=whole.records,
+        first_ms=whole.first_ms,
+        last_ms=whole.last_ms,
+        records_per_second=_rate(whole),
+        queues=len(keys),
+        queue_files_bytes=sum(file.size_bytes for _, file in view.queue_files()),
+        queues_kept="RocksDB" if view.rocksdb_queues else "files",
+        index_files=len(view.index.files),
+        index_files_bytes=sum(file.size_bytes for file in view.index.files),
+        configured=_configured(view),
+        topics=topics,
+    )
+
+
+def _by_topic(keys: set[QueueKey]) -> dict[str, list[QueueKey]]:
+    found: dict[str, list[QueueKey]] = {}
+    for key in sorted(keys):
+        found.setdefault(key[0], []).append(key)
+    return found
+
+
+def _topic_stat(view: StoreView, topic: str, tallies: dict[int, _Tally]) -> TopicStat:
+    queues = [_queue_stat(view, topic, queue_id, tally) for queue_id, tally in tallies.items()]
+    whole = _Tally(
+        records=sum(tally.records for tally in tallies.values()),
+        first_ms=min((tally.first_ms for tally in tallies.values() if tally.records), default=0),
+        last_ms=max((tally.last_ms for tally in tallies.values()), default=0),
+    )
+    log_bytes = sum(queue.log_bytes for queue in queues)
+    queue_bytes = sum(queue.queue_bytes for queue in queues)
+    return TopicStat(
+        topic,
+        whole.records,
+        log_bytes,
+        queue_bytes,
+        log_bytes + queue_bytes,
+        whole.first_ms,
+        whole.last_ms,
+        _rate(whole),
+        queues,
+    )
+
+
+def _queue_stat(view: StoreView, topic: str, queue_id: int, tally: _Tally) -> QueueStat:
+    if (topic, queue_id) in view.queues:
+        low, high = queue_range(view, (topic, queue_id))
+        entry_bytes = (high - view.queues[topic, queue_id].files[0].base // ENTRY_BYTES) * 20
+    else:
+        low, high, entry_bytes = max(tally.min_offset, 0), tally.max_offset, 0
+    return QueueStat(queue_id, tally.records, tally.log_bytes, low, high, entry_bytes)
+
+
+def _rate(tally: _Tally) -> float | None:
+    span_ms = tally.last_ms - tally.first_ms
+    return round(tally.records * 1000 / span_ms, 3) if span_ms >= 1000 else None
+
+
+def _configured(view: StoreView) -> dict[str, int]:
+    """How many topics, groups and offsets the configuration files hold."""
+    tables = {
+        TOPICS: ("topics", "topicConfigTable"),
+        "subscriptionGroup.json": ("groups", "subscriptionGroupTable"),
+        OFFSETS: ("topics_consumed", "offsetTable"),
+        DELAYS: ("delay_levels", "offsetTable"),
+    }
+    counts: dict[str, int] = {}
+    for path in config_files(view.root / "config"):
+        name, table = tables.get(path.name, ("", ""))
+        value = parse_config(path) if name else ""
+        if isinstance(value, dict) and isinstance(value.get(table), dict):
+            counts[name] = len(value[table])
+    return counts
