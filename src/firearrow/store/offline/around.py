@@ -167,6 +167,14 @@ def _check_topics(config: dict[str, Any] | None, topics: Iterable[str], findings
             findings.add("config-topic", text, file=f"config/{TOPICS}", topic=topic)
 
 
+def configured_topics(view: StoreView) -> frozenset[str] | None:
+    """The topics of topics.json, None where it can't be read or is kept elsewhere."""
+    value = parse_config(view.root / "config" / TOPICS)
+    if isinstance(value, str):
+        return None
+    return frozenset(map(str, _table(value.get("topicConfigTable"))))
+
+
 def _check_offsets(view: StoreView, config: dict[str, Any] | None, findings: Findings) -> None:
     for name, queues in _table((config or {}).get("offsetTable")).items():
         topic, _, group = str(name).rpartition("@")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, extend, read_queue
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import FileReport, GapReport, name_in
@@ -51,6 +52,17 @@ class QueueCheck:
         self._log_end = log_end
         self._findings = findings
         self._lost: list[tuple[int, int]] = []
+
+    def missing(self, deleted: bool) -> bool:
+        """Whether the queue has messages in the log and no files; a deleted topic may."""
+        if self._directory.files or not self._report.numbers or deleted:
+            return not self._directory.files
+        count = sum(end - first for first, end in self._report.numbers)
+        text = f"the queue has no files, the log has {count} messages of it"
+        expected = self._view.live or not self._view.clean
+        kind = "queue-behind-log" if expected else "queue-entry-missing"
+        self._found(kind, text, self._report.numbers[0][0], times=count)
+        return True
 
     def run(self, gaps: list[GapReport]) -> None:
         """Look at files, then at entries; ``gaps`` are the stretches of the log without records."""
@@ -277,10 +289,12 @@ def check_queues(
     """Verify all queues; return how many there are."""
     merged = merge_reports(reports)
     keys = sorted({*view.queues, *merged})
+    configured = configured_topics(view)
     for key in keys:
         report = merged.get(key, QueueReport())
         check = QueueCheck(view, key, report, log_end, findings)
         check.check_numbers()
-        if not view.rocksdb_queues:
+        deleted = configured is not None and key[0] not in configured
+        if not view.rocksdb_queues and not check.missing(deleted):
             check.run(gaps)
     return len(keys)

@@ -15,10 +15,12 @@ import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from firearrow.clock import Clock
 from firearrow.errors import StoreError
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
@@ -250,6 +252,11 @@ def _sorted_children(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except OSError:
         return []
+
+
+def utc_name(clock: Clock) -> str:
+    """The time as it stands in names of directories: ``20261121T034500Z``."""
+    return f"{datetime.fromtimestamp(clock.now_ms() / 1000, UTC):%Y%m%dT%H%M%SZ}"
 
 
 def lock_holder(lock: Path) -> int | None:

@@ -1,0 +1,240 @@
+"""Makes ConsumeQueues and IndexFiles anew from the CommitLog alone.
+
+The records go through the store's own ``Dispatcher`` into files beside the old ones, which change
+places with them at the end: a crash in between leaves the old files or the new, never a mixture
+within a queue. What was there is kept in a directory of its own.
+
+The bytes are those that a broker writes, with two exceptions. The name of an IndexFile is the time
+at which it was made. And where the log's first records are deleted, the first file of a queue
+begins with pre-blank entries, as after any start of a queue that is not at 0.
+
+Records of a topic that is not configured and has no queues belong to a deleted topic: they are left
+out. A queue of which the log lacks queue offsets in the middle can't be made: it is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from firearrow.clock import Clock
+from firearrow.errors import StoreError
+from firearrow.store.checkpoint import StoreGuard
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.config import StoreConfig
+from firearrow.store.delays import DelayLevels
+from firearrow.store.dispatch import Dispatcher
+from firearrow.store.fs import OS_FILES
+from firearrow.store.index import Index
+from firearrow.store.offline.around import configured_topics
+from firearrow.store.offline.compare import index_geometry
+from firearrow.store.offline.view import Layout, QueueKey, StoreView, utc_name
+from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.queuefiles import FileConsumeQueues
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrival
+
+OnProgress = Callable[[int, int], None]
+_DEFAULTS: Final = StoreConfig()
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """What was made, where it is, and what could not be made: queue to reason."""
+
+    where: str
+    kept: str | None
+    records: int
+    queues: int
+    index_files: int
+    left_out: dict[str, str]
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """Sizes of the files to make."""
+
+    queue_file_bytes: int
+    index_slots: int
+    index_entries: int
+
+    @staticmethod
+    def of(view: StoreView, queue_file_bytes: int | None = None) -> Sizes:
+        """Those of the files that are there, else RocketMQ's own."""
+        usual = [directory.file_size_bytes for directory in view.queues.values()]
+        slots, entries = _DEFAULTS.max_hash_slot_num, _DEFAULTS.max_index_num
+        for file in view.index.files[-1:]:
+            found = index_geometry(view, file)
+            slots, entries = found if found[0] else (slots, entries)
+        if view.layout.index_slots:
+            slots, entries = view.layout.index_slots, 4 * view.layout.index_slots
+        whole = [size for size in usual if size and size % 20 == 0]
+        common = max(set(whole), key=whole.count, default=_DEFAULTS.consume_queue_file_bytes)
+        return Sizes(queue_file_bytes or common, slots, entries)
+
+
+class _Target:
+    """Takes the place of all queues: hands on what is wanted and leaves out what has holes."""
+
+    def __init__(self, queues: FileConsumeQueues, wanted: Callable[[QueueKey], bool]) -> None:
+        self._queues = queues
+        self._wanted = wanted
+        self.ends: dict[QueueKey, int] = {}
+        self.left_out: dict[QueueKey, str] = {}
+
+    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+        """Write the runs that continue their queue."""
+        runs = []
+        for run in entries.runs:
+            key = run.topic, run.queue_id
+            if key in self.left_out or not self._wanted(key):
+                continue
+            end = self.ends.get(key, run.queue_offset)
+            if run.queue_offset in (end, 0):
+                runs.append(run)
+                self.ends[key] = run.queue_offset + run.end - run.start
+            else:
+                self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
+        if runs:
+            self._queues.put(entries._replace(runs=runs), on_arrival)
+
+
+def rebuild(
+    layout: Layout,
+    clock: Clock,
+    *,
+    queues: bool = True,
+    index: bool = True,
+    to: Path | None = None,
+    queue_file_bytes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Rebuilt:
+    """Make queues, index or both anew, in place or below another directory.
+
+    In place the store is locked meanwhile. Raises StoreLocked while a broker runs, StoreError where
+    ``to`` has such files or queues are kept in RocksDB.
+    """
+    with StoreView(layout) as view:
+        if queues and view.rocksdb_queues:
+            raise StoreError(f"the queues of {view.root} are kept in RocksDB: they can't be rebuilt")
+        if to is not None:
+            return build(view, clock, to, queues, index, queue_file_bytes, on_progress)
+        guard = StoreGuard(view.root)
+        guard.take()
+        try:
+            return rebuild_in_place(view, clock, queues, index, queue_file_bytes, on_progress)
+        finally:
+            guard.release(clean=False)
+
+
+def rebuild_in_place(
+    view: StoreView,
+    clock: Clock,
+    queues: bool,
+    index: bool,
+    queue_file_bytes: int | None = None,
+    on_progress: OnProgress | None = None,
+    only: frozenset[QueueKey] | None = None,
+) -> Rebuilt:
+    """Make files beside the old ones and change their places; the caller has locked the store.
+
+    ``only`` names the queues to make, by default all.
+    """
+    fresh = view.root / f".rebuild-{utc_name(clock)}"
+    kept = view.root / f".replaced-{utc_name(clock)}"
+    made = build(view, clock, fresh, queues, index, queue_file_bytes, on_progress, only)
+    if queues:
+        for path in sorted((fresh / "consumequeue").glob("*/*")):
+            place = f"consumequeue/{path.parent.name}/{path.name}"
+            _swap(view.root / place, path, kept / place)
+    if index:
+        _swap(view.root / "index", fresh / "index", kept / "index")
+    OS_FILES.remove_tree(fresh)
+    OS_FILES.sync_directory(view.root)
+    there = str(kept) if kept.exists() else None
+    return msgspec.structs.replace(made, where=str(view.root), kept=there)
+
+
+def _swap(place: Path, fresh: Path, kept: Path) -> None:
+    if place.exists():
+        OS_FILES.rename(place, kept)
+    OS_FILES.rename(fresh, place)
+    OS_FILES.sync_directory(place.parent)
+
+
+def build(
+    view: StoreView,
+    clock: Clock,
+    to: Path,
+    queues: bool,
+    index: bool,
+    queue_file_bytes: int | None = None,
+    on_progress: OnProgress | None = None,
+    only: frozenset[QueueKey] | None = None,
+) -> Rebuilt:
+    """Make the files below a directory that has none of them; durable on return."""
+    for name in ("consumequeue", "index"):
+        if (to / name).exists():
+            raise StoreError(f"{to / name} exists already")
+    to.mkdir(parents=True, exist_ok=True)
+    sizes = Sizes.of(view, queue_file_bytes)
+    files = FileConsumeQueues(to / "consumequeue", sizes.queue_file_bytes)
+    target = _Target(files, _wanted(view, only) if queues else lambda key: False)
+    keys = Index(to / "index", sizes.index_slots, sizes.index_entries, clock.now_ms)
+    dispatcher = Dispatcher(
+        CommitLog(to, 1, b""),  # records are handed over, never read from it
+        cast(ConsumeQueues, target),
+        keys if index else None,
+        DelayLevels(view.layout.delay_levels),
+        lambda queue, first: None,
+    )
+    try:
+        records = _feed(view, dispatcher, on_progress)
+        files.flush()
+        for file in keys.files:
+            OS_FILES.sync_file(file.path)
+    finally:
+        files.close()
+        index_files = len(keys.files)
+        keys.close()
+    if index:
+        (to / "index").mkdir(exist_ok=True)
+    for topic, queue_id in target.left_out:
+        part = to / "consumequeue" / topic / str(queue_id)
+        if part.exists():
+            OS_FILES.remove_tree(part)
+    made = len(target.ends.keys() - target.left_out.keys())
+    reasons = {f"{key[0]}-{key[1]}": why for key, why in sorted(target.left_out.items())}
+    return Rebuilt(str(to), None, records, made, index_files, reasons)
+
+
+def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[QueueKey], bool]:
+    """Whether a queue is to be made: chosen, or its topic not deleted."""
+    configured = configured_topics(view)
+    there = {topic for topic, _ in view.queues}
+
+    def wanted(key: QueueKey) -> bool:
+        if only is not None:
+            return key in only
+        return configured is None or key[0] in configured or key[0] in there
+
+    return wanted
+
+
+def _feed(view: StoreView, dispatcher: Dispatcher, on_progress: OnProgress | None) -> int:
+    """Dispatch all records of the log; return how many there were."""
+    records = done = 0
+    total = sum(file.size_bytes for file in view.log.files)
+    for file in view.log.files:
+        for piece in walk_file(view, file):
+            if isinstance(piece, Run) and len(piece.columns):
+                dispatcher.dispatch(piece.columns)
+                records += len(piece.columns)
+                if on_progress is not None:
+                    on_progress(done + piece.columns.end, total)
+        done += file.size_bytes
+    if on_progress is not None:
+        on_progress(total, total)
+    return records
+
+
