@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Layout, StoreStat, Verdict
+    from firearrow.store.offline import Layout, Step, StoreStat, Verdict
 
 CANNOT = 2
 
@@ -32,6 +33,8 @@ def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
     _add_stat(actions)
     _add_cat(actions)
     _add_verify(actions)
+    _add_repair(actions)
+    _add_rebuild(actions)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -405,3 +408,101 @@ def _print_verdict(verdict: Verdict) -> None:
         print(f"  {finding.place()}{finding.what}{finding.others()}")
     for what in verdict.skipped:
         print(f"\nnot looked at: {what}")
+
+
+# --- repair ---
+
+
+def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(actions, "repair", "plan what would mend a store, and do it if told to", _repair)
+    _add_layout(parser)
+    parser.add_argument(
+        "--apply", action="store_true", help="carry the plan out; needs the broker to be stopped"
+    )
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
+    )
+    _add_json(parser)
+    _add_progress(parser)
+
+
+def _repair(options: argparse.Namespace) -> int:
+    from firearrow.store.offline import apply, plan
+
+    progress = Progress("verifying", options.progress)
+    if not options.apply:
+        planned = plan(_layout(options), jobs=options.jobs, on_progress=progress)
+        if options.json:
+            _print_json(planned)
+        else:
+            _print_steps(planned.steps)
+            if planned.does_something:
+                print("\nnothing has been changed: --apply carries this plan out")
+        return 0 if planned.verdict.sound else 1
+    outcome = apply(_layout(options), SystemClock(), jobs=options.jobs, on_progress=progress)
+    if options.json:
+        _print_json(outcome)
+    else:
+        _print_steps(outcome.steps)
+        for queue, reason in outcome.left_out.items():
+            print(f"queue {queue} could not be built again: {reason}")
+        if outcome.kept:
+            print(f"\nwhat was replaced is kept in {outcome.kept}")
+        print()
+        _print_verdict(outcome.verdict)
+    return 0 if outcome.verdict.sound else 1
+
+
+def _print_steps(steps: list[Step]) -> None:
+    if not steps:
+        print("there is nothing to mend")
+    for number, step in enumerate(steps, 1):
+        place = step.file or ""
+        if step.position is not None:
+            place += f", byte {step.position}"
+        if step.size is not None:
+            place += f", {_bytes(step.size)}"
+        print(f"{number:3}. {step.action.value} {place}")
+        print(f"     {step.what}")
+        print(f"     consequence: {step.consequence}")
+
+
+# --- rebuild ---
+
+
+def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(actions, "rebuild", "make queues and index anew from the CommitLog", _rebuild)
+    _add_layout(parser)
+    parser.add_argument(
+        "--only", choices=["queues", "index"], help="one of the two (default: both)"
+    )
+    parser.add_argument(
+        "--to", type=Path, metavar="DIR", help="write there and leave the store as it is"
+    )
+    parser.add_argument(
+        "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they are)"
+    )
+    _add_json(parser)
+    _add_progress(parser)
+
+
+def _rebuild(options: argparse.Namespace) -> int:
+    from firearrow.store.offline import rebuild
+
+    made = rebuild(
+        _layout(options),
+        SystemClock(),
+        queues=options.only != "index",
+        index=options.only != "queues",
+        to=options.to,
+        queue_file_bytes=options.queue_file_bytes,
+        on_progress=Progress("rebuilding", options.progress),
+    )
+    if options.json:
+        _print_json(made)
+    else:
+        print(f"{made.where}: {made.queues} queues and {made.index_files} index files")
+        print(f"from {made.records} records" + (f"; old ones in {made.kept}" if made.kept else ""))
+        for queue, reason in made.left_out.items():
+            print(f"queue {queue} could not be made: {reason}")
+    return 1 if made.left_out else 0

@@ -13,7 +13,7 @@ import numpy as np
 from firearrow.store.index import HEADER
 from firearrow.store.offline.compare import IndexRows, Key, index_geometry
 from firearrow.store.offline.findings import Findings
-from firearrow.store.offline.logcheck import FileReport, name_in
+from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.view import StoreFile, StoreView
 
 
@@ -31,7 +31,7 @@ def check_index(view: StoreView, reports: list[FileReport], findings: Findings) 
 
 
 def _check_file(view: StoreView, file: StoreFile, findings: Findings) -> IndexRows | None:
-    name = name_in(view, file)
+    name = view.name_of(file.path)
     usual = view.index.file_size_bytes
     if not index_geometry(view, file)[0] or file.size_bytes != usual:
         text = f"the file has {file.size_bytes} bytes, others {usual}"
@@ -95,12 +95,12 @@ def _check_order(view: StoreView, files: list[IndexRows], findings: Findings) ->
             for number in np.flatnonzero(np.diff(file.offsets) < 0)[:1].tolist():
                 text = f"entry {number + 2} belongs to an earlier record than the one before it"
                 at = file.entries_at + (number + 2) * 20
-                findings.add("index-order", text, file=name_in(view, file.file), position=at)
+                findings.add("index-order", text, file=view.name_of(file.file.path), position=at)
     filled = [file for file in files if file.taken > 1]
     for before, file in pairwise(filled):
         if file.begin_ms < before.end_ms or file.offsets[0] < before.offsets[-1]:
             text = f"its keys are older than the last of {before.file.path.name}"
-            findings.add("index-order", text, file=name_in(view, file.file), position=0)
+            findings.add("index-order", text, file=view.name_of(file.file.path), position=0)
 
 
 def _check_keys(

@@ -77,7 +77,7 @@ class FileCheck:
     def __init__(self, view: StoreView, file: StoreFile, delays: DelayLevels) -> None:
         self._view = view
         self._file = file
-        self._name = name_in(view, file)
+        self._name = view.name_of(file.path)
         self._findings = Findings()
         self._comparison = Comparison(view, delays, FINDINGS_PER_PLACE_MAX)
         self.report = FileReport(file.base, file.size_bytes, end_offset=file.base)
@@ -214,13 +214,6 @@ class FileCheck:
             if not 0 <= half < int(columns.physical_offset[number]):
                 text = f"its half message is said to lie at {half}, behind it"
                 self._found("record-transaction", columns, number, text)
-
-
-def name_in(view: StoreView, file: StoreFile) -> str:
-    """A file's name for people: relative to the store where it lies in it."""
-    if file.path.is_relative_to(view.root):
-        return file.path.relative_to(view.root).as_posix()
-    return str(file.path)
 
 
 def _topic_of(columns: Columns, number: int) -> str:

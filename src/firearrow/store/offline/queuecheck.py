@@ -15,7 +15,7 @@ import numpy.typing as npt
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, extend, read_queue
 from firearrow.store.offline.findings import Findings, Severity
-from firearrow.store.offline.logcheck import FileReport, GapReport, name_in
+from firearrow.store.offline.logcheck import FileReport, GapReport
 from firearrow.store.offline.view import Directory, QueueKey, StoreFile, StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
@@ -68,7 +68,7 @@ class QueueCheck:
         """Look at files, then at entries; ``gaps`` are the stretches of the log without records."""
         self._lost = [(gap.start, gap.end) for gap in gaps]
         for stray in self._directory.strays:
-            where = _relative(self._view, stray)
+            where = self._view.name_of(stray)
             self._findings.add("queue-stray", "is no file of a queue", file=where)
         files = self._directory.files
         if self._files_fit(files):
@@ -91,7 +91,7 @@ class QueueCheck:
         self._findings.add(
             invariant,
             what,
-            file=name_in(self._view, file) if file else None,
+            file=self._view.name_of(file.path) if file else None,
             position=queue_offset * ENTRY_BYTES - file.base if file else None,
             topic=self._topic,
             queue_id=self._queue_id,
@@ -276,10 +276,6 @@ def _without(start: int, end: int, known: list[tuple[int, int]]) -> list[tuple[i
     if start < end:
         free.append((start, end))
     return [(first, last) for first, last in free if first < last]
-
-
-def _relative(view: StoreView, path: object) -> str:
-    return str(path).removeprefix(f"{view.root}/")
 
 
 def check_queues(

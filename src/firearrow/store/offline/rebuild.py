@@ -116,7 +116,9 @@ def rebuild(
     """
     with StoreView(layout) as view:
         if queues and view.rocksdb_queues:
-            raise StoreError(f"the queues of {view.root} are kept in RocksDB: they can't be rebuilt")
+            raise StoreError(
+                f"the queues of {view.root} are kept in RocksDB: they can't be rebuilt"
+            )
         if to is not None:
             return build(view, clock, to, queues, index, queue_file_bytes, on_progress)
         guard = StoreGuard(view.root)
@@ -135,18 +137,27 @@ def rebuild_in_place(
     queue_file_bytes: int | None = None,
     on_progress: OnProgress | None = None,
     only: frozenset[QueueKey] | None = None,
+    kept: Path | None = None,
 ) -> Rebuilt:
     """Make files beside the old ones and change their places; the caller has locked the store.
 
-    ``only`` names the queues to make, by default all.
+    ``only`` names the queues to make, by default all: such of them as the log has nothing of go.
+    ``kept`` is where the old files go.
     """
     fresh = view.root / f".rebuild-{utc_name(clock)}"
-    kept = view.root / f".replaced-{utc_name(clock)}"
+    kept = kept or view.root / f".replaced-{utc_name(clock)}"
     made = build(view, clock, fresh, queues, index, queue_file_bytes, on_progress, only)
+    made_keys = {
+        (path.parent.name, int(path.name)) for path in (fresh / "consumequeue").glob("*/*")
+    }
     if queues:
         for path in sorted((fresh / "consumequeue").glob("*/*")):
             place = f"consumequeue/{path.parent.name}/{path.name}"
             _swap(view.root / place, path, kept / place)
+        for topic, queue_id in (only or frozenset()) - made_keys:
+            old = view.root / "consumequeue" / topic / str(queue_id)
+            if f"{topic}-{queue_id}" not in made.left_out and old.exists():
+                OS_FILES.rename(old, kept / "consumequeue" / topic / str(queue_id))
     if index:
         _swap(view.root / "index", fresh / "index", kept / "index")
     OS_FILES.remove_tree(fresh)
@@ -236,5 +247,3 @@ def _feed(view: StoreView, dispatcher: Dispatcher, on_progress: OnProgress | Non
     if on_progress is not None:
         on_progress(total, total)
     return records
-
-

@@ -32,7 +32,6 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.offline.findings import Findings
-from firearrow.store.offline.logcheck import name_in
 from firearrow.store.offline.view import Directory, StoreFile, StoreView, list_files
 from firearrow.store.scan import Ints
 
@@ -81,7 +80,7 @@ def _check_units(
     end = directory.files[0].base if directory.files else 0
     files = directory.files
     for before, file in zip([None, *files], files, strict=False):
-        name = name_in(view, file)
+        name = view.name_of(file.path)
         if file.size_bytes != directory.file_size_bytes or file.size_bytes < UNIT.itemsize:
             text = f"the file has {file.size_bytes} bytes, others {directory.file_size_bytes}"
             findings.add("timer-file", text, file=name)
@@ -123,7 +122,7 @@ def _check_links(
     log_end: int,
     findings: Findings,
 ) -> None:
-    name = name_in(view, file)
+    name = view.name_of(file.path)
     offsets = units["physical_offset"].astype(np.int64)
     if not view.live:
         for number in np.flatnonzero((offsets < 0) | (offsets >= log_end)).tolist():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import pairwise
 from multiprocessing import get_context
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,7 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.around import check_checkpoint, check_config, check_state
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.indexcheck import check_index
-from firearrow.store.offline.logcheck import FileReport, GapReport, check_file, name_in
+from firearrow.store.offline.logcheck import FileReport, GapReport, check_file
 from firearrow.store.offline.queuecheck import check_queues
 from firearrow.store.offline.timercheck import check_timer
 from firearrow.store.offline.view import Layout, StoreView
@@ -68,19 +68,27 @@ def verify(
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
+    owned: bool = False,
 ) -> Verdict:
-    """Look at a whole store. Raises StoreError where there is none."""
-    with StoreView(layout) as view:
-        return verify_view(view, jobs=jobs, on_progress=on_progress)
+    """Look at a whole store. Raises StoreError where there is none.
+
+    ``owned`` says that the caller holds the store's lock itself.
+    """
+    with StoreView(layout, owned=owned) as view:
+        return examine(view, jobs=jobs, on_progress=on_progress)[0]
 
 
-def verify_view(
-    view: StoreView,
-    *,
-    jobs: int | None = None,
-    on_progress: OnProgress | None = None,
-) -> Verdict:
-    """Look at a whole store that is viewed already."""
+class Evidence(NamedTuple):
+    """What a verdict rests on, for whoever repairs."""
+
+    reports: list[FileReport]
+    log: LogState
+
+
+def examine(
+    view: StoreView, *, jobs: int | None = None, on_progress: OnProgress | None = None
+) -> tuple[Verdict, Evidence]:
+    """Look at a whole store; give the verdict and what it rests on."""
     findings = Findings()
     reports = read_log(view, jobs, on_progress)
     state = log_state(reports)
@@ -93,7 +101,7 @@ def verify_view(
     config = check_config(view, topics, findings)
     check_timer(view, state.end, findings)
     found = findings.all()
-    return Verdict(
+    verdict = Verdict(
         store=str(view.root),
         sound=not any(finding.severity is Severity.DAMAGE for finding in found),
         live=view.live,
@@ -109,6 +117,7 @@ def verify_view(
         findings=found,
         skipped=_skipped(view),
     )
+    return verdict, Evidence(reports, state)
 
 
 def _skipped(view: StoreView) -> list[str]:
@@ -197,7 +206,7 @@ def _file_findings(view: StoreView, findings: Findings) -> None:
     usual = view.log_file_bytes
     files = view.log.files
     for before, file in zip([None, *files], files, strict=False):
-        name = name_in(view, file)
+        name = view.name_of(file.path)
         if file.size_bytes != usual:
             empty = not file.size_bytes and file is files[-1]
             text = f"the file has {file.size_bytes} bytes, others {usual}"
@@ -213,7 +222,7 @@ def _gap(view: StoreView, gap: GapReport, invariant: str, text: str, findings: F
     findings.add(
         invariant,
         text,
-        file=name_in(view, file) if file else None,
+        file=view.name_of(file.path) if file else None,
         position=gap.start - file.base if file else None,
         physical_offset=gap.start,
     )
@@ -224,7 +233,7 @@ def _seams(view: StoreView, reports: list[FileReport], end: int, findings: Findi
     for report, after in pairwise(reports):
         reached = max([report.end_offset, *(gap.end for gap in report.gaps)])
         file = view.log.find(report.base)
-        name = name_in(view, file) if file else None
+        name = view.name_of(file.path) if file else None
         if after.base < end and not report.blank and reached < report.base + report.size_bytes:
             text = "the file ends without a blank, though another follows"
             position = reached - report.base

@@ -138,9 +138,12 @@ class Layout(NamedTuple):
 
 
 class StoreView:
-    """The files of a store. Raises StoreError when the directory holds nothing of a store."""
+    """The files of a store. Raises StoreError when the directory holds nothing of a store.
 
-    def __init__(self, layout: Layout) -> None:
+    ``owned`` says that the caller itself holds the store's lock: then nothing moves.
+    """
+
+    def __init__(self, layout: Layout, *, owned: bool = False) -> None:
         self.layout = layout
         self.root = root = layout.root
         if not root.is_dir():
@@ -151,7 +154,7 @@ class StoreView:
             raise StoreError(f"{root} is no store: it has neither commitlog nor consumequeue")
         self.log = list_files(*self.log_directories)
         self.maps = Maps()
-        self.holder = lock_holder(root / "lock")
+        self.holder = None if owned else lock_holder(root / "lock")
 
     def close(self) -> None:
         """Let go of all maps."""
@@ -221,6 +224,14 @@ class StoreView:
         for key, directory in self.queues.items():
             for file in directory.files:
                 yield key, file
+
+    def name_of(self, path: Path) -> str:
+        """A path for people: relative to the store where it lies in it."""
+        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+
+    def path_of(self, name: str) -> Path:
+        """The path that ``name_of`` gave a name."""
+        return self.root / name
 
     def log_bytes(self, physical_offset: int, size: int) -> bytes:
         """Bytes of the log, within one file; fewer, or none, where it does not hold them."""

@@ -1,0 +1,464 @@
+"""Mends a store: a plan of steps from what verification found, and its execution.
+
+The plan is shown before anything happens. ``apply`` locks the store, so that no broker can run,
+keeps all that it replaces in ``.repair-<UTC time>`` with a manifest, and works in this order:
+strays out of the way, the log, queues and index from the log, configuration, checkpoint, timer.
+Each step leaves the store no worse if the next one fails. ``abort`` stays as it is: the next start
+looks at everything once more.
+
+Bytes of the log are never lost by a repair: what is covered or cut is in the kept directory, under
+its name and position, and ``salvage`` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from firearrow.clock import Clock
+from firearrow.errors import StoreError
+from firearrow.message.record import encode_blank
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from firearrow.store.checkpoint import Checkpoint, StoreGuard
+from firearrow.store.fs import OS_FILES
+from firearrow.store.offline.around import sound_copies
+from firearrow.store.offline.compare import QUEUE_ENTRY
+from firearrow.store.offline.find import read
+from firearrow.store.offline.findings import INVARIANTS, Repair
+from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.rebuild import rebuild_in_place
+from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
+from firearrow.store.offline.verify import Evidence, Verdict, examine, verify
+from firearrow.store.offline.view import Layout, QueueKey, StoreView, utc_name
+from firearrow.store.offline.walk import Run, walk
+
+OnProgress = Callable[[int, int], None]
+_STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray"}
+_TIMER_FILES: Final = ("timerlog", "timerwheel", "config/timercheck")
+_LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+
+
+class Action(Enum):
+    """What a step does."""
+
+    MOVE = "move away"
+    WRITE = "write"
+    CUT = "cut"
+    REBUILD = "rebuild"
+    RESTORE = "restore"
+    CHECKPOINT = "write checkpoint"
+    LEAVE = "leave"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step: what is done to which bytes of which file, and what follows for users.
+
+    ``source`` is what comes into the place of a restored file; ``queues`` are those to rebuild.
+    """
+
+    action: Action
+    what: str
+    consequence: str
+    file: str | None = None
+    position: int | None = None
+    size: int | None = None
+    source: str | None = None
+    queues: list[str] = []
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The steps in order, none for a sound store."""
+
+    store: str
+    verdict: Verdict
+    steps: list[Step]
+
+    @property
+    def does_something(self) -> bool:
+        """Whether any step changes the store."""
+        return any(step.action is not Action.LEAVE for step in self.steps)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What was done: where the old bytes are kept (None: no need), and the verdict afterwards."""
+
+    kept: str | None
+    steps: list[Step]
+    verdict: Verdict
+    left_out: dict[str, str]
+
+
+class _Patch(msgspec.Struct, frozen=True):
+    """New bytes for a stretch of a log file."""
+
+    path: Path
+    position: int
+    data: bytes
+
+
+class _Work(msgspec.Struct):
+    """The plan in making: steps, and what carrying them out needs beside them."""
+
+    steps: list[Step] = []
+    patches: dict[int, _Patch] = {}
+    rebuild: set[QueueKey] = set()
+    index: bool = False
+
+
+def plan(layout: Layout, *, jobs: int | None = None, on_progress: OnProgress | None = None) -> Plan:
+    """Verify a store and say what would mend it; nothing is changed."""
+    with StoreView(layout) as view:
+        verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
+        return Plan(str(view.root), verdict, _work(view, verdict, evidence).steps)
+
+
+def apply(
+    layout: Layout,
+    clock: Clock,
+    *,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Outcome:
+    """Verify, mend and verify again. Raises StoreLocked while a broker runs."""
+    root = layout.root
+    if not root.is_dir():
+        raise StoreError(f"{root} is no directory")
+    guard = StoreGuard(root)
+    guard.take()
+    try:
+        with StoreView(layout, owned=True) as view:
+            verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
+            work = _work(view, verdict, evidence)
+            kept = root / f".repair-{utc_name(clock)}"
+            last_ms = max((report.last_ms for report in evidence.reports), default=0)
+            left_out = _carry_out(view, work, kept, clock, last_ms)
+        after = verify(layout, jobs=jobs, owned=True)
+    finally:
+        guard.release(clean=False)
+    return Outcome(str(kept) if kept.exists() else None, work.steps, after, left_out)
+
+
+# --- planning ---
+
+
+def _work(view: StoreView, verdict: Verdict, evidence: Evidence) -> _Work:
+    work = _Work()
+    for finding in verdict.findings:
+        if finding.invariant in _STRAYS and finding.file:
+            text = "move it into the kept directory"
+            work.steps.append(Step(Action.MOVE, text, "none", finding.file))
+    _plan_log(view, verdict, evidence, work)
+    _plan_derived(view, verdict, work)
+    _plan_config(view, verdict, work)
+    repairs = {INVARIANTS[finding.invariant].repair for finding in verdict.findings}
+    if Repair.CHECKPOINT in repairs or evidence.log.tail:
+        text = "write it anew, without what the log does not bear out"
+        work.steps.append(Step(Action.CHECKPOINT, text, "none", "checkpoint", 0, 4096))
+    if Repair.TIMER in repairs:
+        _plan_timer(view, work)
+    _plan_rest(verdict, work)
+    return work
+
+
+def _plan_log(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work) -> None:
+    """Cover damage that has records behind it; cut what has none."""
+    covered: list[tuple[int, int]] = [(gap.start, gap.end) for gap in evidence.log.gaps]
+    for report in evidence.reports:
+        covered += [(at, at + size) for at, size in report.bad_records]
+    for start, end in sorted(covered):
+        _plan_cover(view, start, end, work)
+    for finding in verdict.findings:
+        at = finding.physical_offset if finding.invariant == "log-file-end" else None
+        if at is not None and not any(start <= at < end for start, end in covered):
+            _plan_blank(view, at, work)
+    _plan_cut(view, evidence.log.tail, work)
+
+
+def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
+    file = view.log.find(start)
+    assert file is not None
+    lost = _lost_in(view, start, end)
+    name = view.name_of(file.path)
+    stamp = _stamp(view, start)
+    data = cover(start, end, lost, stamp, file_end=end == file.end)
+    place = start - file.base
+    if data is None:
+        text = "no records fit these bytes exactly: they stay as they are"
+        harm = "an unclean start of a broker cuts the log off there"
+        work.steps.append(Step(Action.LEAVE, text, harm, name, place, end - start))
+        return
+    text = f"set {end - start} bytes aside and cover them, {len(lost)} places of messages kept"
+    harm = f"{len(lost)} messages are lost; their consumers get empty ones in their place"
+    work.patches[len(work.steps)] = _Patch(file.path, place, data)
+    work.steps.append(Step(Action.WRITE, text, harm, name, place, end - start))
+    work.rebuild |= {(message.topic, message.queue_id) for message in lost}
+    work.index = True
+
+
+def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
+    file = view.log.find(start)
+    if file is None or file.end - start < 8:
+        return
+    work.patches[len(work.steps)] = _Patch(
+        file.path, start - file.base, encode_blank(file.end - start)
+    )
+    name = view.name_of(file.path)
+    text = "write the blank that ends the file"
+    step = Step(Action.WRITE, text, "none", name, start - file.base, 8)
+    work.steps.append(step)
+
+
+def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
+    for gap in tail:
+        file = view.log.find(gap.start)
+        assert file is not None
+        name = view.name_of(file.path)
+        text = "set the bytes behind the end of the log aside and make them zero"
+        harm = "what was written there was no whole record: it is lost"
+        size = gap.end - gap.start
+        step = Step(Action.CUT, text, harm, name, gap.start - file.base, size)
+        work.steps.append(step)
+
+
+def _lost_in(view: StoreView, start: int, end: int) -> list[Lost]:
+    """The messages that queues have in a stretch of the log; else what a record says itself."""
+    lost: list[Lost] = []
+    for (topic, queue_id), directory in view.queues.items():
+        for file in directory.files:
+            data = view.maps.of(file)
+            entries = np.frombuffer(data, QUEUE_ENTRY, len(data) // QUEUE_ENTRY.itemsize)
+            offsets = entries["physical_offset"]
+            for row in np.flatnonzero((offsets >= start) & (offsets < end)).tolist():
+                number = file.base // QUEUE_ENTRY.itemsize + row
+                place = int(offsets[row]), int(entries["size"][row])
+                if 0 < place[1] < 0x7FFFFFFF and (place[0] or place[1]):
+                    lost.append(Lost(*place, topic, queue_id, number))
+    message = None if lost else read(view, start)
+    if message is None or message.store_size != end - start:
+        return fits(lost, start, end)
+    if message.transaction_type in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+        place = start, message.store_size
+        lost.append(Lost(*place, message.topic, message.queue_id, message.queue_offset))
+    return fits(lost, start, end)
+
+
+def _stamp(view: StoreView, start: int) -> Stamp:
+    """Store time of the record at a place, else of the last before it, else of the next."""
+    there = read(view, start)
+    if there is not None:
+        return Stamp(there.store_timestamp_ms, _LOOPBACK)
+    stamp = Stamp(1, _LOOPBACK)
+    file = view.log.find(start)
+    assert file is not None
+    files = [other for other in view.log.files if other.base <= file.base][-2:]
+    for piece in walk(view, files[0].base, file.end):
+        if isinstance(piece, Run):
+            columns = piece.columns
+            before = np.flatnonzero(columns.physical_offset < start)
+            if len(before):
+                stamp = Stamp(int(columns.store_ms[before[-1]]), _LOOPBACK)
+            elif stamp.store_ms == 1:
+                return Stamp(int(columns.store_ms[0]), _LOOPBACK)
+    return stamp
+
+
+def _plan_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
+    for finding in verdict.findings:
+        repair = INVARIANTS[finding.invariant].repair
+        if repair is Repair.QUEUE and finding.topic is not None:
+            work.rebuild.add((finding.topic, finding.queue_id or 0))
+        if repair is Repair.INDEX:
+            work.index = True
+    if view.rocksdb_queues:
+        work.rebuild.clear()
+    harm = "queue offsets stay as they are; the old files are kept"
+    if work.rebuild:
+        names = sorted(f"{topic}-{queue_id}" for topic, queue_id in work.rebuild)
+        text = f"build {len(names)} queues again from the log: {', '.join(names)}"
+        work.steps.append(Step(Action.REBUILD, text, harm, "consumequeue", queues=names))
+    if work.index:
+        text = "build the index again from the log"
+        work.steps.append(Step(Action.REBUILD, text, "none; the old files are kept", "index"))
+
+
+def _plan_config(view: StoreView, verdict: Verdict, work: _Work) -> None:
+    for finding in verdict.findings:
+        if finding.invariant != "config-readable" or finding.file is None:
+            continue
+        copies = sound_copies(view.root / finding.file)
+        if copies:
+            name = view.name_of(copies[0])
+            text = f"put {name} in its place"
+            harm = "what changed since that copy was made is lost"
+            step = Step(Action.RESTORE, text, harm, finding.file, source=name)
+        else:
+            text = "no copy of it can be read: move it into the kept directory"
+            harm = "a broker starts without what it held"
+            step = Step(Action.MOVE, text, harm, finding.file)
+        work.steps.append(step)
+
+
+def _plan_timer(view: StoreView, work: _Work) -> None:
+    harm = "timed messages that the log still holds are delivered again, also those delivered"
+    work.steps += [
+        Step(Action.MOVE, "set the timer's file aside: a broker makes it anew", harm, name)
+        for name in _TIMER_FILES
+        if (view.root / name).exists()
+    ]
+
+
+def _plan_rest(verdict: Verdict, work: _Work) -> None:
+    """Name what nothing is done about."""
+    for finding in verdict.findings:
+        row = INVARIANTS[finding.invariant]
+        if row.repair in (Repair.NONE, Repair.OFFSET) and row.id != "root-stray":
+            text = f"{row.id}: {finding.what}: {row.repair.value}"
+            place = finding.file, finding.position
+            work.steps.append(Step(Action.LEAVE, text, row.affects, *place))
+
+
+# --- carrying out ---
+
+
+class _Keeper:
+    """The directory of what was replaced; its manifest has the steps, and where each piece was.
+
+    What a rebuild replaces lies there under its own name.
+    """
+
+    def __init__(self, root: Path, directory: Path, steps: list[Step]) -> None:
+        self._root = root
+        self._directory = directory
+        self._steps = msgspec.to_builtins(steps)
+        self._entries: list[dict[str, object]] = []
+        directory.mkdir()
+        self._save()
+
+    def bytes_of(self, path: Path, position: int, size: int) -> None:
+        """Keep a stretch of a file."""
+        name = f"{path.parent.name}-{path.name}-{position}.bytes"
+        with path.open("rb") as source:
+            source.seek(position)
+            data = source.read(size)
+        _write_synced(self._directory / name, data)
+        self._note(name, path, position=position, size=len(data))
+
+    def move(self, path: Path) -> None:
+        """Keep a file or directory as a whole; it is no longer in its place then."""
+        name = path.relative_to(self._root) if path.is_relative_to(self._root) else path.name
+        OS_FILES.rename(path, self._directory / name)
+        self._note(str(name), path)
+
+    def copy(self, path: Path) -> None:
+        """Keep a copy of a file that is about to be replaced."""
+        name = path.relative_to(self._root)
+        (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, self._directory / name)
+        self._note(str(name), path)
+
+    def _note(self, kept_as: str, path: Path, **more: int) -> None:
+        self._entries.append({"kept_as": kept_as, "was": str(path), **more})
+        self._save()
+
+    def _save(self) -> None:
+        manifest = {"steps": self._steps, "kept": self._entries}
+        text = json.dumps(manifest, indent=2, ensure_ascii=False)
+        _write_synced(self._directory / "manifest.json", text.encode())
+        OS_FILES.sync_directory(self._directory)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_at(path: Path, position: int, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(fd, data, position)
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def _carry_out(
+    view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: int
+) -> dict[str, str]:
+    """Do all steps; return the queues that could not be built again, with the reason."""
+    if all(step.action is Action.LEAVE for step in work.steps):
+        return {}
+    left_out: dict[str, str] = {}
+    keeper = _Keeper(view.root, kept, work.steps)
+    for number, step in enumerate(work.steps):
+        if step.action is Action.REBUILD:
+            left_out |= _rebuild(view.layout, work, step, kept, clock)
+        elif step.action is not Action.LEAVE:
+            _do(view, step, work.patches.get(number), keeper, last_ms)
+    return left_out
+
+
+def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last_ms: int) -> None:
+    assert step.file is not None
+    path = view.path_of(step.file)
+    match step.action:
+        case Action.MOVE:
+            keeper.move(path)
+        case Action.WRITE:
+            assert patch is not None
+            keeper.bytes_of(path, patch.position, len(patch.data))
+            _write_at(path, patch.position, patch.data)
+        case Action.CUT:
+            position, size = step.position or 0, step.size or 0
+            keeper.bytes_of(path, position, size)
+            _write_at(path, position, bytes(size))
+        case Action.RESTORE:
+            assert step.source is not None
+            keeper.copy(path)
+            _write_synced(path, view.path_of(step.source).read_bytes())
+        case _:
+            if path.exists():
+                keeper.copy(path)
+                path.unlink()
+            _sane(view.checkpoint, last_ms, view.log.files[-1].end).save(path)
+
+
+def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) -> dict[str, str]:
+    with StoreView(layout, owned=True) as view:  # the log as it is by now
+        made = rebuild_in_place(
+            view,
+            clock,
+            queues=step.file == "consumequeue",
+            index=step.file == "index",
+            only=frozenset(work.rebuild),
+            kept=kept,
+        )
+    return made.left_out
+
+
+def _sane(old: Checkpoint, last_ms: int, log_end: int) -> Checkpoint:
+    """The checkpoint without what can't be: zero vouches for nothing, so more is looked at."""
+
+    def time(value: int) -> int:
+        return value if 0 <= value <= last_ms else 0
+
+    def offset(value: int) -> int:
+        return value if 0 <= value <= log_end else 0
+
+    return Checkpoint(
+        time(old.log_ms),
+        time(old.queues_ms),
+        time(old.index_ms),
+        offset(old.master_flushed_offset),
+        offset(old.confirmed_offset),
+        offset(old.queues_physical_offset),
+    )

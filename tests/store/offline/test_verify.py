@@ -1,0 +1,61 @@
+"""Each invariant, broken on its own, is named by verification and mended by repair if it can be."""
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.clock import SystemClock
+from firearrow.store.offline import INVARIANTS, Layout, Severity, apply, plan, verify
+from tests import golden
+from tests.store.offline.damage import ROWS, Damage, golden_store, own_store
+
+
+def prepared(damage: Damage, directory: Path) -> Path:
+    root = own_store(directory) if damage.own else golden_store(directory)
+    damage.apply(root)
+    return root
+
+
+def test_every_invariant_has_a_row() -> None:
+    assert [damage.invariant for damage in ROWS] == list(INVARIANTS)
+
+
+@pytest.mark.parametrize("damage", ROWS, ids=lambda damage: damage.invariant)
+def test_what_is_broken_is_named(damage: Damage, tmp_path: Path) -> None:
+    verdict = verify(Layout(prepared(damage, tmp_path)))
+    found = {finding.invariant for finding in verdict.findings}
+    assert damage.invariant in found
+    if damage.alone:
+        assert found == {damage.invariant}
+        damaging = INVARIANTS[damage.invariant].severity is Severity.DAMAGE
+        assert verdict.sound is not damaging
+
+
+@pytest.mark.parametrize(
+    "damage", [row for row in ROWS if row.mended], ids=lambda damage: damage.invariant
+)
+def test_what_can_be_mended_is(damage: Damage, tmp_path: Path) -> None:
+    root = prepared(damage, tmp_path)
+    planned = plan(Layout(root))
+    outcome = apply(Layout(root), SystemClock())
+    assert [step.what for step in outcome.steps] == [step.what for step in planned.steps]
+    assert outcome.verdict.sound, outcome.verdict.findings
+    found = {finding.invariant for finding in outcome.verdict.findings}
+    assert damage.invariant not in found
+    assert outcome.kept is not None
+    assert (Path(outcome.kept) / "manifest.json").exists()
+    assert not plan(Layout(root)).does_something
+
+
+@pytest.mark.parametrize("name", golden.golden_names)
+def test_stores_of_the_original_are_sound(name: str, tmp_path: Path) -> None:
+    verdict = verify(Layout(golden.extract(name, tmp_path)))
+    assert verdict.sound
+    assert {finding.invariant for finding in verdict.findings} <= {"store-closed"}
+    assert verdict.records == {"file-cq-clean": 952, "file-cq-killed": 970}.get(name, 961)
+
+
+def test_our_own_store_is_sound(tmp_path: Path) -> None:
+    verdict = verify(Layout(own_store(tmp_path)))
+    assert verdict.findings == []
+    assert verdict.records == 600
