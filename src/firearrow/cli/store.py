@@ -17,7 +17,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Layout, Step, StoreStat, Verdict
+    from firearrow.store.offline import Comparison, Layout, Step, StoreStat, Verdict
 
 CANNOT = 2
 
@@ -35,6 +35,8 @@ def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
     _add_verify(actions)
     _add_repair(actions)
     _add_rebuild(actions)
+    _add_salvage(actions)
+    _add_diff(actions)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -506,3 +508,104 @@ def _rebuild(options: argparse.Namespace) -> int:
         for queue, reason in made.left_out.items():
             print(f"queue {queue} could not be made: {reason}")
     return 1 if made.left_out else 0
+
+
+# --- salvage ---
+
+
+def _add_salvage(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    summary = "carve messages out of damaged stores, log files or images"
+    parser = actions.add_parser("salvage", help=summary, description=summary.capitalize() + ".")
+    parser.set_defaults(run=_salvage)
+    parser.add_argument(
+        "sources", type=Path, nargs="+", metavar="PATH", help="store directory, log file or blob"
+    )
+    parser.add_argument(
+        "--to", type=Path, metavar="DIR", help="make a store there (else: print JSON lines)"
+    )
+    parser.add_argument(
+        "--file-bytes", type=int, metavar="N", help="size of the new log's files (as they were)"
+    )
+    parser.add_argument(
+        "--stored-body", action="store_true", help="print compressed bodies as they are"
+    )
+    _add_json(parser)
+    _add_progress(parser)
+
+
+def _salvage(options: argparse.Namespace) -> int:
+    from firearrow.store.offline import as_row, carved_messages, salvage
+
+    progress = Progress("carving", options.progress)
+    for source in options.sources:
+        if not source.exists():
+            raise ConfigError(f"{source} does not exist")
+    if options.to is None:
+        found = carved_messages(options.sources, progress)
+        for line in _lines(as_row(message, stored_body=options.stored_body) for message in found):
+            sys.stdout.write(line)
+        return 0
+    made = salvage(
+        options.sources,
+        options.to,
+        SystemClock(),
+        file_bytes=options.file_bytes,
+        on_progress=progress,
+    )
+    if options.json:
+        _print_json(made)
+        return 0
+    print(f"{made.to}: {made.records} records from {made.sources} files")
+    print(f"found twice: {made.duplicates}, with contradictions: {made.contradictions}")
+    print(f"placeholders of lost messages: {made.placeholders}")
+    print(f"messages with another queue offset: {made.renumbered}")
+    for queue, reason in made.left_out.items():
+        print(f"queue {queue} could not be made: {reason}")
+    return 0
+
+
+# --- diff ---
+
+
+def _add_diff(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(actions, "diff", "compare two stores", _diff)
+    parser.add_argument("second", type=Path, metavar="OTHER", help="the other store directory")
+    parser.add_argument(
+        "--logical", action="store_true", help="compare messages, wherever in the log they lie"
+    )
+    _add_json(parser)
+    _add_progress(parser)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from firearrow.store.offline import Layout, diff
+
+    found = diff(
+        Layout.of(options.directory),
+        Layout.of(options.second),
+        logical=options.logical,
+        on_progress=Progress("comparing", options.progress),
+    )
+    if options.json:
+        _print_json(found)
+    else:
+        _print_diff(found)
+    return 0 if found.same else 1
+
+
+def _print_diff(found: Comparison) -> None:
+    if found.same:
+        print(f"{found.first} and {found.second} are the same")
+        return
+    for item in found.differences:
+        words = [item.part, item.file or ""]
+        if item.topic is not None:
+            words.append(f"{item.topic}-{item.queue_id} at {item.queue_offset}")
+        print(f"{' '.join(word for word in words if word)}: {item.kind}: {item.what}")
+    if found.queues:
+        print()
+        head = ["queue", "only first", "only second", "different"]
+        numbers = [
+            (q.topic, q.queue_id, q.only_first, q.only_second, q.different) for q in found.queues
+        ]
+        _table(head, [[f"{row[0]}-{row[1]}", *map(str, row[2:])] for row in numbers])

@@ -1,10 +1,12 @@
 """Tools that read and mend a store without a broker: the engines of ``firearrow store``."""
 
 from firearrow.store.offline.columnar import write_stream
+from firearrow.store.offline.diff import Comparison, Difference, QueueSummary, diff
 from firearrow.store.offline.find import Selection, as_row, find
 from firearrow.store.offline.findings import INVARIANTS, Finding, Repair, Severity
 from firearrow.store.offline.rebuild import Rebuilt, rebuild
 from firearrow.store.offline.repair import Action, Outcome, Plan, Step, apply, plan
+from firearrow.store.offline.salvage import Salvaged, carved_messages, salvage
 from firearrow.store.offline.stat import StoreStat, stat
 from firearrow.store.offline.verify import Verdict, verify
 from firearrow.store.offline.view import Layout, StoreView
@@ -12,12 +14,16 @@ from firearrow.store.offline.view import Layout, StoreView
 __all__ = [
     "INVARIANTS",
     "Action",
+    "Comparison",
+    "Difference",
     "Finding",
     "Layout",
     "Outcome",
     "Plan",
+    "QueueSummary",
     "Rebuilt",
     "Repair",
+    "Salvaged",
     "Selection",
     "Severity",
     "Step",
@@ -26,9 +32,12 @@ __all__ = [
     "Verdict",
     "apply",
     "as_row",
+    "carved_messages",
+    "diff",
     "find",
     "plan",
     "rebuild",
+    "salvage",
     "stat",
     "verify",
     "write_stream",

@@ -24,7 +24,8 @@ _CHECKPOINT_FIELDS_BYTES: Final = 48
 _KNOWN: Final = {
     "abort", "batchconsumequeue", "brokerIdentity", "checkpoint", "commitlog", "compaction",
     "config", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "epochFileCheckpoint",
-    "index", "kvStore", "lock", "namesrv", "rocksdbstore", "timerlog", "timerwheel", "brokerId",
+    "index", "kvStore", "lock", "namesrv", "rocksdbstore", "salvage-map.csv", "timerlog",
+    "timerwheel",
 }  # fmt: skip
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 

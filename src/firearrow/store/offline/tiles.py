@@ -65,7 +65,7 @@ def cover(
     at = start
     for message in sorted(lost):
         between = _fillers(at, message.physical_offset, stamp)
-        held = _placeholder(message, stamp)
+        held = placeholder(message, stamp)
         if between is None or held is None:
             return None
         parts += (between, held)
@@ -91,7 +91,8 @@ def _blank(size: int) -> bytes | None:
     return encode_blank(size) + bytes(size - BLANK_BYTES) if size >= BLANK_BYTES else None
 
 
-def _placeholder(message: Lost, stamp: Stamp) -> bytes | None:
+def placeholder(message: Lost, stamp: Stamp) -> bytes | None:
+    """The record in place of a lost message; None if its bytes are too few for one."""
     hosts = 2 * len(stamp.store_host)
     room = message.size - record_size(message.topic, 0, 0, hosts_bytes=hosts)
     if room < 0:

@@ -1,0 +1,331 @@
+"""Compares two stores: a master with its slave, before with after, one broker's with another's.
+
+By default byte by byte: the log where both have it, each queue where both have it, index entries,
+checkpoint and configuration; of each the first difference is named. ``logical`` compares messages
+by topic, queue and queue offset instead, so that two stores may have laid them out differently:
+what a sender gave (body as stored, properties, flag, birth) must be equal, while physical offsets,
+store times and the broker's address may differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from firearrow.message.model import MessageView
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
+from firearrow.store.offline.around import config_files, parse_config, queue_range
+from firearrow.store.offline.compare import IndexRows, index_geometry, read_queue
+from firearrow.store.offline.find import Selection, find
+from firearrow.store.offline.view import Layout, QueueKey, StoreView
+from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
+
+OnProgress = Callable[[int, int], None]
+_STEP_BYTES: Final = 1 << 20
+_ENTRIES_A_STEP: Final = 50_000
+LEFT, RIGHT, BOTH = "only in the first", "only in the second", "different"
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One difference: in which part of the stores, where, and what stands there."""
+
+    part: str
+    kind: str
+    what: str
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    file: str | None = None
+
+
+class QueueSummary(msgspec.Struct, frozen=True):
+    """How many messages of a queue are only in one store, or differ."""
+
+    topic: str
+    queue_id: int
+    only_first: int
+    only_second: int
+    different: int
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What two stores differ in; ``log_compared`` is the stretch of the log that both have."""
+
+    first: str
+    second: str
+    same: bool
+    logical: bool
+    log_compared: tuple[int, int]
+    differences: list[Difference]
+    queues: list[QueueSummary]
+
+
+def diff(
+    first: Layout, second: Layout, *, logical: bool = False, on_progress: OnProgress | None = None
+) -> Comparison:
+    """Compare two stores. Raises StoreError where one of them is none."""
+    with StoreView(first) as left, StoreView(second) as right:
+        found: list[Difference] = []
+        if logical:
+            queues = _logical(left, right, found)
+            stretch = (0, 0)
+        else:
+            stretch = _logs(left, right, found, on_progress)
+            queues = _queues(left, right, found)
+            _index(left, right, found)
+            _checkpoint(left, right, found)
+        _config(left, right, found)
+        same = not found and not queues
+        names = str(left.root), str(right.root)
+        return Comparison(*names, same, logical, stretch, found, queues)
+
+
+# --- the log ---
+
+
+def log_end(view: StoreView) -> int:
+    """The offset behind the last record; only the last files are read."""
+    for file in reversed(view.log.files):
+        end = None
+        for piece in walk_file(view, file):
+            if isinstance(piece, Run):
+                end = file.base + piece.columns.end
+        if end is not None:
+            return end
+    return view.log_start
+
+
+def _logs(
+    left: StoreView, right: StoreView, found: list[Difference], on_progress: OnProgress | None
+) -> tuple[int, int]:
+    ends = log_end(left), log_end(right)
+    starts = left.log_start, right.log_start
+    for name, values in (("begins", starts), ("ends", ends)):
+        if values[0] != values[1]:
+            kind = LEFT if (values[0] < values[1]) == (name == "begins") else RIGHT
+            text = f"the first log {name} at {values[0]}, the second at {values[1]}"
+            found.append(Difference("log", kind, text, physical_offset=min(values)))
+    start, end = max(starts), min(ends)
+    at = start
+    while at < end:
+        size = min(_STEP_BYTES, end - at)
+        ours, theirs = _stretch(left, at, size), _stretch(right, at, size)
+        if ours != theirs:
+            found.append(_first_byte(left, right, at, ours, theirs))
+            break
+        at += size
+        if on_progress is not None:
+            on_progress(at - start, end - start)
+    return start, max(end, start)
+
+
+def _stretch(view: StoreView, physical_offset: int, size: int) -> bytes:
+    """Bytes of the log across files; missing ones are left out."""
+    parts: list[bytes] = []
+    end = physical_offset + size
+    while physical_offset < end:
+        file = view.log.find(physical_offset)
+        if file is None:
+            break
+        upto = min(end, file.end)
+        parts.append(view.log_bytes(physical_offset, upto - physical_offset))
+        physical_offset = upto
+    return b"".join(parts)
+
+
+def _first_byte(
+    left: StoreView, right: StoreView, start: int, ours: bytes, theirs: bytes
+) -> Difference:
+    common = min(len(ours), len(theirs))
+    pair = np.frombuffer(ours[:common], np.uint8), np.frombuffer(theirs[:common], np.uint8)
+    unequal = np.flatnonzero(pair[0] != pair[1])
+    at = start + (int(unequal[0]) if len(unequal) else common)
+    words = [f"byte {at} differs"]
+    for name, view in (("first", left), ("second", right)):
+        record = _record_around(view, at)
+        if record is None:
+            words.append(f"in the {name} it is in no record")
+        else:
+            words.append(
+                f"in the {name} it is byte {at - record.physical_offset} of the record at "
+                f"{record.physical_offset} ({record.topic}-{record.queue_id}, queue offset "
+                f"{record.queue_offset})"
+            )
+    return Difference("log", BOTH, "; ".join(words), physical_offset=at)
+
+
+def _record_around(view: StoreView, physical_offset: int) -> MessageView | None:
+    file = view.log.find(physical_offset)
+    if file is None:
+        return None
+    for piece in walk_file(view, file):
+        if isinstance(piece, Run) and file.base + piece.columns.end > physical_offset:
+            columns = piece.columns
+            row = int(columns.physical_offset.searchsorted(physical_offset, side="right")) - 1
+            if row < 0:
+                return None
+            place = int(columns.physical_offset[row])
+            chosen = Selection(physical_from=place, physical_to=place + 1)
+            return next(find(view, chosen), None)
+    return None
+
+
+# --- queues, index, checkpoint, configuration ---
+
+
+def _queues(left: StoreView, right: StoreView, found: list[Difference]) -> list[QueueSummary]:
+    summaries: list[QueueSummary] = []
+    for key in sorted({*left.queues, *right.queues}):
+        summary = _queue(left, right, key, found)
+        if summary is not None:
+            summaries.append(summary)
+    return summaries
+
+
+def _queue(
+    left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
+) -> QueueSummary | None:
+    ours, theirs = queue_range(left, key), queue_range(right, key)
+    low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
+    different = 0
+    for at in range(low, high, _ENTRIES_A_STEP):
+        count = min(_ENTRIES_A_STEP, high - at)
+        mine = np.frombuffer(read_queue(left, left.queues[key].files, at, count), np.uint8)
+        other = np.frombuffer(read_queue(right, right.queues[key].files, at, count), np.uint8)
+        rows = (mine.reshape(-1, ENTRY_BYTES) != other.reshape(-1, ENTRY_BYTES)).any(axis=1)
+        if rows.any() and not different:
+            row = int(np.argmax(rows))
+            span = slice(row * ENTRY_BYTES, (row + 1) * ENTRY_BYTES)
+            text = f"{_entry(mine[span].tobytes())} against {_entry(other[span].tobytes())}"
+            place = (*key, at + row)
+            found.append(Difference("queue", BOTH, text, None, *place))
+        different += int(rows.sum())
+    only = _only(ours, theirs), _only(theirs, ours)
+    return QueueSummary(*key, *only, different) if any((*only, different)) else None
+
+
+def _entry(data: bytes) -> str:
+    physical, size, tag = ENTRY.unpack(data)
+    return f"({physical}, {size}, {tag})"
+
+
+def _only(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """How many queue offsets are in the one range and not in the other."""
+    common = max(min(one[1], other[1]) - max(one[0], other[0]), 0)
+    return one[1] - one[0] - common
+
+
+def _index(left: StoreView, right: StoreView, found: list[Difference]) -> None:
+    ours, theirs = _index_keys(left), _index_keys(right)
+    if ours.shape == theirs.shape and bool((ours == theirs).all()):
+        return
+    count = min(len(ours), len(theirs))
+    rows = np.flatnonzero((ours[:count] != theirs[:count]).any(axis=1))
+    row = int(rows[0]) if len(rows) else count
+    text = f"the first has {len(ours)} entries, the second {len(theirs)}; entry {row + 1} differs"
+    offset = int((ours if row < len(ours) else theirs)[row][1])
+    found.append(Difference("index", BOTH, text, physical_offset=offset))
+
+
+def _index_keys(view: StoreView) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Hash and physical offset of all entries, across files."""
+    files = [IndexRows(view, file) for file in view.index.files if index_geometry(view, file)[0]]
+    columns = [np.stack((rows.hashes, rows.offsets), axis=1) for rows in files]
+    return np.concatenate([np.empty((0, 2), np.int64), *columns])
+
+
+def _checkpoint(left: StoreView, right: StoreView, found: list[Difference]) -> None:
+    ours, theirs = left.checkpoint, right.checkpoint
+    for name in type(ours).__slots__:
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        if mine != other:
+            found.append(Difference("checkpoint", BOTH, f"{name}: {mine} against {other}"))
+
+
+def _config(left: StoreView, right: StoreView, found: list[Difference]) -> None:
+    sides = [
+        {path.name: parse_config(path) for path in config_files(view.root / "config")}
+        for view in (left, right)
+    ]
+    for name in sorted({*sides[0], *sides[1]}):
+        mine, other = (side.get(name) for side in sides)
+        if mine is None or other is None:
+            kind = LEFT if other is None else RIGHT
+            found.append(Difference("config", kind, "the file", file=name))
+            continue
+        for path, text in _values(mine, other, ""):
+            found.append(Difference("config", BOTH, f"{path}: {text}", file=name))
+
+
+def _values(mine: object, other: object, path: str) -> Iterator[tuple[str, str]]:
+    """The paths at which two values differ; versions of the data do not count."""
+    if isinstance(mine, dict) and isinstance(other, dict):
+        for key in sorted({*mine, *other}, key=str):
+            if key != "dataVersion":
+                inner = f"{path}.{key}" if path else str(key)
+                yield from _values(mine.get(key), other.get(key), inner)
+    elif mine != other:
+        yield path, f"{mine!r} against {other!r}"
+
+
+# --- by content ---
+
+
+def _logical(left: StoreView, right: StoreView, found: list[Difference]) -> list[QueueSummary]:
+    counts: dict[QueueKey, list[int]] = {}
+    ours = _digests(left)
+    for key, queue_offset, digest in _messages(right):
+        known = ours.get(key, {}).pop(queue_offset, None)
+        if known == digest:
+            continue
+        column = 1 if known is None else 2
+        kind = RIGHT if known is None else BOTH
+        _note(found, counts.setdefault(key, [0, 0, 0]), column, kind, key, queue_offset)
+    for key, rest in ours.items():
+        for queue_offset in sorted(rest):
+            _note(found, counts.setdefault(key, [0, 0, 0]), 0, LEFT, key, queue_offset)
+    return [QueueSummary(*key, *numbers) for key, numbers in sorted(counts.items())]
+
+
+def _note(
+    found: list[Difference],
+    numbers: list[int],
+    column: int,
+    kind: str,
+    key: QueueKey,
+    queue_offset: int,
+) -> None:
+    """Count a difference, and name the first of its kind in a queue."""
+    if not numbers[column]:
+        found.append(Difference("message", kind, "a message", None, *key, queue_offset))
+    numbers[column] += 1
+
+
+def _digests(view: StoreView) -> dict[QueueKey, dict[int, bytes]]:
+    found: dict[QueueKey, dict[int, bytes]] = {}
+    for key, queue_offset, digest in _messages(view):
+        found.setdefault(key, {})[queue_offset] = digest
+    return found
+
+
+def _messages(view: StoreView) -> Iterator[tuple[QueueKey, int, bytes]]:
+    """Every message that consumers see, with a digest of what its sender gave."""
+    for message in find(view, Selection()):
+        if transaction_type(message.sys_flag) in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            given = (
+                message.body,
+                sorted(message.properties.items()),
+                message.flag,
+                message.sys_flag,
+                message.born_timestamp_ms,
+                message.born_host,
+                message.reconsume_times,
+            )
+            digest = hashlib.blake2b(repr(given).encode(), digest_size=16).digest()
+            yield (message.topic, message.queue_id), message.queue_offset, digest

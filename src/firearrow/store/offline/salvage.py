@@ -1,0 +1,405 @@
+"""Carves messages out of damaged stores, loose log files or disk images, into a new store.
+
+Every place is looked at where a record could begin: its magic, the sum of its parts and the CRC of
+its body must hold (and its CRC property if it has one); neither an index nor a file name is needed.
+A record that is found twice counts once, by its physical offset.
+
+The new store differs from the old one in this:
+
+* records are written one after another in the order of their old physical offsets and get new ones:
+  there are gaps where records are lost, and a log can't have any. ``salvage-map.csv`` says which
+  old offset became which; a commit's reference to its half message follows.
+* queue offsets stay, so that the consumers' offsets stay right: in place of a lost message stands a
+  placeholder, as ``repair`` leaves one. Where more than ``HOLE_MAX`` in a row are missing the
+  queue goes on without them, that is with other queue offsets.
+* nothing else of a message is changed; queues and index are built from the new log.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from firearrow.clock import Clock
+from firearrow.errors import StoreError
+from firearrow.message.model import MessageView
+from firearrow.message.record import (
+    BLANK_BYTES,
+    CRC_PROPERTY_BYTES,
+    append_crc_property,
+    decode_record,
+    encode_blank,
+    record_size,
+    verify_crc_property,
+)
+from firearrow.message.sysflag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    TRANSACTION_ROLLBACK,
+)
+from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.config import StoreConfig
+from firearrow.store.offline.around import config_files, parse_config
+from firearrow.store.offline.rebuild import build
+from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
+from firearrow.store.offline.view import Layout, Maps, QueueKey, StoreFile, StoreView
+from firearrow.store.offline.walk import find_record
+from firearrow.store.scan import Buffer, Columns, Stop, scan
+from firearrow.store.segments import NAME_DIGITS
+
+OnProgress = Callable[[int, int], None]
+HOLE_MAX: Final = 100_000
+MAP_NAME: Final = "salvage-map.csv"
+_LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+_I64: Final = struct.Struct(">q")
+_RECORD_MAX: Final = 64 * 1024 * 1024
+
+
+class Found(NamedTuple):
+    """A record that was carved: where it said it lay, and where it lies."""
+
+    physical_offset: int
+    source: int
+    position: int
+    size: int
+
+
+class Salvaged(msgspec.Struct, frozen=True):
+    """What came out of it."""
+
+    to: str
+    sources: int
+    records: int
+    duplicates: int
+    contradictions: int
+    placeholders: int
+    renumbered: int
+    log_bytes: int
+    left_out: dict[str, str]
+
+
+class Carver:
+    """All sound records of some files.
+
+    Of two different records with one physical offset the one that lies in a file of the right name
+    counts, else the later stored one.
+    """
+
+    def __init__(self, sources: list[Path], on_progress: OnProgress | None = None) -> None:
+        self.sources = [
+            StoreFile(path, _base_of(path), path.stat().st_size) for path in files_of(sources)
+        ]
+        self._maps = Maps()
+        self._on_progress = on_progress
+        self.found: dict[int, Found] = {}
+        self.duplicates = 0
+        self.contradictions = 0
+
+    def run(self) -> list[Found]:
+        """Look at all files; give the records in the order of their old offsets."""
+        total = sum(file.size_bytes for file in self.sources)
+        done = 0
+        for number, file in enumerate(self.sources):
+            for columns in carve(self._maps.of(file)):
+                self._take(number, columns)
+            done += file.size_bytes
+            if self._on_progress is not None:
+                self._on_progress(done, total)
+        return [self.found[offset] for offset in sorted(self.found)]
+
+    def _take(self, source: int, columns: Columns) -> None:
+        rows = zip(
+            columns.physical_offset.tolist(),
+            columns.position.tolist(),
+            columns.size.tolist(),
+            strict=True,
+        )
+        for physical, position, size in rows:
+            fresh = Found(physical, source, position, size)
+            known = self.found.get(physical)
+            if known is None:
+                self.found[physical] = fresh
+            elif self.record(known) == self.record(fresh):
+                self.duplicates += 1
+            else:
+                self.contradictions += 1
+                self.found[physical] = max(known, fresh, key=self._credit)
+
+    def _credit(self, found: Found) -> tuple[bool, int]:
+        file = self.sources[found.source]
+        in_place = file.base + found.position == found.physical_offset
+        return in_place, self.message(found).store_timestamp_ms
+
+    def record(self, found: Found) -> bytes:
+        """The bytes of a record."""
+        buffer = self._maps.of(self.sources[found.source])
+        return bytes(buffer[found.position : found.position + found.size])
+
+    def message(self, found: Found) -> MessageView:
+        """A record, decoded."""
+        return decode_record(self.record(found))
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._maps.close()
+
+
+def files_of(sources: list[Path]) -> list[Path]:
+    """The files to look at: those given, and of a directory its CommitLog's and kept bytes."""
+    files: list[Path] = []
+    for source in sources:
+        if source.is_dir():
+            log = source / "commitlog"
+            files += sorted((log if log.is_dir() else source).iterdir())
+            files += sorted(source.glob(".repair-*/*.bytes"))
+        else:
+            files.append(source)
+    found = [path for path in files if path.is_file() and path.stat().st_size]
+    if not found:
+        raise StoreError(f"there is no file to look at in {', '.join(map(str, sources))}")
+    return found
+
+
+def _base_of(path: Path) -> int:
+    name = path.name
+    return int(name) if name.isascii() and name.isdecimal() and len(name) == NAME_DIGITS else -1
+
+
+def carve(data: Buffer) -> Iterator[Columns]:
+    """The sound records of some bytes, wherever they begin."""
+    at: int | None = 0
+    while at is not None:
+        at = find_record(data, at, len(data), None)
+        while at is not None:
+            columns = scan(data, at, len(data))
+            sound = _sound(columns)
+            if len(sound):
+                yield sound
+            if columns.stop is not Stop.FULL:
+                at = columns.end
+                break
+            at = columns.end
+
+
+def _sound(columns: Columns) -> Columns:
+    """The records whose body has its CRC and whose text can be read."""
+    good = columns.body_crc_holds()
+    topics, number = columns.topics()
+    readable = np.array([_is_name(topic) for topic in topics], np.bool_)
+    good &= readable[number] & (columns.physical_offset >= 0) & (columns.size <= _RECORD_MAX)
+    for row in np.flatnonzero(columns.properties_size >= CRC_PROPERTY_BYTES).tolist():
+        end = int(columns.properties_start[row] + columns.properties_size[row])
+        if bytes(columns.buffer[end - CRC_PROPERTY_BYTES : end]).startswith(b"__CRC32#"):
+            start = int(columns.position[row])
+            record = bytes(columns.buffer[start : start + int(columns.size[row])])
+            good[row] &= verify_crc_property(record) is True
+    if good.all():
+        return columns
+    return Columns(columns.buffer, columns.position[good], columns.end)
+
+
+def _is_name(topic: bytes) -> bool:
+    try:
+        return bool(topic.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def carved_messages(
+    sources: list[Path], on_progress: OnProgress | None = None
+) -> Iterator[MessageView]:
+    """The messages that can be carved, in the order of their old offsets."""
+    carver = Carver(sources, on_progress)
+    try:
+        for found in carver.run():
+            yield carver.message(found)
+    finally:
+        carver.close()
+
+
+class _LogWriter:
+    """Writes records one after another into log files of one size."""
+
+    def __init__(self, directory: Path, file_bytes: int) -> None:
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self.offset = 0
+        directory.mkdir(parents=True)
+        self._file = self._create(0)
+
+    def _create(self, base: int) -> IO[bytes]:
+        file = (self._directory / f"{base:0{NAME_DIGITS}d}").open("wb")
+        file.truncate(self._file_bytes)
+        return file
+
+    def place(self, size: int) -> int:
+        """Where the next record of a size goes; rolls to the next file if it must."""
+        room = self._file_bytes - self.offset % self._file_bytes
+        if size + BLANK_BYTES > room:
+            self._file.write(encode_blank(room))
+            self._finish()
+            self.offset += room
+            self._file = self._create(self.offset)
+        return self.offset
+
+    def write(self, record: bytes) -> None:
+        """Write the record for which ``place`` was asked."""
+        self._file.write(record)
+        self.offset += len(record)
+
+    def _finish(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def close(self) -> None:
+        """Bring all to the disk."""
+        self._finish()
+
+
+class _Rewriter:
+    """Gives records their new physical offsets and keeps queue offsets consecutive."""
+
+    def __init__(self, log: _LogWriter) -> None:
+        self._log = log
+        self._next: dict[QueueKey, tuple[int, int]] = {}  # old and new queue offset
+        self.moved: dict[int, int] = {}
+        self.placeholders = 0
+        self.renumbered = 0
+        self.last_ms = 0
+        self.last_offset = 0
+
+    def put(self, record: bytes, message: MessageView) -> int:
+        """Write one; return its new physical offset."""
+        number = message.queue_offset
+        kind = message.sys_flag & TRANSACTION_MASK
+        if kind in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            number = self._number(message)
+        at = self._log.place(len(record))
+        data = bytearray(record)
+        data[20:36] = _I64.pack(number) + _I64.pack(at)
+        half = self.moved.get(message.prepared_transaction_offset)
+        if kind in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK) and half is not None:
+            hosts = message.sys_flag
+            v6 = (hosts & BORN_HOST_V6 != 0) + (hosts & STORE_HOST_V6 != 0)
+            data[76 + 12 * v6 : 84 + 12 * v6] = _I64.pack(half)
+        self._log.write(_with_crc(bytes(data)))
+        self.moved[message.physical_offset] = at
+        self.last_ms, self.last_offset = message.store_timestamp_ms, at
+        return at
+
+    def _number(self, message: MessageView) -> int:
+        """The queue offset of a message, after placeholders for those lost before it."""
+        key = message.topic, message.queue_id
+        old, new = self._next.get(key, (message.queue_offset, message.queue_offset))
+        missing = message.queue_offset - old
+        if 0 < missing <= HOLE_MAX:
+            for _ in range(missing):
+                self._hold(key, new, message.store_timestamp_ms)
+                new += 1
+        elif missing < 0 and message.queue_offset == 0:
+            new = 0  # the topic was made again
+        self.renumbered += new != message.queue_offset
+        self._next[key] = message.queue_offset + 1, new + 1
+        return new
+
+    def _hold(self, key: QueueKey, number: int, store_ms: int) -> None:
+        size = record_size(key[0], 0, len(LOST_PROPERTY) + 3)
+        at = self._log.place(size)
+        record = placeholder(Lost(at, size, *key, number), Stamp(store_ms, _LOOPBACK))
+        assert record is not None
+        self._log.write(record)
+        self.placeholders += 1
+
+
+def _with_crc(record: bytes) -> bytes:
+    """A record whose CRC property, if it has one, is right again."""
+    if verify_crc_property(record) is None:
+        return record
+    bare = bytearray(record[:-CRC_PROPERTY_BYTES])
+    bare[:4] = len(bare).to_bytes(4, "big")
+    size = _properties_size(record) - CRC_PROPERTY_BYTES
+    at = len(bare) - size - 2
+    bare[at : at + 2] = size.to_bytes(2, "big")
+    return append_crc_property(bytes(bare))
+
+
+def _properties_size(record: bytes) -> int:
+    return int(scan(record, 0, len(record), 1).properties_size[0])
+
+
+def salvage(
+    sources: list[Path],
+    to: Path,
+    clock: Clock,
+    *,
+    file_bytes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Salvaged:
+    """Carve records and make a new store of them. ``to`` must not exist, or be empty."""
+    if to.exists() and any(to.iterdir()):
+        raise StoreError(f"{to} is not empty")
+    carver = Carver(sources, on_progress)
+    try:
+        found = carver.run()
+        largest = max((record.size for record in found), default=0)
+        size = file_bytes or _usual_size(carver.sources)
+        size = max(size, largest + BLANK_BYTES)
+        log = _LogWriter(to / "commitlog", size)
+        rewriter = _Rewriter(log)
+        _rewrite(carver, found, rewriter, to / MAP_NAME)
+        log.close()
+    finally:
+        carver.close()
+    _copy_config(sources, to)
+    with StoreView(Layout(to)) as view:
+        made = build(view, clock, to, queues=True, index=True)
+    last_ms = rewriter.last_ms
+    checkpoint = Checkpoint(last_ms, last_ms, last_ms, 0, 0, rewriter.last_offset)
+    checkpoint.save(to / "checkpoint")
+    return Salvaged(
+        str(to),
+        len(carver.sources),
+        len(found),
+        carver.duplicates,
+        carver.contradictions,
+        rewriter.placeholders,
+        rewriter.renumbered,
+        log.offset,
+        made.left_out,
+    )
+
+
+def _rewrite(carver: Carver, found: list[Found], rewriter: _Rewriter, map_path: Path) -> None:
+    with map_path.open("w", encoding="utf-8") as lines:
+        lines.write("old_physical_offset,new_physical_offset,source,position\n")
+        for place in found:
+            at = rewriter.put(carver.record(place), carver.message(place))
+            source = carver.sources[place.source].path.name
+            lines.write(f"{place.physical_offset},{at},{source},{place.position}\n")
+
+
+def _usual_size(sources: list[StoreFile]) -> int:
+    named = [file.size_bytes for file in sources if file.base >= 0]
+    default = StoreConfig().mapped_file_size_commit_log
+    return max(set(named), key=named.count, default=default)
+
+
+def _copy_config(sources: list[Path], to: Path) -> None:
+    """Copy the configuration files that can be read, of the first store that has them."""
+    (to / "config").mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        for path in config_files(source / "config"):
+            target = to / "config" / path.name
+            if not target.exists() and not isinstance(parse_config(path), str):
+                shutil.copy2(path, target)

@@ -1,0 +1,93 @@
+"""Queues and index made from the log alone are those that the original broker wrote."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from firearrow.clock import SystemClock
+from firearrow.errors import StoreError, StoreLocked
+from firearrow.store.offline import Layout, rebuild, verify
+from tests import golden
+from tests.store.offline.damage import a_message, golden_store, in_record, own_store
+from tests.store.stores import opened
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("name", ["file-cq-clean", "file-cq-killed"])
+def test_the_bytes_are_those_of_the_original(name: str, tmp_path: Path) -> None:
+    root = golden.extract(name, tmp_path)
+    made = rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
+    assert made.left_out == {}
+    assert contents(tmp_path / "made/consumequeue") == contents(root / "consumequeue")
+    indexes = contents(tmp_path / "made/index").values()  # their names are times of making
+    assert list(indexes) == list(contents(root / "index").values())
+
+
+def test_in_place_the_old_files_are_kept(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    before = contents(root / "consumequeue")
+    shutil.rmtree(root / "consumequeue/GoldenPlain")
+    made = rebuild(Layout(root), SystemClock())
+    assert contents(root / "consumequeue") == before
+    assert made.kept is not None
+    assert len(contents(Path(made.kept) / "consumequeue")) == len(before) - 4
+    assert verify(Layout(root)).findings == []
+
+
+def test_several_files_of_each_kind(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
+    assert contents(tmp_path / "made/consumequeue") == contents(root / "consumequeue")
+    assert list(contents(tmp_path / "made/index").values()) == list(
+        contents(root / "index").values()
+    )
+
+
+def test_a_deleted_first_log_file_gives_pre_blanks(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    (root / "commitlog" / f"{0:020d}").unlink()
+    rebuild(Layout(root), SystemClock())
+    verdict = verify(Layout(root))
+    assert verdict.findings == []
+    assert 0 < verdict.records < 600
+
+
+def test_a_hole_leaves_the_queue_as_it_is(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    message = a_message(root)
+    in_record(root, message, 4, b"gone")
+    before = contents(root / "consumequeue")
+    made = rebuild(Layout(root), SystemClock(), index=False)
+    name = f"{message.topic}-{message.queue_id}"
+    assert list(made.left_out) == [name]
+    assert str(message.queue_offset - 1) in made.left_out[name]
+    assert contents(root / "consumequeue") == before
+
+
+def test_topics_that_were_deleted_do_not_come_back(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    path = root / "config/topics.json"
+    path.write_text(path.read_text().replace('"GoldenBatch"', '"Other"'))
+    shutil.rmtree(root / "consumequeue/GoldenBatch")
+    rebuild(Layout(root), SystemClock())
+    assert not (root / "consumequeue/GoldenBatch").exists()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="RocksDB"):
+        rebuild(Layout(golden.extract("rocksdb-cq-clean", tmp_path)), SystemClock())
+    root = own_store(tmp_path)
+    with pytest.raises(StoreError, match="exists already"):
+        rebuild(Layout(root), SystemClock(), to=root)
+    with opened(root), pytest.raises(StoreLocked):
+        rebuild(Layout(root), SystemClock())
+    with pytest.raises(StoreError, match="is no directory"):
+        rebuild(Layout(tmp_path / "nowhere"), SystemClock())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match="is no store"):
+        rebuild(Layout(tmp_path / "empty"), SystemClock())
