@@ -527,6 +527,9 @@ def _add_salvage(actions: Subcommands[argparse.ArgumentParser]) -> None:
         "--file-bytes", type=int, metavar="N", help="size of the new log's files (as they were)"
     )
     parser.add_argument(
+        "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they were)"
+    )
+    parser.add_argument(
         "--stored-body", action="store_true", help="print compressed bodies as they are"
     )
     _add_json(parser)
@@ -550,6 +553,7 @@ def _salvage(options: argparse.Namespace) -> int:
         options.to,
         SystemClock(),
         file_bytes=options.file_bytes,
+        queue_file_bytes=options.queue_file_bytes,
         on_progress=progress,
     )
     if options.json:

@@ -14,7 +14,7 @@ from tests.store.stores import opened
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    files = (path for path in directory.rglob("*") if path.is_file())
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 

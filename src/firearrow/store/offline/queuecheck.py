@@ -238,15 +238,25 @@ class QueueCheck:
                 text = f"points at {physical}, where no record of this queue offset is"
                 self._found("queue-entry-orphan", text, at, physical_offset=physical)
 
-    def check_numbers(self) -> None:
-        """Say where the log skips queue offsets; a restart at 0 is a topic that was made again."""
+    def check_numbers(self, gaps: list[GapReport]) -> None:
+        """Say where the log skips queue offsets; a restart at 0 is a topic that was made again.
+
+        Offsets whose entries point into a damaged stretch are not said twice.
+        """
         numbers = self._report.numbers
         for (_, end), (first, _) in pairwise(numbers):
-            if first not in (end, 0):
+            if first not in (end, 0) and not self._in_gaps(end, first, gaps):
                 text = f"the log has no record for the queue offsets {end} to {first - 1}"
                 if first < end:
                     text = f"the log goes back from queue offset {end - 1} to {first}"
                 self._found("record-queue-order", text, min(first, end))
+
+    def _in_gaps(self, first: int, end: int, gaps: list[GapReport]) -> bool:
+        data = read_queue(self._view, self._directory.files, first, max(end - first, 0))
+        places = [physical for physical, _, _ in entries_of(data[: len(data) // 20 * 20])]
+        return bool(places) and all(
+            any(gap.start <= physical < gap.end for gap in gaps) for physical in places
+        )
 
 
 def _as_set(stretches: list[list[int]]) -> list[tuple[int, int]]:
@@ -289,7 +299,7 @@ def check_queues(
     for key in keys:
         report = merged.get(key, QueueReport())
         check = QueueCheck(view, key, report, log_end, findings)
-        check.check_numbers()
+        check.check_numbers(gaps)
         deleted = configured is not None and key[0] not in configured
         if not view.rocksdb_queues and not check.missing(deleted):
             check.run(gaps)

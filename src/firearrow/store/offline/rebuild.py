@@ -182,13 +182,14 @@ def build(
     queue_file_bytes: int | None = None,
     on_progress: OnProgress | None = None,
     only: frozenset[QueueKey] | None = None,
+    sizes: Sizes | None = None,
 ) -> Rebuilt:
     """Make the files below a directory that has none of them; durable on return."""
     for name in ("consumequeue", "index"):
         if (to / name).exists():
             raise StoreError(f"{to / name} exists already")
     to.mkdir(parents=True, exist_ok=True)
-    sizes = Sizes.of(view, queue_file_bytes)
+    sizes = sizes or Sizes.of(view, queue_file_bytes)
     files = FileConsumeQueues(to / "consumequeue", sizes.queue_file_bytes)
     target = _Target(files, _wanted(view, only) if queues else lambda key: False)
     keys = Index(to / "index", sizes.index_slots, sizes.index_entries, clock.now_ms)

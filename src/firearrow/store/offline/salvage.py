@@ -50,7 +50,7 @@ from firearrow.message.sysflag import (
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.around import config_files, parse_config
-from firearrow.store.offline.rebuild import build
+from firearrow.store.offline.rebuild import Sizes, build
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import Layout, Maps, QueueKey, StoreFile, StoreView
 from firearrow.store.offline.walk import find_record
@@ -344,9 +344,13 @@ def salvage(
     clock: Clock,
     *,
     file_bytes: int | None = None,
+    queue_file_bytes: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Salvaged:
-    """Carve records and make a new store of them. ``to`` must not exist, or be empty."""
+    """Carve records and make a new store of them. ``to`` must not exist, or be empty.
+
+    Sizes of files are those of the sources where they show, else RocketMQ's own.
+    """
     if to.exists() and any(to.iterdir()):
         raise StoreError(f"{to} is not empty")
     carver = Carver(sources, on_progress)
@@ -363,7 +367,8 @@ def salvage(
         carver.close()
     _copy_config(sources, to)
     with StoreView(Layout(to)) as view:
-        made = build(view, clock, to, queues=True, index=True)
+        sizes = _sizes(view, sources, queue_file_bytes)
+        made = build(view, clock, to, queues=True, index=True, sizes=sizes)
     last_ms = rewriter.last_ms
     checkpoint = Checkpoint(last_ms, last_ms, last_ms, 0, 0, rewriter.last_offset)
     checkpoint.save(to / "checkpoint")
@@ -393,6 +398,15 @@ def _usual_size(sources: list[StoreFile]) -> int:
     named = [file.size_bytes for file in sources if file.base >= 0]
     default = StoreConfig().mapped_file_size_commit_log
     return max(set(named), key=named.count, default=default)
+
+
+def _sizes(view: StoreView, sources: list[Path], queue_file_bytes: int | None) -> Sizes:
+    """Those of the first source that is a store."""
+    for source in sources:
+        if (source / "consumequeue").is_dir() or (source / "index").is_dir():
+            with StoreView(Layout(source)) as old:
+                return Sizes.of(old, queue_file_bytes)
+    return Sizes.of(view, queue_file_bytes)
 
 
 def _copy_config(sources: list[Path], to: Path) -> None:

@@ -1,0 +1,157 @@
+"""`firearrow store`: what it prints, and its exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from firearrow.cli.main import main
+from tests.store.offline.damage import a_message, golden_store, in_record, messages
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return golden_store(tmp_path)
+
+
+def run(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
+    code = main(["store", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_stat(root: Path, capsys: Capture) -> None:
+    code, out, err = run(capsys, "stat", root, "--queues")
+    assert (code, err) == (0, "")
+    assert "records     952, 2026-11-20 21:30:24Z to 2026-11-20 21:30:42Z, 50.939/s" in out
+    line = next(line for line in out.splitlines() if line.startswith("GoldenPlain"))
+    assert line.split()[:3] == ["GoldenPlain", "632", "491.7"]
+    assert "  3: 0 to 158" in out
+
+
+def test_json_is_one_object_everywhere(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    for arguments in (
+        ["stat", root],
+        ["verify", root],
+        ["repair", root],
+        ["rebuild", root, "--to", tmp_path / "made"],
+        ["salvage", root, "--to", tmp_path / "saved"],
+        ["diff", root, root],
+    ):
+        code, out, _ = run(capsys, *arguments, "--json")
+        assert code == 0
+        assert isinstance(json.loads(out), dict)
+
+
+def test_cat(root: Path, capsys: Capture) -> None:
+    code, out, _ = run(capsys, "cat", root, "--topic", "GoldenPlain", "--queue", 1, "--limit", 3)
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["queueOffset"] for row in rows] == [0, 1, 2]
+    wanted = messages(root, topic="GoldenPlain", queue_id=1)[0]
+    assert rows[0]["body"] == wanted.body.decode()
+    assert rows[0]["properties"] == wanted.properties
+    assert rows[0]["bornHost"] == f"{wanted.born_host.ip}:{wanted.born_host.port}"
+    at = wanted.physical_offset
+    assert json.loads(run(capsys, "cat", root, "--offset", at)[1]) == rows[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (["--topic", "GoldenPlain", "--queue", "0", "--queue-offset", "5..8"], 3),
+        (["--topic", "GoldenPlain", "--queue", "0", "--queue-offset", "156.."], 2),
+        (["--topic", "GoldenPlain", "--queue", "0", "--queue-offset", "7"], 1),
+        (["--from", "262144", "--to", "262145"], 1),
+        (["--until", "1795210224143"], 1),
+        (["--since", "2026-11-20T21:30:42"], 6),
+        (["--since", "2026-11-20T22:30:42+01:00"], 6),
+        (["--limit", "0"], 0),
+    ],
+    ids=str,
+)
+def test_cat_filters(root: Path, capsys: Capture, options: list[str], count: int) -> None:
+    code, out, _ = run(capsys, "cat", root, *options)
+    assert (code, len(out.splitlines())) == (0, count)
+
+
+def test_a_body_that_is_no_text_is_base64(tmp_path: Path, capsys: Capture) -> None:
+    from tests.store.stores import append, opened, settle
+
+    with opened(tmp_path / "s") as store:
+        append(store, b"\xff\x00")
+        settle(store)
+    row = json.loads(run(capsys, "cat", tmp_path / "s")[1])
+    assert (row["bodyBase64"], "body" in row) == ("/wA=", False)
+
+
+def test_verify_and_repair(root: Path, capsys: Capture) -> None:
+    assert run(capsys, "verify", root)[:2] == (
+        0,
+        f"{root} is sound: 952 records from 0 to 592625, 24 queues, 2941 keys\n",
+    )
+    message = a_message(root)
+    in_record(root, message, 88, b"\0\0")
+    code, out, _ = run(capsys, "verify", root)
+    assert code == 1
+    assert "damage: record-body-crc: a body has the CRC that its record states" in out
+    assert f"log offset {message.physical_offset}, GoldenPlain-0, queue offset 60" in out
+    code, out, _ = run(capsys, "repair", root)
+    assert code == 1
+    assert "consequence: 1 messages are lost" in out
+    assert "nothing has been changed: --apply carries this plan out" in out
+    code, out, _ = run(capsys, "repair", root, "--apply")
+    assert code == 0
+    assert "what was replaced is kept in" in out
+    assert run(capsys, "repair", root)[:2] == (0, "there is nothing to mend\n")
+
+
+def test_diff(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert run(capsys, "diff", root, root)[:2] == (0, f"{root} and {root} are the same\n")
+    other = golden_store(tmp_path / "other")
+    in_record(other, a_message(other), 88, b"\0\0")
+    code, out, _ = run(capsys, "diff", root, other)
+    assert code == 1
+    assert out.startswith("log: different: byte ")
+
+
+def test_what_cannot_be_done_ends_with_2(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    for arguments, reason in (
+        (["verify", tmp_path / "nowhere"], "is no directory"),
+        (["stat", tmp_path], "is no store: it has neither commitlog nor consumequeue"),
+        (["salvage", tmp_path / "nowhere"], "does not exist"),
+        (["rebuild", root, "--to", root], "exists already"),
+        (["verify", root, "-c", tmp_path / "none.conf"], "none.conf"),
+    ):
+        code, out, err = run(capsys, *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("firearrow: ")
+        assert reason in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--queue-offset", "a..b"), ("--since", "yesterday")]
+)
+def test_a_wrong_option_ends_with_2(root: Path, capsys: Capture, option: str, value: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(capsys, "cat", root, option, value)
+    assert end.value.code == 2
+    assert value in capsys.readouterr().err
+
+
+def test_the_broker_s_file_says_how_to_read(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    (root / "commitlog").rename(tmp_path / "log")
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathCommitLog={tmp_path / 'log'}\nmaxHashSlotNum=2000\nbrokerId=0\n")
+    assert run(capsys, "verify", root, "-c", file)[0] == 0
+    assert run(capsys, "verify", root, "--commitlog", tmp_path / "log")[0] == 0
+    assert run(capsys, "verify", root)[0] == 1
+
+
+def test_progress_is_shown_when_asked_for(root: Path, capsys: Capture) -> None:
+    _, _, err = run(capsys, "verify", root, "--progress")
+    assert err.endswith("100 % of 768.0 KiB\n")
+    assert run(capsys, "verify", root)[2] == ""

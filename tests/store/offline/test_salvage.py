@@ -1,0 +1,110 @@
+"""Everything sound is carved out of whatever is left, and makes a store again."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firearrow.clock import SystemClock
+from firearrow.errors import StoreError
+from firearrow.message.record import append_crc_property, encode_record, verify_crc_property
+from firearrow.store.offline import Layout, apply, carved_messages, diff, salvage, verify
+from tests.store.offline.damage import FILE_BYTES, golden_store, messages, write
+from tests.store.stores import GOLDEN_SIZES, STORE_HOST, opened
+from tests.store.stores import messages as consumed
+
+
+def test_a_sound_store_comes_out_byte_for_byte(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    made = salvage([root], tmp_path / "new", SystemClock())
+    assert (made.records, made.placeholders, made.renumbered) == (952, 0, 0)
+    assert verify(Layout(tmp_path / "new")).findings == []
+    for path in (root / "commitlog").iterdir():
+        assert (tmp_path / "new/commitlog" / path.name).read_bytes() == path.read_bytes()
+    found = diff(Layout(root), Layout(tmp_path / "new"), logical=True)
+    assert found.queues == []
+
+
+def test_queue_offsets_stay_where_messages_are_lost(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    lost = messages(root)[390:410]
+    base = lost[0].physical_offset // FILE_BYTES * FILE_BYTES
+    size = lost[-1].physical_offset + lost[-1].store_size - lost[0].physical_offset
+    write(root, f"commitlog/{base:020d}", lost[0].physical_offset - base, bytes(size))
+    made = salvage([root], tmp_path / "new", SystemClock())
+    assert (made.records, made.placeholders, made.renumbered) == (932, 20, 0)
+    verdict = verify(Layout(tmp_path / "new"))
+    assert verdict.findings == []
+    found = diff(Layout(root.parent / "file-cq-clean"), Layout(tmp_path / "new"), logical=True)
+    assert all((queue.only_first, queue.different) == (0, 0) for queue in found.queues)
+    with opened(tmp_path / "new", **GOLDEN_SIZES) as store:
+        offsets = [view.queue_offset for view in consumed(store, "GoldenPlain", 1)]
+        assert offsets == list(range(158))
+
+
+def test_loose_bytes_without_names_or_order(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    parts = [path.read_bytes() for path in sorted((root / "commitlog").iterdir())]
+    image = tmp_path / "disk.img"
+    noise = random.Random(7).randbytes(5000)
+    image.write_bytes(noise + parts[2] + noise[:777] + parts[0] + b"\xda" + parts[1] + parts[0])
+    made = salvage([image], tmp_path / "new", SystemClock(), file_bytes=FILE_BYTES)
+    assert (made.records, made.contradictions) == (952, 0)
+    assert made.duplicates == len([m for m in messages(root) if m.physical_offset < FILE_BYTES])
+    found = diff(Layout(root), Layout(tmp_path / "new"), logical=True)
+    assert found.queues == []
+
+
+def test_what_a_repair_set_aside_is_found_again(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    chosen = messages(root)[500]
+    base = chosen.physical_offset // FILE_BYTES * FILE_BYTES
+    write(root, f"commitlog/{base:020d}", chosen.physical_offset - base + 28, b"\0\0\0\1" * 2)
+    apply(Layout(root), SystemClock())
+    carved = [m for m in carved_messages([root]) if m.unique_key == chosen.unique_key]
+    assert [message.body for message in carved] == [chosen.body]
+
+
+def test_a_crc_property_is_right_at_the_new_place(tmp_path: Path) -> None:
+    blob = tmp_path / "blob"
+    record = encode_record(
+        "T", b"body", b"A\x01b\x02", 0, 0, 7777, 0, 0, 1, STORE_HOST, 2, STORE_HOST
+    )
+    blob.write_bytes(b"..." + append_crc_property(record))
+    salvage([blob], tmp_path / "new", SystemClock(), file_bytes=65_536)
+    [found] = messages(tmp_path / "new")
+    data = (tmp_path / "new/commitlog" / f"{0:020d}").read_bytes()[: found.store_size]
+    assert found.physical_offset == 0
+    assert verify_crc_property(data) is True
+    assert verify(Layout(tmp_path / "new")).findings == []
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    with pytest.raises(StoreError, match="is not empty"):
+        salvage([root], root, SystemClock())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match="no file to look at"):
+        salvage([tmp_path / "empty"], tmp_path / "new", SystemClock())
+
+
+@settings(max_examples=30)
+@given(
+    bodies=st.lists(st.binary(max_size=300), min_size=1, max_size=20),
+    noise=st.lists(st.binary(max_size=120), min_size=1, max_size=5),
+    seed=st.integers(0, 1 << 30),
+)
+def test_every_record_between_any_bytes_is_found(
+    tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], noise: list[bytes], seed: int
+) -> None:
+    chance = random.Random(seed)
+    records = []
+    for number, body in enumerate(bodies):
+        place = number, 1000 * number
+        records.append(encode_record("T", body, b"", 0, *place, 0, 0, 1, STORE_HOST, 2, STORE_HOST))
+    chance.shuffle(records)
+    blob = tmp_path_factory.mktemp("carve") / "blob"
+    blob.write_bytes(b"".join(chance.choice(noise) + record for record in records))
+    assert [message.body for message in carved_messages([blob])] == bodies

@@ -1,0 +1,62 @@
+"""To look at a store changes nothing in it, also beside a broker that writes."""
+
+from pathlib import Path
+
+from firearrow.store.offline import Layout, Selection, StoreView, find, plan, stat, verify
+from tests.store.offline.damage import golden_store, own_store
+from tests.store.stores import append, opened, settle
+
+
+def test_looking_leaves_no_trace(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+
+    def state() -> list[tuple[str, int, int]]:
+        return [
+            (str(path), path.stat().st_mtime_ns, path.stat().st_size)
+            for path in sorted(root.rglob("*"))
+        ]
+
+    before = state()
+    layout = Layout(root)
+    verify(layout)
+    stat(layout)
+    plan(layout)
+    with StoreView(layout) as view:
+        assert len(list(find(view, Selection()))) == 952
+    assert state() == before
+
+
+def test_beside_a_running_broker(tmp_path: Path) -> None:
+    """What it has not dispatched or flushed yet is no damage, and its lock stays."""
+    root = own_store(tmp_path)
+    with opened(root) as store:
+        for number in range(50):
+            append(store, b"fresh", queue_id=number % 3, properties={"UNIQ_KEY": f"F{number}"})
+        settle(store)
+        append(store, b"not dispatched", properties={"UNIQ_KEY": "late"})
+        verdict = verify(Layout(root))
+        assert verdict.live
+        assert verdict.sound, verdict.findings
+        assert verdict.records == 651
+        assert stat(Layout(root)).state == "in use"
+        assert verify(Layout(root)).live  # the look before has not released the lock
+    assert not verify(Layout(root)).live
+
+
+def test_a_log_in_several_directories(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    other = tmp_path / "second disk"
+    other.mkdir()
+    files = sorted((root / "commitlog").iterdir())
+    for path in files[1::2]:
+        path.rename(other / path.name)
+    layout = Layout.of(root, f"{root / 'commitlog'},{other}")
+    verdict = verify(layout)
+    assert verdict.findings == []
+    assert (verdict.records, verdict.log_files) == (600, len(files))
+    assert not verify(Layout(root)).sound
+
+
+def test_several_processes_give_the_same_verdict(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    assert verify(Layout(root), jobs=2) == verify(Layout(root), jobs=1)
