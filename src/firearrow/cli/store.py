@@ -505,6 +505,8 @@ def _rebuild(options: argparse.Namespace) -> int:
     else:
         print(f"{made.where}: {made.queues} queues and {made.index_files} index files")
         print(f"from {made.records} records" + (f"; old ones in {made.kept}" if made.kept else ""))
+        if made.stand_ins:
+            print(f"{made.stand_ins} entries stand in for messages that the log has lost")
         for queue, reason in made.left_out.items():
             print(f"queue {queue} could not be made: {reason}")
     return 1 if made.left_out else 0

@@ -9,9 +9,10 @@ from pathlib import Path
 from struct import pack
 from typing import NamedTuple
 
+from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView
 from firearrow.message.record import crc_property
-from firearrow.store.offline import Layout, Selection, StoreView, find
+from firearrow.store.offline import Layout, Selection, StoreView, find, rebuild
 from tests import golden
 from tests.store.stores import append, make_store, settle
 
@@ -180,6 +181,12 @@ def _orphan(root: Path) -> None:
     _entry(_last_entry(root) + 1, last.physical_offset, last.store_size)(root)
 
 
+def _stand_in(root: Path) -> None:
+    """Lose a message, and make the queue as a start would."""
+    in_record(root, a_message(root), 4, b"gone")
+    rebuild(Layout(root), SystemClock())
+
+
 def _beyond(root: Path) -> None:
     _entry(_last_entry(root) + 1, LOG_END + 500)(root)
 
@@ -294,6 +301,7 @@ ROWS = [
     Damage("queue-entry-size", _put(PLAIN, 208, pack(">i", 92))),
     Damage("queue-entry-tag", _put(PLAIN, 212, pack(">q", 77))),
     Damage("queue-entry-orphan", _orphan),
+    Damage("queue-stand-in", _stand_in, alone=False, mended=False),
     Damage("queue-beyond-log", _beyond),
     Damage("queue-stray", _stray("consumequeue/GoldenPlain/0/notes")),
     Damage("index-file-size", _cut(INDEX, 168_033), alone=False),

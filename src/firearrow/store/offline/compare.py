@@ -121,7 +121,7 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink] = {}
 
-    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
+    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
         """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
         rows: npt.NDArray[Any] = np.empty(len(entries.size), QUEUE_ENTRY)
         rows["physical_offset"] = entries.physical_offset

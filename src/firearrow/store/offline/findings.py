@@ -111,8 +111,8 @@ _ROWS: Final = [
         "the transaction can't be traced to its half message", Repair.NONE,
     ),
     Invariant(
-        "record-queue-order", "queue offsets in the log are consecutive per queue", _DAMAGE,
-        "a queue can't be built again from the log alone", Repair.NONE,
+        "record-queue-order", "queue offsets in the log are consecutive per queue", _WARNING,
+        "messages are lost, or a queue can't be built again from the log", Repair.NONE,
     ),
     Invariant(
         "log-tail", "nothing is written behind the last record", _DAMAGE,
@@ -162,6 +162,10 @@ _ROWS: Final = [
     Invariant(
         "queue-entry-orphan", "behind each entry is a record of that queue", _DAMAGE,
         "consumers of the queue meet a message that is not there", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-stand-in", "each entry has a message of its own", _WARNING,
+        "a message was lost: its consumers get the next one in its place", Repair.NONE,
     ),
     Invariant(
         "queue-beyond-log", "no entry points behind the end of the log", _DAMAGE,

@@ -128,7 +128,9 @@ class QueueCheck:
         blanks = int(np.count_nonzero(size[:count] == _PRE_BLANK_SIZE))
         self._pre_blank(entries[:count], blanks, first)
         offsets = entries["physical_offset"][blanks:count].astype(np.int64)
-        for number in np.flatnonzero(np.diff(offsets) <= 0).tolist():
+        pairs = entries[blanks:count]
+        falls = (np.diff(offsets) <= 0) & (pairs[1:] != pairs[:-1])  # an equal one stands in
+        for number in np.flatnonzero(falls).tolist():
             text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, first + blanks + number + 1)
         rest = bytes(buffer[count * ENTRY_BYTES :])
@@ -220,23 +222,37 @@ class QueueCheck:
                 self._orphans(start, end)
 
     def _orphans(self, start: int, end: int) -> None:
-        data = read_queue(self._view, self._directory.files, start, end - start)
+        data = read_queue(self._view, self._directory.files, start, end - start + 1)
         if not data.strip(b"\0"):
             return
-        for number, (physical, size, _) in enumerate(entries_of(data[: len(data) // 20 * 20])):
-            at = start + number
-            if size <= 0 or size == _PRE_BLANK_SIZE or physical < self._view.log_start:
-                continue  # unwritten, or of a part of the log that was deleted
-            if physical >= self._log_end:
-                if not self._view.live:
-                    text = f"points at {physical}, the log ends at {self._log_end}"
-                    self._found("queue-beyond-log", text, at, physical_offset=physical)
-            elif any(low <= physical < high for low, high in self._lost):
-                text = f"its message lay at {physical}, where the log is damaged"
-                self._found("queue-entry-orphan", text, at, physical_offset=physical)
-            else:
-                text = f"points at {physical}, where no record of this queue offset is"
-                self._found("queue-entry-orphan", text, at, physical_offset=physical)
+        entries = [data[at : at + ENTRY_BYTES] for at in range(0, len(data) - 19, ENTRY_BYTES)]
+        stand_in = False
+        for number in range(end - start - 1, -1, -1):
+            behind = entries[number + 1] if number + 1 < len(entries) else b""
+            known = stand_in or number + 1 == end - start
+            stand_in = known and entries[number] == behind
+            self._orphan(start + number, entries[number], stand_in)
+
+    def _orphan(self, at: int, entry: bytes, stand_in: bool) -> None:
+        """Look at an entry without a record of its own; ``stand_in`` if it is as the next one."""
+        physical, size, _ = ENTRY.unpack(entry)
+        if size <= 0 or size == _PRE_BLANK_SIZE or physical < self._view.log_start:
+            return  # unwritten, or of a part of the log that was deleted
+        kind = "queue-entry-orphan"
+        if physical >= self._log_end:
+            kind, text = (
+                "queue-beyond-log",
+                f"points at {physical}, the log ends at {self._log_end}",
+            )
+            if self._view.live:
+                return
+        elif stand_in:
+            kind, text = "queue-stand-in", f"is the entry of the message behind it, at {physical}"
+        elif any(low <= physical < high for low, high in self._lost):
+            text = f"its message lay at {physical}, where the log is damaged"
+        else:
+            text = f"points at {physical}, where no record of this queue offset is"
+        self._found(kind, text, at, physical_offset=physical)
 
     def check_numbers(self, gaps: list[GapReport]) -> None:
         """Say where the log skips queue offsets; a restart at 0 is a topic that was made again.

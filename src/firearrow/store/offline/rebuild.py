@@ -9,7 +9,8 @@ at which it was made. And where the log's first records are deleted, the first f
 begins with pre-blank entries, as after any start of a queue that is not at 0.
 
 Records of a topic that is not configured and has no queues belong to a deleted topic: they are left
-out. A queue of which the log lacks queue offsets in the middle can't be made: it is left as it is.
+out. Where the log lacks queue offsets of a queue, entries of the next message stand in for them, as
+after a broker's own start. A queue whose offsets go back in the log is left as it is.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ _DEFAULTS: Final = StoreConfig()
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What was made, where it is, and what could not be made: queue to reason."""
+    """What was made, where it is, and what could not be made: queue to reason.
+
+    ``stand_ins`` are entries in place of messages that the log has lost.
+    """
 
     where: str
     kept: str | None
     records: int
     queues: int
     index_files: int
+    stand_ins: int
     left_out: dict[str, str]
 
 
@@ -74,29 +79,29 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class _Target:
-    """Takes the place of all queues: hands on what is wanted and leaves out what has holes."""
+    """Takes the place of all queues: hands on what is wanted, and notes what could not be put."""
 
     def __init__(self, queues: FileConsumeQueues, wanted: Callable[[QueueKey], bool]) -> None:
         self._queues = queues
         self._wanted = wanted
         self.ends: dict[QueueKey, int] = {}
         self.left_out: dict[QueueKey, str] = {}
+        self.stand_ins = 0
 
-    def put(self, entries: Entries, on_arrival: OnArrival) -> None:
-        """Write the runs that continue their queue."""
-        runs = []
-        for run in entries.runs:
+    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
+        """Write the runs of the queues that are wanted and could be made so far."""
+        runs = [run for run in entries.runs if self._wanted((run.topic, run.queue_id))]
+        for run in runs:
             key = run.topic, run.queue_id
-            if key in self.left_out or not self._wanted(key):
+            if key in self.left_out:
                 continue
             end = self.ends.get(key, run.queue_offset)
-            if run.queue_offset in (end, 0):
-                runs.append(run)
-                self.ends[key] = run.queue_offset + run.end - run.start
-            else:
+            self._queues.put(entries._replace(runs=[run]), on_arrival, complete=complete)
+            self.ends[key] = run.queue_offset + run.end - run.start
+            if self._queues.open(*key).max_offset != self.ends[key]:
                 self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
-        if runs:
-            self._queues.put(entries._replace(runs=runs), on_arrival)
+            elif run.queue_offset > end:
+                self.stand_ins += run.queue_offset - end
 
 
 def rebuild(
@@ -200,9 +205,10 @@ def build(
         DelayLevels(view.layout.delay_levels),
         lambda queue, first: None,
     )
+    dispatcher.complete = True  # the log is read from its start
     try:
         records = _feed(view, dispatcher, on_progress)
-        files.flush()
+        files.flush(0)
         for file in keys.files:
             OS_FILES.sync_file(file.path)
     finally:
@@ -217,7 +223,7 @@ def build(
             OS_FILES.remove_tree(part)
     made = len(target.ends.keys() - target.left_out.keys())
     reasons = {f"{key[0]}-{key[1]}": why for key, why in sorted(target.left_out.items())}
-    return Rebuilt(str(to), None, records, made, index_files, reasons)
+    return Rebuilt(str(to), None, records, made, index_files, target.stand_ins, reasons)
 
 
 def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[QueueKey], bool]:
