@@ -18,6 +18,7 @@ from firearrow.cli.main import build_parser
 from firearrow.config.table import Key, ServerConfig, keys
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
+from firearrow.store.offline import INVARIANTS
 
 DOCS = Path(__file__).parent.parent / "docs"
 _PART = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -82,6 +83,19 @@ def _option_table(name: str, parser: argparse.ArgumentParser) -> str:
     return "\n".join(rows) + "\n"
 
 
+def invariant_table() -> str:
+    """Give the Markdown table of what verification looks at."""
+    rows = [
+        "| id | what holds | otherwise | for whom | what repair does |",
+        "|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| `{row.id}` | {row.holds} | {row.severity.value} | {row.affects} | {row.repair.value} |"
+        for row in INVARIANTS.values()
+    ]
+    return "\n".join(rows) + "\n"
+
+
 def _default(key: Key) -> str:
     if key.name in DEPENDS:
         return DEPENDS[key.name]
@@ -102,6 +116,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "broker keys": lambda: key_table(BrokerConfig),
     "name server keys": lambda: key_table(NamesrvConfig),
     "commands": option_tables,
+    "invariants": invariant_table,
 }
 
 

@@ -24,7 +24,7 @@ COLUMNS: Final = (*_TEXTS, *sorted(_NUMBERS), *sorted(_WIDE), "properties", "bod
 
 
 def write_stream(rows: Iterable[dict[str, Any]], sink: IO[bytes]) -> int:
-    """Write rows of ``firearrow.store.offline.find.as_row``; return how many there were.
+    """Write rows of ``firearrow.store.offline.records.as_row``; return how many there were.
 
     Raises ConfigError where pyarrow is not installed.
     """

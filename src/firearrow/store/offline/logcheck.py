@@ -1,7 +1,7 @@
 """Verifies one CommitLog file, and with its records the queue entries and index keys of them.
 
 Files are looked at one by one, perhaps in several processes; what goes beyond one file (queue
-offsets, the end of the log) is settled by ``firearrow.store.offline.verify`` from the reports.
+offsets, the end of the log) is settled by ``firearrow.store.offline.verdict`` from the reports.
 """
 
 from __future__ import annotations

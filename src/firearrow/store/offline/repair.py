@@ -31,12 +31,12 @@ from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
 from firearrow.store.offline.around import sound_copies
 from firearrow.store.offline.compare import QUEUE_ENTRY
-from firearrow.store.offline.find import read
 from firearrow.store.offline.findings import INVARIANTS, Repair
 from firearrow.store.offline.logcheck import GapReport
-from firearrow.store.offline.rebuild import rebuild_in_place
+from firearrow.store.offline.rebuilding import rebuild_in_place
+from firearrow.store.offline.records import read
 from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
-from firearrow.store.offline.verify import Evidence, Verdict, examine, verify
+from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, QueueKey, StoreView, utc_name
 from firearrow.store.offline.walk import Run, walk
 

@@ -50,7 +50,7 @@ from firearrow.message.sysflag import (
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.around import config_files, parse_config
-from firearrow.store.offline.rebuild import Sizes, build
+from firearrow.store.offline.rebuilding import Sizes, build
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import Layout, Maps, QueueKey, StoreFile, StoreView
 from firearrow.store.offline.walk import find_record

@@ -20,7 +20,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
 from firearrow.store.offline.around import config_files, parse_config, queue_range
 from firearrow.store.offline.compare import IndexRows, index_geometry, read_queue
-from firearrow.store.offline.find import Selection, find
+from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.view import Layout, QueueKey, StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
