@@ -160,6 +160,12 @@ class IndexRows:
         return np.frombuffer(self._map, INDEX_ENTRY, max(self.taken - 1, 0), start)
 
     @property
+    def span(self) -> tuple[int, int]:
+        """Physical offsets of the first and the last entry; there must be one."""
+        offsets = self.rows["physical_offset"]
+        return int(offsets[0]), int(offsets[-1])
+
+    @property
     def slot_heads(self) -> npt.NDArray[Any]:
         """The slots, where they lie."""
         return np.frombuffer(self._map, ">i4", self.slots, HEADER.size)
@@ -234,8 +240,9 @@ class IndexSink:
             )
             if rows.taken > 1
         ]
-        self.begin_offset = min((int(rows.offsets.min()) for rows in self.files), default=-1)
-        self.end_offset = max((int(rows.offsets.max()) for rows in self.files), default=-1)
+        spans = [rows.span for rows in self.files]  # whole columns are read where they are needed
+        self.begin_offset = min((first for first, _ in spans), default=-1)
+        self.end_offset = max((last for _, last in spans), default=-1)
         self.report = IndexReport()
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
@@ -271,6 +278,8 @@ class IndexSink:
         """
         parts: list[tuple[Ints, Ints, Ints]] = []
         for rows in self.files:
+            if rows.span[1] < first or rows.span[0] > last:
+                continue
             low, high = rows.offsets.searchsorted([first, last + 1]).tolist()
             if low < high:
                 seconds = rows.begin_ms + rows.seconds[low:high] * 1000

@@ -16,7 +16,7 @@ from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, extend, read_queue
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import FileReport, GapReport
-from firearrow.store.offline.view import Directory, QueueKey, StoreFile, StoreView
+from firearrow.store.offline.view import Directory, QueueKey, StoreFile, StoreView, is_zero
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
@@ -134,7 +134,7 @@ class QueueCheck:
             text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, first + blanks + number + 1)
         rest = bytes(buffer[count * ENTRY_BYTES :])
-        if count < len(entries) and not self._view.live and (not last or rest.strip(b"\0")):
+        if count < len(entries) and not self._view.live and (not last or not is_zero(rest)):
             behind = len(rest) - len(rest.lstrip(b"\0"))
             at = first + count + behind // ENTRY_BYTES
             text = "bytes behind the last entry are not zero"
@@ -195,7 +195,7 @@ class QueueCheck:
     def _differs(self, at: int, entry: bytes) -> None:
         physical, size, tag = ENTRY.unpack(entry)
         found = read_queue(self._view, self._directory.files, at, 1)
-        if len(found) < ENTRY_BYTES or not found.strip(b"\0"):
+        if len(found) < ENTRY_BYTES or is_zero(found):
             text = f"there is no entry for the record at {physical}"
             self._found("queue-entry-missing", text, at, physical_offset=physical)
             return
@@ -223,7 +223,7 @@ class QueueCheck:
 
     def _orphans(self, start: int, end: int) -> None:
         data = read_queue(self._view, self._directory.files, start, end - start + 1)
-        if not data.strip(b"\0"):
+        if is_zero(data):
             return
         entries = [data[at : at + ENTRY_BYTES] for at in range(0, len(data) - 19, ENTRY_BYTES)]
         stand_in = False

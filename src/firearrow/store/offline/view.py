@@ -258,6 +258,11 @@ def list_files(*directories: Path, digits: int = NAME_DIGITS) -> Directory:
     return Directory(sorted(files, key=lambda file: file.base), strays)
 
 
+def is_zero(data: bytes) -> bool:
+    """Whether all bytes are zero; to compare is ten times as fast as to strip."""
+    return data == bytes(len(data))
+
+
 def _sorted_children(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())

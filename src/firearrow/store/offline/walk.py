@@ -16,7 +16,7 @@ import numpy as np
 
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.store.commitlog import SCAN_BYTES_MAX
-from firearrow.store.offline.view import StoreFile, StoreView
+from firearrow.store.offline.view import StoreFile, StoreView, is_zero
 from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
 
 _LOOK_BYTES: Final = 1 << 20
@@ -217,7 +217,7 @@ def next_written(file: StoreFile, buffer: Buffer, start: int) -> int | None:
                 return None
             hole = min(os.lseek(fd, at, os.SEEK_HOLE), len(buffer))
             for piece in range(at, hole, _LOOK_BYTES):
-                if bytes(buffer[piece : min(piece + _LOOK_BYTES, hole)]).strip(b"\0"):
+                if not is_zero(bytes(buffer[piece : min(piece + _LOOK_BYTES, hole)])):
                     return piece
             at = hole
         return None
