@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from firearrow.errors import FirearrowError
+from firearrow.files import HISTORY_DIRECTORY
 from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
 from firearrow.store.offline.compare import read_queue
@@ -24,8 +26,8 @@ _CHECKPOINT_FIELDS_BYTES: Final = 48
 _KNOWN: Final = {
     "abort", "batchconsumequeue", "brokerIdentity", "checkpoint", "commitlog", "compaction",
     "config", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "epochFileCheckpoint",
-    "index", "kvStore", "lock", "namesrv", "rocksdbstore", "salvage-map.csv", "timerlog",
-    "timerwheel",
+    "index", "kvStore", "lock", "namesrv", "quarantine", "rocksdbstore", "salvage-map.csv",
+    "timerlog", "timerwheel",
 }  # fmt: skip
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 
@@ -239,8 +241,16 @@ def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def sound_copies(path: Path) -> list[Path]:
-    """The copies of a configuration file that can be read, newest first."""
-    copies = [path.with_name(path.name + ".bak"), *sorted(path.parent.glob(f"{path.name}.*"))]
-    unique = [copy for copy in dict.fromkeys(copies) if copy.is_file() and copy != path]
-    unique.sort(key=lambda copy: copy.stat().st_mtime_ns, reverse=True)
-    return [copy for copy in unique if not isinstance(parse_config(copy), str)]
+    """The copies of a configuration file that can be read, newest first.
+
+    Those in ``.history`` have the CRC of their content at the end of their name.
+    """
+    history = (path.parent / HISTORY_DIRECTORY).glob(f"{path.name}.*.????????")
+    copies = [path.with_name(path.name + ".bak"), *filter(_has_its_crc, history)]
+    there = [copy for copy in copies if copy.is_file()]
+    there.sort(key=lambda copy: copy.stat().st_mtime_ns, reverse=True)
+    return [copy for copy in there if not isinstance(parse_config(copy), str)]
+
+
+def _has_its_crc(path: Path) -> bool:
+    return path.name.endswith(f".{crc32(path.read_bytes()):08x}")

@@ -155,13 +155,14 @@ class Carver:
 
 
 def files_of(sources: list[Path]) -> list[Path]:
-    """The files to look at: those given, and of a directory its CommitLog's and kept bytes."""
+    """The files to look at: those given; of a directory its CommitLog's, and what was set aside."""
     files: list[Path] = []
     for source in sources:
         if source.is_dir():
             log = source / "commitlog"
             files += sorted((log if log.is_dir() else source).iterdir())
             files += sorted(source.glob(".repair-*/*.bytes"))
+            files += sorted(source.glob("quarantine/commitlog-*"))
         else:
             files.append(source)
     found = [path for path in files if path.is_file() and path.stat().st_size]

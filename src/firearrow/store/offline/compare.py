@@ -263,50 +263,54 @@ class IndexSink:
                 store_ms[inside],
             )
         found = self._between(int(physical_offsets[0]), int(physical_offsets[-1]))
-        have_hash, have_offset, have_ms = found
+        have_hash, have_offset, *have_time = found
         if len(have_hash) == len(hashes) and bool(
             ((have_hash == hashes) & (have_offset == physical_offsets)).all()
         ):
-            self._compare_times(hashes, physical_offsets, store_ms, have_ms)
+            self._compare_times(hashes, physical_offsets, store_ms, *have_time)
             return
-        self._compare_sets(found, hashes, physical_offsets)
+        self._compare_sets(have_hash, have_offset, hashes, physical_offsets)
 
-    def _between(self, first: int, last: int) -> tuple[Ints, Ints, Ints]:
-        """Hash, offset and time of the entries of records between two offsets, these included.
-
-        The time is that of the entry's second, -1 where the format does not tell.
-        """
-        parts: list[tuple[Ints, Ints, Ints]] = []
+    def _between(self, first: int, last: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """Hash, offset and seconds of the entries of records between two offsets, these included,
+        and the time from which their seconds count: -1 where the format does not tell."""
+        parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         for rows in self.files:
             if rows.span[1] < first or rows.span[0] > last:
                 continue
             low, high = rows.offsets.searchsorted([first, last + 1]).tolist()
             if low < high:
-                seconds = rows.begin_ms + rows.seconds[low:high] * 1000
-                seconds[rows.seconds[low:high] >= _SECONDS_MAX] = -1
+                begin_ms = np.full(high - low, rows.begin_ms)
                 if low == 0:
-                    seconds[0] = -1  # taken against the begin that the file inherited
-                parts.append((rows.hashes[low:high], rows.offsets[low:high], seconds))
+                    begin_ms[0] = -1  # taken against the begin that the file inherited
+                part = slice(low, high)
+                parts.append((rows.hashes[part], rows.offsets[part], rows.seconds[part], begin_ms))
         if not parts:
             nothing = np.empty(0, np.int64)
-            return nothing, nothing, nothing
+            return nothing, nothing, nothing, nothing
         if len(parts) == 1:
             return parts[0]
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return columns[0], columns[1], columns[2]
+        return columns[0], columns[1], columns[2], columns[3]
 
     def _compare_times(
-        self, hashes: Ints, physical_offsets: Ints, store_ms: Ints, have_ms: Ints
+        self,
+        hashes: Ints,
+        physical_offsets: Ints,
+        store_ms: Ints,
+        have_seconds: Ints,
+        begin_ms: Ints,
     ) -> None:
-        off = (have_ms >= 0) & ((store_ms < have_ms) | (store_ms >= have_ms + 1000))
+        seconds = np.clip((store_ms - begin_ms) // 1000, 0, _SECONDS_MAX)
+        off = (begin_ms >= 0) & (seconds != have_seconds)
         if off.any():
             self.report.late_count += int(off.sum())
             _keep(self.report.late, hashes[off], physical_offsets[off], self._keep_max)
 
     def _compare_sets(
-        self, found: tuple[Ints, Ints, Ints], hashes: Ints, physical_offsets: Ints
+        self, have_hashes: Ints, have_offsets: Ints, hashes: Ints, physical_offsets: Ints
     ) -> None:
-        have = np.stack((found[1], found[0]), axis=1)
+        have = np.stack((have_offsets, have_hashes), axis=1)
         want = np.stack((physical_offsets, hashes), axis=1)
         lacking = _minus(want, have)
         foreign = _minus(have, want)

@@ -32,6 +32,7 @@ class Repair(Enum):
     """What ``repair`` does about a finding."""
 
     TILE = "the damaged bytes are set aside and covered by records that no consumer mistakes"
+    EXTEND = "a shorter file gets its size again; what it lacks is covered"
     CUT = "the end of the log is cut there"
     QUEUE = "the queue is built again from the log"
     INDEX = "the index is built again from the log"
@@ -59,7 +60,7 @@ _DAMAGE, _WARNING, _NOTE = Severity.DAMAGE, Severity.WARNING, Severity.NOTE
 _ROWS: Final = [
     Invariant(
         "log-file-size", "all CommitLog files have one size", _DAMAGE,
-        "a broker does not start", Repair.NONE,
+        "a broker does not start; what a shorter file has lost is lost", Repair.EXTEND,
     ),
     Invariant(
         "log-file-missing", "each CommitLog file starts where the one before ends", _DAMAGE,

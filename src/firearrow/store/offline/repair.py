@@ -50,6 +50,7 @@ class Action(Enum):
     """What a step does."""
 
     MOVE = "move away"
+    EXTEND = "lengthen"
     WRITE = "write"
     CUT = "cut"
     REBUILD = "rebuild"
@@ -137,13 +138,21 @@ def apply(
         with StoreView(layout, owned=True) as view:
             verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
             work = _work(view, verdict, evidence)
+            extended = [step for step in work.steps if step.action is Action.EXTEND]
+            for step in extended:
+                OS_FILES.resize(view.path_of(step.file or ""), view.log_file_bytes)
+        with StoreView(layout, owned=True) as view:
+            if extended:  # only now is to be seen what else there is to do
+                verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
+                work = _work(view, verdict, evidence)
             kept = root / f".repair-{utc_name(clock)}"
             last_ms = max((report.last_ms for report in evidence.reports), default=0)
             left_out = _carry_out(view, work, kept, clock, last_ms)
         after = verify(layout, jobs=jobs, owned=True)
     finally:
         guard.release(clean=False)
-    return Outcome(str(kept) if kept.exists() else None, work.steps, after, left_out)
+    steps = [*extended, *work.steps]
+    return Outcome(str(kept) if kept.exists() else None, steps, after, left_out)
 
 
 # --- planning ---
@@ -151,6 +160,9 @@ def apply(
 
 def _work(view: StoreView, verdict: Verdict, evidence: Evidence) -> _Work:
     work = _Work()
+    _plan_sizes(view, work)
+    if work.steps:
+        return work
     for finding in verdict.findings:
         if finding.invariant in _STRAYS and finding.file:
             text = "move it into the kept directory"
@@ -166,6 +178,17 @@ def _work(view: StoreView, verdict: Verdict, evidence: Evidence) -> _Work:
         _plan_timer(view, work)
     _plan_rest(verdict, work)
     return work
+
+
+def _plan_sizes(view: StoreView, work: _Work) -> None:
+    """Give files that were cut short their size again; all else is planned after that."""
+    for file in view.log.files:
+        missing = view.log_file_bytes - file.size_bytes
+        if 0 < missing < view.log_file_bytes:
+            text = f"add {missing} bytes of zeros; what else there is to do shows after that"
+            harm = "the messages in the missing part are lost"
+            name = view.name_of(file.path)
+            work.steps.append(Step(Action.EXTEND, text, harm, name, file.size_bytes, missing))
 
 
 def _plan_log(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work) -> None:

@@ -208,9 +208,10 @@ def _topic_stat(view: StoreView, topic: str, tallies: dict[int, _Tally]) -> Topi
 
 
 def _queue_stat(view: StoreView, topic: str, queue_id: int, tally: _Tally) -> QueueStat:
-    if (topic, queue_id) in view.queues:
+    directory = view.queues.get((topic, queue_id))
+    if directory is not None and directory.files:
         low, high = queue_range(view, (topic, queue_id))
-        entry_bytes = (high - view.queues[topic, queue_id].files[0].base // ENTRY_BYTES) * 20
+        entry_bytes = (high - directory.files[0].base // ENTRY_BYTES) * ENTRY_BYTES
     else:
         low, high, entry_bytes = max(tally.min_offset, 0), tally.max_offset, 0
     return QueueStat(queue_id, tally.records, tally.log_bytes, low, high, entry_bytes)
