@@ -276,7 +276,7 @@ def _no_topic(value: dict[str, object]) -> None:
 TIMER_UNIT = "timerlog/00000000000000000000"
 ROWS = [
     Damage("log-file-size", _cut(f"commitlog/{FILE_BYTES:020d}", 262_044), False),
-    Damage("log-file-missing", _own_log_file, alone=False, mended=False, own=True),
+    Damage("log-file-missing", _own_log_file, alone=False, own=True),
     Damage("log-stray-file", _stray("commitlog/README")),
     Damage("log-file-end", _put("commitlog/00000000000000000000", 261_809, bytes(8))),
     Damage("record-frame", _record(4, b"\1\2\3\4"), alone=False),

@@ -32,7 +32,7 @@ class Repair(Enum):
     """What ``repair`` does about a finding."""
 
     TILE = "the damaged bytes are set aside and covered by records that no consumer mistakes"
-    EXTEND = "a shorter file gets its size again; what it lacks is covered"
+    EXTEND = "the file gets its size; what it lacks is covered by a blank"
     CUT = "the end of the log is cut there"
     QUEUE = "the queue is built again from the log"
     INDEX = "the index is built again from the log"
@@ -64,7 +64,7 @@ _ROWS: Final = [
     ),
     Invariant(
         "log-file-missing", "each CommitLog file starts where the one before ends", _DAMAGE,
-        "every message of the missing file is lost; a broker does not start", Repair.NONE,
+        "every message of the missing file is lost; a broker does not start", Repair.EXTEND,
     ),
     Invariant(
         "log-stray-file", "the CommitLog directory holds nothing but its files", _WARNING,

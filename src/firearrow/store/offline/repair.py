@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Callable
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -39,9 +40,11 @@ from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, QueueKey, StoreView, utc_name
 from firearrow.store.offline.walk import Run, walk
+from firearrow.store.segments import NAME_DIGITS
 
 OnProgress = Callable[[int, int], None]
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray"}
+_FILES_MADE_MAX: Final = 64  # where more seem to be missing, a name is wrong
 _TIMER_FILES: Final = ("timerlog", "timerwheel", "config/timercheck")
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
@@ -140,7 +143,7 @@ def apply(
             work = _work(view, verdict, evidence)
             extended = [step for step in work.steps if step.action is Action.EXTEND]
             for step in extended:
-                OS_FILES.resize(view.path_of(step.file or ""), view.log_file_bytes)
+                _extend(view.path_of(step.file or ""), view.log_file_bytes)
         with StoreView(layout, owned=True) as view:
             if extended:  # only now is to be seen what else there is to do
                 verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
@@ -153,6 +156,15 @@ def apply(
         guard.release(clean=False)
     steps = [*extended, *work.steps]
     return Outcome(str(kept) if kept.exists() else None, steps, after, left_out)
+
+
+def _extend(path: Path, size_bytes: int) -> None:
+    if path.exists():
+        OS_FILES.resize(path, size_bytes)
+    else:
+        OS_FILES.create_file(path, size_bytes, 0)
+    OS_FILES.sync_file(path)
+    OS_FILES.sync_directory(path.parent)
 
 
 # --- planning ---
@@ -181,7 +193,18 @@ def _work(view: StoreView, verdict: Verdict, evidence: Evidence) -> _Work:
 
 
 def _plan_sizes(view: StoreView, work: _Work) -> None:
-    """Give files that were cut short their size again; all else is planned after that."""
+    """Give files that were cut short their size again, and make those that are missing.
+
+    All else is planned after that: a file of zeros reads as one that ends before its first record.
+    """
+    for before, file in pairwise(view.log.files):
+        bases = range(before.base + view.log_file_bytes, file.base, view.log_file_bytes)
+        for base in bases if len(bases) <= _FILES_MADE_MAX else ():
+            path = before.path.with_name(f"{base:0{NAME_DIGITS}d}")
+            text = "make the missing file, without messages; what else there is to do shows then"
+            harm = "its messages are lost; consumers get others in their place"
+            size = view.log_file_bytes
+            work.steps.append(Step(Action.EXTEND, text, harm, view.name_of(path), 0, size))
     for file in view.log.files:
         missing = view.log_file_bytes - file.size_bytes
         if 0 < missing < view.log_file_bytes:
