@@ -29,6 +29,13 @@ GOLDEN_SIZES: dict[str, Any] = {
 }
 
 
+KINDS = ("default", "defaultRocksDB")
+"""The ways to keep queues."""
+
+defaults: dict[str, Any] = {}
+"""What every store here is configured with; a fixture may set the kind of queues."""
+
+
 def small_config(root: Path, **changed: Any) -> StoreConfig:
     """Files so small that tests roll them."""
     sizes: dict[str, Any] = {
@@ -37,7 +44,7 @@ def small_config(root: Path, **changed: Any) -> StoreConfig:
         "max_hash_slot_num": 50,
         "max_index_num": 200,
     }
-    return StoreConfig(store_path_root_dir=str(root), **{**sizes, **changed})
+    return StoreConfig(store_path_root_dir=str(root), **{**sizes, **defaults, **changed})
 
 
 def make_store(

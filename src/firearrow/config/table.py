@@ -44,6 +44,7 @@ _SPELT_OTHERWISE = {
     "broker_ip1": "brokerIP1",
     "broker_ip2": "brokerIP2",
     "check_crc_on_recover": "checkCRCOnRecover",
+    "use_separate_store_path_for_rocksdb_cq": "useSeparateStorePathForRocksdbCQ",
 }
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTH = {"true": True, "false": False}

@@ -21,6 +21,10 @@ FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER"]
 
 
+StoreType = Literal["default", "defaultRocksDB"]
+RocksCompression = Literal["none", "lz4", "lz4hc", "snappy", "zlib", "bz2", "zstd"]
+
+
 class StoreConfig(ServerConfig, frozen=True):
     """Where a store lives, how large its files are, and when they reach the disk."""
 
@@ -33,6 +37,26 @@ class StoreConfig(ServerConfig, frozen=True):
         str,
         Meta(description="directory of the CommitLog; empty: `commitlog` in the store"),
     ] = ""
+
+    # --- how queues are kept ---
+    store_type: Annotated[
+        StoreType,
+        Meta(
+            description="how queues are kept: `default` in files of their own, `defaultRocksDB` in "
+            "one database, for very many of them (needs the extra `rocksdb`)"
+        ),
+    ] = "default"
+    use_separate_store_path_for_rocksdb_cq: Annotated[
+        bool,
+        Meta(
+            description="whether the database is in `consumequeue_rocksdb` and not in "
+            "`consumequeue`"
+        ),
+    ] = False
+    rocksdb_compression_type: Annotated[
+        RocksCompression,
+        Meta(description="how files of the database are compressed"),
+    ] = "lz4"
 
     # --- how large ---
     mapped_file_size_commit_log: Annotated[
@@ -157,6 +181,20 @@ class StoreConfig(ServerConfig, frozen=True):
     def commit_log_path(self) -> Path:
         """Directory of the CommitLog's files."""
         return Path(self.store_path_commit_log or self.root_path / "commitlog")
+
+    @property
+    def consume_queue_path(self) -> Path:
+        """Directory of the ConsumeQueues."""
+        return self.root_path / "consumequeue"
+
+    @property
+    def rocks_queue_paths(self) -> tuple[Path, Path]:
+        """Directory of the database of ConsumeQueues, and where it must not be."""
+        # Java: StorePathConfigHelper#getStorePathRocksDBConsumeQueue.
+        separate = self.root_path / "consumequeue_rocksdb"
+        if self.use_separate_store_path_for_rocksdb_cq:
+            return separate, self.consume_queue_path
+        return self.consume_queue_path, separate
 
     @property
     def consume_queue_file_bytes(self) -> int:

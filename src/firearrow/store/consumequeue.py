@@ -115,6 +115,10 @@ class FileConsumeQueue:
         end = min(at + count * ENTRY_BYTES, self.max_offset * ENTRY_BYTES, segment.end)
         return segment.map[at - segment.base : max(end - segment.base, 0)]
 
+    def stored_ms(self, queue_offset: int) -> int | None:
+        """None: the entries of a file have no time."""
+        return None
+
     def gap_end(self, queue_offset: int) -> int:
         """Where to go on when ``read`` has nothing at an offset: where the next file starts."""
         per_file = self.segments.file_size_bytes // ENTRY_BYTES

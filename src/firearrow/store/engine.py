@@ -30,6 +30,7 @@ from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.reader import GetResult, Reader
 from firearrow.store.recovery import Recovery
+from firearrow.store.rocks import RocksConsumeQueues
 
 log = logging.getLogger(__name__)
 
@@ -396,8 +397,10 @@ class MessageStore:
 
 def _queues_of(config: StoreConfig, fs: FileSystem) -> ConsumeQueues:
     """The queues, kept as the configuration wants it."""
-    directory = config.root_path / "consumequeue"
-    return FileConsumeQueues(directory, config.consume_queue_file_bytes, fs)
+    if config.store_type == "defaultRocksDB":
+        directory, elsewhere = config.rocks_queue_paths
+        return RocksConsumeQueues(directory, elsewhere, config.rocksdb_compression_type)
+    return FileConsumeQueues(config.consume_queue_path, config.consume_queue_file_bytes, fs)
 
 
 def memory_bytes() -> int:

@@ -114,7 +114,7 @@ class DerivedFlush:
         try:
             self._log_flush.flush()
             self._queues.flush(0)
-            if stored_ms:
+            if stored_ms and self._queues.dispatched_offset is None:
                 self._checkpoint.queues_ms = stored_ms
                 self._checkpoint.queues_physical_offset = physical_offset
             self._flush_index(last=last)

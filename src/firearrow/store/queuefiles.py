@@ -99,6 +99,11 @@ class FileConsumeQueues:
             log.error("a queue gets no further entries, its messages stay in the log: %s", error)
 
     @property
+    def dispatched_offset(self) -> None:
+        """None: pages reach the disk in any order."""
+        return None
+
+    @property
     def max_physical_offset(self) -> int:
         """The highest record that any queue knows, -1 for none."""
         return max((queue.max_physical_offset for queue in self._by_key.values()), default=-1)

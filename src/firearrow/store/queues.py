@@ -66,13 +66,19 @@ class ConsumeQueue(Protocol):
     topic_field: bytes
     next_offset: int
     max_offset: int
-    min_offset: int
+
+    @property
+    def min_offset(self) -> int:
+        """The first message whose record the log still holds."""
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag code; IndexError where there can't be an entry."""
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Up to ``count`` entries (``ENTRY``) from an offset on; empty where none are."""
+
+    def stored_ms(self, queue_offset: int) -> int | None:
+        """Store time (ms) of a message; None where only its record says it."""
 
     def gap_end(self, queue_offset: int) -> int:
         """Where to go on when ``read`` has nothing at an offset."""
@@ -91,6 +97,11 @@ class ConsumeQueues(Protocol):
     One thread uses it, but for ``flush``, which is called in the flusher's. A queue comes into
     being when it is first opened, and is kept once it has its first message.
     """
+
+    @property
+    def dispatched_offset(self) -> int | None:
+        """The log offset before which the queues have all that they are to have, whichever way the
+        store was left; None where only the entries themselves can tell."""
 
     def load(self) -> None:
         """Take up what is on the disk."""

@@ -189,6 +189,9 @@ class Reader:
         """Store time of a message in a queue, -1 if it is not there."""
         if not queue.min_offset <= queue_offset < queue.max_offset:
             return -1
+        stored_ms = queue.stored_ms(queue_offset)
+        if stored_ms is not None:
+            return stored_ms
         physical, _, _ = queue.entry(queue_offset)
         head = self._log.record(physical, 76)
         if head is None:

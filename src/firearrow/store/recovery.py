@@ -19,8 +19,9 @@ What ends the log decides what happens then:
 
 After a loss of power the unflushed part of a queue's file may hold anything, so queues are cut
 where the walk starts and dispatched anew from there. If only the process was killed (see
-``checkpoint``), the walk starts at the last step of dispatch, which may be there in part. Queues
-and index skip what they have: to start early costs time and nothing else.
+``checkpoint``), the walk starts at the last step of dispatch, which may be there in part. A
+database of queues knows how far it is. Queues and index skip what they have: to start early costs
+time and nothing else.
 
 Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 """
@@ -109,7 +110,8 @@ class Recovery:
         walk_from = self._walk_from()
         end, last_ms = self._end_of_log(walk_from)
         self._cut_log(end)
-        self.queues.cut(end if self.clean else min(walk_from, end))
+        trusted = self.clean or self.queues.dispatched_offset is not None
+        self.queues.cut(end if trusted else min(walk_from, end))
         self.queues.correct_min(commit_log.start_offset)
         if index is not None:
             index.cut(end)
@@ -125,6 +127,8 @@ class Recovery:
         After a clean end the checkpoint says it, and a topic that was deleted stays so; without any
         queue files all are made anew.
         """
+        if self.queues.dispatched_offset is not None:
+            return max(self.queues.dispatched_offset, self.commit_log.start_offset)
         if self.queues.max_physical_offset < 0:
             return self.commit_log.start_offset
         if not self.clean:
@@ -151,6 +155,8 @@ class Recovery:
         known_ms = 0
         if not self.clean and known <= 0:
             known_ms = min(checkpoint.log_ms, checkpoint.queues_ms)
+            if self.queues.dispatched_offset is not None:
+                known_ms = checkpoint.log_ms
         for segment in reversed(commit_log.segments.files):
             first = commit_log.scan(segment.base, segment.end, 1)
             if first is None or not len(first) or int(first.physical_offset[0]) != segment.base:

@@ -1,0 +1,214 @@
+"""RocksDB databases: which options they are opened with, and whose errors they raise.
+
+RocketMQ keeps ConsumeQueues and some configuration in RocksDB if it is told to. The options here
+let either broker open what the other has written. Memory and open files are limited: the original
+takes a gigabyte of cache and every file.
+
+RocksDB comes with the package ``rocksdict``, which is installed by the extra ``rocksdb``.
+Source: upstream ``RocksDBOptionsFactory``, ``ConfigHelper``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from firearrow.errors import ConfigError, CorruptStore
+
+if TYPE_CHECKING:
+    from rocksdict import Cache, ColumnFamily, Options, Rdict, WriteBatch
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
+DEFAULT: Final = "default"
+_LOG_FILES_MAX: Final = 3
+
+
+class Family(NamedTuple):
+    """A column family. ``compression`` has RocketMQ's names of the method for young files and, if
+    ``universal`` compaction ends in one large file, for that one."""
+
+    name: str
+    write_buffer_bytes: int
+    compression: tuple[str, str] = ("none", "none")
+    universal: bool = False
+
+
+class _Errors:
+    """Raises in place of what RocksDB raises, which is a bare Exception for everything."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is Exception:
+            text = str(error)
+            if text.startswith("Corruption"):
+                raise CorruptStore(f"{self._path}: {text}") from error
+            full = "No space left" in text
+            raise OSError(errno.ENOSPC if full else errno.EIO, text, str(self._path)) from error
+
+
+class Table:
+    """One column family: keys in order of their bytes."""
+
+    def __init__(self, rows: Rdict, errors: _Errors) -> None:
+        self._rows = rows
+        self._errors = errors
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        with self._errors:
+            value: bytes | None = self._rows.get(key)
+            return value
+
+    def some(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        """Up to ``count`` rows from a key on."""
+        with self._errors:
+            return list(islice(self._rows.items(from_key=start), count))  # type: ignore[arg-type]
+
+    def rows(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All rows whose keys begin with a prefix, as they were at the call."""
+        with self._errors:
+            for key, value in self._rows.items(from_key=prefix):
+                assert isinstance(key, bytes)
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+
+    def flush(self) -> None:
+        """Return once all rows are on the disk."""
+        with self._errors:
+            self._rows.flush(wait=True)
+
+    def close(self) -> None:
+        """Let go of the family; the database is closed with its last one."""
+        with self._errors:
+            self._rows.close()
+
+
+class Batch:
+    """Changes that are made all at once by ``Database.write``."""
+
+    def __init__(self, changes: WriteBatch, database: Database) -> None:
+        self.changes = changes
+        self._database = database
+        self.put_default = changes.put  # the way for many: a key and a value of the default family
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        """Set a value."""
+        self.changes.put(key, value, self._database.handle(family))
+
+    def delete(self, family: str, key: bytes) -> None:
+        """Remove a row, if it is there."""
+        self.changes.delete(key, self._database.handle(family))
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        """Remove the rows from one key to before another."""
+        self.changes.delete_range(start, end, self._database.handle(family))
+
+
+class Database:
+    """A directory with a RocksDB database, open. The first family is ``default``.
+
+    Any thread may use it. With ``log_ahead`` every write outlives the process, else only what was
+    flushed does. Raises ConfigError without the package, OSError or CorruptStore where the database
+    can't be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        families: Sequence[Family],
+        *,
+        cache_bytes: int,
+        open_files_max: int,
+        log_ahead: bool,
+    ) -> None:
+        try:
+            import rocksdict
+        except ImportError:
+            raise ConfigError(
+                "RocksDB needs the package rocksdict: pip install 'firearrow[rocksdb]'"
+            ) from None
+        assert families[0].name == DEFAULT
+        self._library = rocksdict
+        self._errors = _Errors(path)
+        cache = rocksdict.Cache(cache_bytes)
+        options = [_options(family, cache) for family in families]
+        options[0].set_max_open_files(open_files_max)
+        self._write_options = rocksdict.WriteOptions()
+        # The stub says that this is a method; it is a property.
+        self._write_options.disable_wal = not log_ahead  # type: ignore[method-assign, assignment]
+        path.mkdir(parents=True, exist_ok=True)
+        with self._errors:
+            others = {
+                family.name: option
+                for family, option in zip(families[1:], options[1:], strict=True)
+            }
+            self._default = rocksdict.Rdict(str(path), options[0], column_families=others)
+            parts = {name: self._default.get_column_family(name) for name in others}
+            self._handles = {
+                family.name: self._default.get_column_family_handle(family.name)
+                for family in families
+            }
+        parts = {DEFAULT: self._default, **parts}
+        self.tables = {name: Table(part, self._errors) for name, part in parts.items()}
+
+    def handle(self, family: str) -> ColumnFamily:
+        """What ``Batch`` calls a family by."""
+        return self._handles[family]
+
+    def batch(self) -> Batch:
+        """An empty batch."""
+        return Batch(self._library.WriteBatch(raw_mode=True), self)
+
+    def write(self, batch: Batch) -> None:
+        """Make the changes of a batch, all or none; OSError where the disk is full."""
+        with self._errors:
+            self._default.write(batch.changes, self._write_options)
+
+    def close(self) -> None:
+        """Close the database. Rows that were not flushed may be there at the next start or not."""
+        self._handles.clear()
+        for table in reversed(self.tables.values()):
+            table.close()
+
+
+def _options(family: Family, cache: Cache) -> Options:
+    """A family's options, as upstream has them but for their sizes."""
+    import rocksdict
+
+    table = rocksdict.BlockBasedOptions()
+    table.set_format_version(5)  # the newest that the original's RocksDB 8.4 reads
+    table.set_block_size(32 * KiB)
+    table.set_bloom_filter(16, False)
+    table.set_block_cache(cache)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_top_level_index_and_filter(True)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(family.write_buffer_bytes)
+    options.set_max_write_buffer_number(4)
+    options.set_keep_log_file_num(_LOG_FILES_MAX)
+    options.set_max_background_jobs(2)
+    young, last = family.compression
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, young)())
+    if family.universal:
+        options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+        options.set_bottommost_compression_type(getattr(rocksdict.DBCompressionType, last)())
+    return options

@@ -1,0 +1,115 @@
+"""What the RocksDB database of a store's queues holds: keys and values.
+
+Integers are big-endian, topics UTF-8; ``n`` is the topic's length in bytes. Every key begins with
+the topic:
+
+====== ==== ==============================================================
+offset size field
+====== ==== ==============================================================
+0      4    n
+4      1    01
+5      n    topic
+5+n    1    01
+====== ==== ==============================================================
+
+In the column family ``default``, an entry for each message, goes on:
+
+====== ==== ==============================================================
+6+n    4    queue id
+10+n   1    01; 00 and 02 are the ends of the queue's range
+11+n   8    queue offset
+====== ==== ==============================================================
+
+with the value (28 bytes; the first 20 are an entry as in a file, see ``consumequeue``):
+
+====== ==== ==============================================================
+0      8    physical offset of the record
+8      4    size of the record
+12     8    tag code
+20     8    store time, ms
+====== ==== ==============================================================
+
+In the column family ``offset``, up to two rows for each queue, goes on:
+
+====== ==== ==============================================================
+6+n    3    ``max``: the queue's last message, ``min``: its first when last looked at
+9+n    1    01
+10+n   4    queue id
+====== ==== ==============================================================
+
+with the value (16 bytes): physical offset of the record, queue offset. A ``max`` for queue 0 of the
+topic ``CHECKPOINT_TOPIC`` has one integer: the log offset up to which all is dispatched.
+
+Worked example, message 2 of queue 1 of topic ``T``, 300 bytes at 4096, tag ``TagA``, stored at
+1795000000000 ms: key ``00000001 01 54 01 00000001 01 0000000000000002``, value
+``0000000000001000 0000012c 000000000027a807 000001a1ee565e00``; its row in ``offset``: key
+``00000001 01 54 01 6d6178 01 00000001``, value ``0000000000001000 0000000000000002``.
+
+Source: upstream ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+ENTRIES: Final = "default"
+OFFSETS: Final = "offset"
+MAX: Final = b"max"
+MIN: Final = b"min"
+
+VALUE: Final = struct.Struct(">qiqq")
+VALUE_BYTES: Final = 28
+STORE_MS_AT: Final = 20
+PLACE: Final = struct.Struct(">qq")
+DISPATCHED: Final = struct.Struct(">q")
+_TOPIC_HEAD: Final = struct.Struct(">IB")
+_QUEUE_ID: Final = struct.Struct(">I")
+_OFFSET_KEY_REST_BYTES: Final = 3 + 1 + 4
+
+
+def topic_head(topic: str) -> bytes:
+    """What all keys of a topic begin with."""
+    name = topic.encode()
+    return _TOPIC_HEAD.pack(len(name), 1) + name + b"\1"
+
+
+def entry_head(topic: str, queue_id: int) -> bytes:
+    """What the keys of a queue's entries begin with: the rest is the queue offset, i64."""
+    return topic_head(topic) + _QUEUE_ID.pack(queue_id) + b"\1"
+
+
+def entry_range(head: bytes) -> tuple[bytes, bytes]:
+    """The keys between which all entries of a queue lie; ``head`` is its ``entry_head``."""
+    return head[:-1] + b"\0", head[:-1] + b"\2"
+
+
+def offset_key(topic: str, queue_id: int, kind: bytes) -> bytes:
+    """The key of a queue's row ``MAX`` or ``MIN``."""
+    return topic_head(topic) + kind + b"\1" + _QUEUE_ID.pack(queue_id)
+
+
+DISPATCHED_KEY: Final = offset_key("CHECKPOINT_TOPIC", 0, MAX)
+
+
+class OffsetRow(NamedTuple):
+    """A row of the column family ``offset``; ``kind`` is ``MAX`` or ``MIN``."""
+
+    topic: str
+    queue_id: int
+    kind: bytes
+    physical_offset: int
+    queue_offset: int
+
+
+def offset_row(key: bytes, value: bytes) -> OffsetRow | None:
+    """Take a row apart; None for one that is not a queue's."""
+    if len(value) != PLACE.size or len(key) < _TOPIC_HEAD.size + 1 + _OFFSET_KEY_REST_BYTES:
+        return None
+    length, _ = _TOPIC_HEAD.unpack_from(key)
+    at = _TOPIC_HEAD.size + length + 1
+    if len(key) != at + _OFFSET_KEY_REST_BYTES:
+        return None
+    topic = key[_TOPIC_HEAD.size : at - 1].decode("utf-8", "replace")
+    kind, (queue_id,) = key[at : at + 3], _QUEUE_ID.unpack_from(key, at + 4)
+    return OffsetRow(topic, queue_id, kind, *PLACE.unpack(value))

@@ -1,0 +1,219 @@
+"""Queues in a database: what is on the disk after any end, and what is in memory."""
+
+import gc
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.database import Table
+from firearrow.errors import ConfigError
+from firearrow.store import rocks
+from firearrow.store.rocks import RocksConsumeQueues
+from tests.golden import expected, extract
+from tests.store.stores import GOLDEN_SIZES, append, bodies, make_store, opened, settle
+from tests.store.test_queues import Message, contents, entries_of, ignore
+
+ROCKS: dict[str, Any] = {"store_type": "defaultRocksDB"}
+
+
+def queues_in(directory: Path) -> RocksConsumeQueues:
+    queues = RocksConsumeQueues(directory, directory / "elsewhere", "lz4")
+    queues.load()
+    return queues
+
+
+def messages(first: int, count: int) -> list[Message]:
+    return [(n * 100, 100, n) for n in range(first, first + count)]
+
+
+def put(queues: RocksConsumeQueues, queue_id: int, first: int, some: list[Message]) -> None:
+    queues.put(entries_of([("T", queue_id, first, some)]), ignore)
+
+
+def as_after_a_kill(directory: Path) -> RocksConsumeQueues:
+    """The queues that a start would find if the process were killed now."""
+    copy = directory.with_name(directory.name + "-killed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(directory, copy)
+    return queues_in(copy)
+
+
+# --- stores of the original broker ---
+
+
+def test_a_database_of_the_original_is_taken_as_it_is(tmp_path: Path) -> None:
+    root = extract("rocksdb-cq-clean", tmp_path)
+    queues = RocksConsumeQueues(root / "consumequeue", root / "elsewhere", "lz4")
+    queues.load()
+    assert queues.dispatched_offset == 572_806
+    lines = expected("rocksdb-cq-clean")
+    keys = {(line["topic"], line["queueId"]) for line in lines}
+    assert {(item.topic, item.queue_id) for item in queues.ranges()} >= keys
+    for line in lines:
+        queue = queues.open(line["topic"], line["queueId"])
+        physical, size, _ = queue.entry(line["queueOffset"])
+        assert (physical, size) == (line["physicalOffset"], line["storeSize"])
+        assert queue.stored_ms(line["queueOffset"]) == line["storeTimestamp"]
+    queues.close()
+
+
+def test_nothing_of_it_is_dispatched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    puts = []
+    monkeypatch.setattr(RocksConsumeQueues, "put", lambda *arguments: puts.append(arguments))
+    with opened(extract("rocksdb-cq-clean", tmp_path), **GOLDEN_SIZES, **ROCKS) as store:
+        assert store.behind_bytes == 0
+    assert puts == []
+
+
+# --- ends ---
+
+
+def test_a_kill_takes_what_was_not_flushed_and_leaves_the_rest(tmp_path: Path) -> None:
+    queues = queues_in(tmp_path / "queues")
+    put(queues, 0, 0, messages(0, 8))
+    killed = as_after_a_kill(tmp_path / "queues")
+    assert killed.dispatched_offset == 0
+    assert killed.find("T", 0) is None
+    killed.close()
+    queues.flush(0)
+    put(queues, 0, 8, messages(8, 4))
+    killed = as_after_a_kill(tmp_path / "queues")
+    assert killed.dispatched_offset == 800
+    assert contents(killed.open("T", 0)) == messages(0, 8)
+    put(killed, 0, 8, messages(8, 4))
+    assert contents(killed.open("T", 0)) == messages(0, 12)
+    killed.close()
+    queues.close()
+
+
+def test_no_queue_claims_entries_that_are_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that come while entries are being flushed are not vouched for by that flush."""
+    queues = queues_in(tmp_path / "queues")
+    put(queues, 0, 0, messages(0, 8))
+    flush = Table.flush
+
+    def busy_flush(table: Table) -> None:
+        flush(table)
+        if table is queues.entries:
+            put(queues, 0, 8, messages(8, 4))
+            put(queues, 1, 0, messages(12, 4))
+
+    monkeypatch.setattr(Table, "flush", busy_flush)
+    queues.flush(0)
+    monkeypatch.undo()
+    killed = as_after_a_kill(tmp_path / "queues")
+    assert killed.dispatched_offset == 800
+    assert contents(killed.open("T", 0)) == messages(0, 8)
+    assert killed.find("T", 1) is None
+    killed.close()
+    queues.flush(0)
+    queues.close()
+    again = queues_in(tmp_path / "queues")
+    assert contents(again.open("T", 0)) == messages(0, 12)
+    assert contents(again.open("T", 1)) == messages(12, 4)
+    again.close()
+
+
+def test_a_topic_that_is_deleted_during_a_flush_stays_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = queues_in(tmp_path / "queues")
+    put(queues, 0, 0, messages(0, 8))
+    flush = Table.flush
+
+    def busy_flush(table: Table) -> None:
+        flush(table)
+        if table is queues.entries:
+            queues.delete_topic("T")
+
+    monkeypatch.setattr(Table, "flush", busy_flush)
+    queues.flush(0)
+    monkeypatch.undo()
+    killed = as_after_a_kill(tmp_path / "queues")
+    assert killed.find("T", 0) is None
+    killed.close()
+    queues.close()
+
+
+def test_the_kind_of_queues_may_change_at_any_start(tmp_path: Path) -> None:
+    sent: list[bytes] = []
+    for kind in ("default", "defaultRocksDB", "default", "defaultRocksDB"):
+        with opened(tmp_path, store_type=kind) as store:
+            assert bodies(store) == sent
+            for n in range(30):
+                sent.append(b"%s %d" % (kind.encode(), n))
+                append(store, sent[-1])
+            settle(store)
+            assert bodies(store) == sent
+
+
+# --- what is in memory ---
+
+
+def test_few_queues_stay_in_memory_and_none_with_messages_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "QUEUES_IN_MEMORY_MAX", 8)
+    queues = queues_in(tmp_path)
+    for queue_id in range(40):
+        put(queues, queue_id, 0, messages(queue_id, 1))
+    queues.flush(0)
+    held, appended = queues.open("T", 0), queues.open("T", 1)
+    appended.next_offset += 1
+    del appended
+    for queue_id in range(2, 40):
+        assert contents(queues.open("T", queue_id)) == messages(queue_id, 1)
+    gc.collect()
+    in_memory = sum(isinstance(item, rocks.RocksConsumeQueue) for item in gc.get_objects())
+    assert in_memory <= 8 + 2
+    assert queues.open("T", 0) is held
+    assert queues.open("T", 1).next_offset == 2
+    put(queues, 1, 1, messages(50, 1))
+    assert not queues.pending
+    queues.close()
+
+
+def test_expired_entries_are_removed(tmp_path: Path) -> None:
+    queues = queues_in(tmp_path)
+    put(queues, 0, 0, messages(0, 8))
+    put(queues, 1, 0, messages(8, 8))
+    put(queues, 2, 0, messages(0, 3))
+    for _ in range(2):
+        queues.delete_expired(500)
+        queues.correct_min(500)
+    assert len(list(queues.entries.rows())) == 3 + 8
+    assert sorted(queues.ranges()) == [("T", 0, 5, 8), ("T", 1, 0, 8), ("T", 2, 3, 3)]
+    assert contents(queues.open("T", 0)) == messages(5, 3)
+    assert queues.open("T", 0).gap_end(2) == 5
+    assert queues.open("T", 0).read(2, 4) == b""
+    with pytest.raises(IndexError):
+        queues.open("T", 0).entry(2)
+    queues.close()
+
+
+# --- configuration ---
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    store = make_store(tmp_path, **ROCKS)
+    with pytest.raises(ConfigError, match=r"rocksdict: pip install 'firearrow\[rocksdb\]'"):
+        store.open()
+
+
+def test_the_database_has_two_places_and_is_not_left_behind_in_one(tmp_path: Path) -> None:
+    separate = {**ROCKS, "use_separate_store_path_for_rocksdb_cq": True}
+    with opened(tmp_path, **separate) as store:
+        append(store, b"a")
+    assert (tmp_path / "consumequeue_rocksdb" / "CURRENT").exists()
+    with pytest.raises(ConfigError, match="useSeparateStorePathForRocksdbCQ has been changed"):
+        make_store(tmp_path, **ROCKS).open()
+    with opened(tmp_path, **separate) as store:
+        assert bodies(store) == [b"a"]
