@@ -14,7 +14,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firearrow.errors import ConfigError, CorruptStore
@@ -26,6 +26,16 @@ KiB: Final = 1024
 MiB: Final = 1024 * KiB
 DEFAULT: Final = "default"
 _LOG_FILES_MAX: Final = 3
+
+
+def _library() -> ModuleType:
+    try:
+        import rocksdict
+    except ImportError:
+        raise ConfigError(
+            "RocksDB needs the package rocksdict: pip install 'firearrow[rocksdb]'"
+        ) from None
+    return rocksdict
 
 
 class Family(NamedTuple):
@@ -123,9 +133,9 @@ class Batch:
 class Database:
     """A directory with a RocksDB database, open. The first family is ``default``.
 
-    Any thread may use it. With ``log_ahead`` every write outlives the process, else only what was
-    flushed does. Raises ConfigError without the package, OSError or CorruptStore where the database
-    can't be opened.
+    Any thread may use it. With ``log_ahead`` every write is on the disk when it returns, else what
+    was flushed is. Raises ConfigError without the package, OSError or CorruptStore where the
+    database can't be opened.
     """
 
     def __init__(
@@ -137,12 +147,7 @@ class Database:
         open_files_max: int,
         log_ahead: bool,
     ) -> None:
-        try:
-            import rocksdict
-        except ImportError:
-            raise ConfigError(
-                "RocksDB needs the package rocksdict: pip install 'firearrow[rocksdb]'"
-            ) from None
+        rocksdict = _library()
         assert families[0].name == DEFAULT
         self._library = rocksdict
         self._errors = _Errors(path)
@@ -150,8 +155,8 @@ class Database:
         options = [_options(family, cache) for family in families]
         options[0].set_max_open_files(open_files_max)
         self._write_options = rocksdict.WriteOptions()
-        # The stub says that this is a method; it is a property.
-        self._write_options.disable_wal = not log_ahead  # type: ignore[method-assign, assignment]
+        self._write_options.disable_wal = not log_ahead
+        self._write_options.sync = log_ahead
         path.mkdir(parents=True, exist_ok=True)
         with self._errors:
             others = {
@@ -169,7 +174,8 @@ class Database:
 
     def handle(self, family: str) -> ColumnFamily:
         """What ``Batch`` calls a family by."""
-        return self._handles[family]
+        handle: ColumnFamily = self._handles[family]
+        return handle
 
     def batch(self) -> Batch:
         """An empty batch."""
@@ -185,6 +191,16 @@ class Database:
         self._handles.clear()
         for table in reversed(self.tables.values()):
             table.close()
+
+
+def families_of(path: Path) -> list[str]:
+    """The families of the database in a directory, none if there is no database."""
+    if not (path / "CURRENT").exists():
+        return []
+    library = _library()
+    with _Errors(path):
+        names: list[str] = library.Rdict.list_cf(str(path), library.Options(raw_mode=True))
+    return names
 
 
 def _options(family: Family, cache: Cache) -> Options:

@@ -186,6 +186,32 @@ def test_a_hole_leaves_its_queue_out_and_no_other(
 
 
 @kinds
+def test_what_the_log_has_lost_within_a_queue_leads_to_what_follows(
+    tmp_path: Path, kind: str
+) -> None:
+    with opened(tmp_path, kind) as queues:
+        put(queues, {}, 0, {("T", 0): 3})
+        some = [(5000, 100, 7), (5100, 100, 8)]
+        queues.put(entries_of([("T", 0, 5, some)]), ignore, complete=True)
+        before = [(n * 100, 100, -n) for n in range(3)]
+        assert contents(queues.open("T", 0)) == [*before, some[0], some[0], *some]
+
+
+@kinds
+def test_a_queue_that_was_left_out_can_be_made_anew(tmp_path: Path, kind: str) -> None:
+    with opened(tmp_path / "queues", kind) as queues:
+        put(queues, {}, 0, {("T", 0): 3, ("U", 0): 2})
+        hole = entries_of([("T", 0, 5, [(900, 100, 0)])])
+        queues.put(hole, ignore)
+        assert queues.set_aside(tmp_path / "aside") == {("T", 0)}
+        assert queues.set_aside(tmp_path / "aside") == set()
+        assert queues.open("T", 0).max_offset == 0
+        queues.put(hole, ignore, complete=True)
+        assert contents(queues.open("T", 0)) == [(900, 100, 0)]
+        assert queues.open("U", 0).max_offset == 2
+
+
+@kinds
 @pytest.mark.parametrize("first", [1, 3, 10, 4711])
 def test_a_queue_may_begin_behind_what_the_log_has_lost(
     tmp_path: Path, kind: str, first: int

@@ -114,13 +114,15 @@ class Broker:
         # Who asks for the configuration is told the port that was found, not that any would do.
         config = self.config = structs.replace(config, listen_port=port)
         self.settings = Settings(clock, config, self._store_config, file=self._config_file)
-        self.topics = TopicTable(self.settings, clock, root)
-        self.groups = GroupTable(self.settings, clock, root)
+        in_database = self._store_config.store_type == "defaultRocksDB"
+        self.topics = TopicTable(self.settings, clock, root, in_database=in_database)
+        self.groups = GroupTable(self.settings, clock, root, in_database=in_database)
         self.offsets = ConsumerOffsets(
             clock,
             root,
             commits_per_version=config.consumer_offset_update_version_step,
             generations=config.config_generations,
+            in_database=in_database,
         )
         self.clients = ClientRegistry(self.settings, clock)
         self.clients.later = self._run_soon
@@ -134,6 +136,7 @@ class Broker:
             self.groups.load()
             self.offsets.load()
         except BaseException:
+            self._close_state()
             self.store.close()
             raise
         self._save_state()
@@ -204,6 +207,7 @@ class Broker:
         if self._writing is not None:
             await self._writing
         self._save_state()
+        self._close_state()
         self.store.close()
 
     async def _answer_flush_waiters(self) -> None:
@@ -243,6 +247,11 @@ class Broker:
         self.topics.save()
         self.groups.save()
         self.offsets.save()
+
+    def _close_state(self) -> None:
+        self.topics.close()
+        self.groups.close()
+        self.offsets.close()
 
     def _save_state_aside(self) -> None:
         """Have the offsets written by a thread; the others only if the disk refused them before."""

@@ -382,7 +382,7 @@ class RocksConsumeQueues:
             before.append((queue, queue.max_offset, queue.max_physical_offset))
             if first != queue.max_offset or first_physical <= queue.max_physical_offset:
                 try:
-                    start = self._fit(batch, queue, run, physical, complete)
+                    start = self._fit(batch, queue, run, physical, values, complete)
                 except CorruptStore as error:
                     self._leave_out(topic, queue_id, error)
                     continue
@@ -394,7 +394,13 @@ class RocksConsumeQueues:
             arrived.append((queue, first))
 
     def _fit(
-        self, batch: Batch, queue: RocksConsumeQueue, run: Run, physical: Ints, complete: bool
+        self,
+        batch: Batch,
+        queue: RocksConsumeQueue,
+        run: Run,
+        physical: Ints,
+        values: list[bytes],
+        complete: bool,
     ) -> int:
         """The row from which on the queue lacks entries, see ``FileConsumeQueue``."""
         some = physical[run.start : run.end]
@@ -415,6 +421,11 @@ class RocksConsumeQueues:
                 f"queue {queue.topic}-{queue.queue_id} ends at {queue.max_offset}, "
                 f"its next message has {queue_offset}"
             )
+        elif queue.max_offset:  # what is lost leads to what follows it
+            for missing in range(queue.max_offset, queue_offset):
+                batch.put_default(
+                    queue.head + missing.to_bytes(8, "big"), values[run.start + known]
+                )
         queue.forget_min()
         return run.start + known
 

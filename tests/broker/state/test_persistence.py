@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.state.persistence import StateFile, typed, unknown_fields, with_unknown
+from firearrow.broker.state.persistence import (
+    JsonFile,
+    StateFile,
+    typed,
+    unknown_fields,
+    with_unknown,
+)
 from firearrow.errors import ConfigError
 from firearrow.wire.bodies import DataVersion
 
 
 def test_a_file_is_written_only_when_it_is_behind(tmp_path: Path) -> None:
     path = tmp_path / "config" / "x.json"
-    file = StateFile(path, lambda: {"a": 1})
+    file = StateFile(JsonFile(path), lambda: {"a": 1})
     file.save()
     assert not path.exists()
     file.behind = True
@@ -26,7 +32,7 @@ def test_a_file_that_was_lost_is_written_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "config" / "x.json"
-    file = StateFile(path, lambda: {"a": 1}, generations=2)
+    file = StateFile(JsonFile(path, 2), lambda: {"a": 1})
     file.behind = True
     file.save()
     path.write_bytes(bytes(4096))
@@ -40,7 +46,7 @@ def test_a_file_that_was_lost_is_written_again(
 
 def test_what_is_prepared_is_written_as_it_was_then(tmp_path: Path) -> None:
     state = {"a": 1}
-    file = StateFile(tmp_path / "x.json", state.copy)
+    file = StateFile(JsonFile(tmp_path / "x.json"), state.copy)
     file.behind = True
     write = file.prepare()
     assert write is not None
@@ -53,7 +59,7 @@ def test_what_is_prepared_is_written_as_it_was_then(tmp_path: Path) -> None:
 def test_saves_can_wait_for_each_other(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     state = {"a": 1}
-    file = StateFile(path, lambda: state)
+    file = StateFile(JsonFile(path), lambda: state)
     with file.deferring(), file.deferring():
         for state["a"] in (2, 3):
             file.behind = True
@@ -76,7 +82,7 @@ def test_a_disk_that_refuses_is_tried_again(
 ) -> None:
     obstacle = tmp_path / "config"
     obstacle.write_text("a file where a directory should be")
-    file = StateFile(obstacle / "x.json", lambda: {"a": 1})
+    file = StateFile(JsonFile(obstacle / "x.json"), lambda: {"a": 1})
     file.behind = True
     with caplog.at_level(logging.ERROR):
         file.save()
@@ -93,7 +99,7 @@ def test_what_is_no_object_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"x\.json"):
-        StateFile(path, dict).read()
+        StateFile(JsonFile(path), dict).read()
 
 
 def test_a_part_of_the_wrong_type_is_named() -> None:

@@ -25,12 +25,12 @@ from msgspec.structs import replace
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
 from firearrow.broker.state.persistence import (
     StateFile,
-    state_path,
     typed,
     unknown_fields,
     wire_names,
     with_unknown,
 )
+from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.message import names
@@ -38,6 +38,9 @@ from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 FILE_NAME: Final = "subscriptionGroup.json"
+LAYOUT: Final = Layout(
+    "subscriptionGroups", {"default": "subscriptionGroupTable", "forbidden": "forbiddenTable"}
+)
 FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
 
 _KNOWN: Final = ("dataVersion", "forbiddenTable", "subscriptionGroupTable")
@@ -48,7 +51,14 @@ ForbiddenTable = dict[str, dict[str, int]]
 class GroupTable:
     """All groups by name. ``table`` may be read directly, and only this class changes it."""
 
-    def __init__(self, settings: Settings, clock: Clock, store_root: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store_root: Path | None = None,
+        *,
+        in_database: bool = False,
+    ) -> None:
         self.table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in sorted(names.SYSTEM_GROUPS)
         }
@@ -58,11 +68,14 @@ class GroupTable:
         self._clock = clock
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
-        self._file = StateFile(
-            state_path(store_root, FILE_NAME),
-            self._content,
+        storage = storage_of(
+            store_root,
+            FILE_NAME,
+            LAYOUT,
+            in_database=in_database,
             generations=settings.broker.config_generations,
         )
+        self._file = StateFile(storage, self._content)
         self._file.behind = True
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -120,6 +133,10 @@ class GroupTable:
         if not topics:
             del self.forbidden[group]
         self._changed()
+
+    def close(self) -> None:
+        """Let go of file or database; what was not saved is lost."""
+        self._file.close()
 
     def load(self) -> None:
         """Read the file over the system groups; ConfigError when it can't be read."""

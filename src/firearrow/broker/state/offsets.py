@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.broker.state.persistence import StateFile, state_path, typed, unknown_fields
+from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
+from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = "consumerOffset.json"
+LAYOUT: Final = Layout("consumerOffsets", {"default": "offsetTable"}, wrapped="offsetTable")
 SEPARATOR: Final = "@"  # no topic or group can contain it
 UNKNOWN: Final = -1
 
@@ -48,6 +50,7 @@ class ConsumerOffsets:
         *,
         commits_per_version: int = 500,
         generations: int = GENERATIONS,
+        in_database: bool = False,
     ) -> None:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
@@ -56,8 +59,14 @@ class ConsumerOffsets:
         self._commits_per_version = commits_per_version
         self._commits = 0
         self._unknown: dict[str, Any] = {}
-        path = state_path(store_root, FILE_NAME)
-        self._file = StateFile(path, self.content, generations=generations)
+        storage = storage_of(
+            store_root,
+            FILE_NAME,
+            LAYOUT,
+            in_database=in_database,
+            generations=generations,
+        )
+        self._file = StateFile(storage, self.content)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note that a group has consumed up to an offset; it may be lower than before."""
@@ -122,6 +131,10 @@ class ConsumerOffsets:
             "pullOffsetTable": {key: queues.copy() for key, queues in self.pulled.items()},
         }
         return dict(sorted((own | self._unknown).items()))
+
+    def close(self) -> None:
+        """Let go of file or database; what was not saved is lost."""
+        self._file.close()
 
     def load(self) -> None:
         """Read the file; without one everything starts empty.

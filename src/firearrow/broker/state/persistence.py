@@ -1,7 +1,8 @@
 """The JSON files below ``config/`` that hold a broker's state.
 
 A file has one owner, which says what its content is. Nothing that a file held is lost: fields that
-this release does not know are written back as they were read.
+this release does not know are written back as they were read. In place of a file may stand a
+database, see `rows`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -25,59 +26,91 @@ T = TypeVar("T")
 CONFIG_DIRECTORY: Final = "config"
 
 
-class StateFile:
-    """One file and whether it is behind its owner's state.
+class Storage(Protocol):
+    """Where a state is kept; it is given and taken as what its JSON file holds."""
 
-    ``path`` None keeps the state in memory only. Where `prepare` is used, what ``content`` gives
-    must not change any more. ``generations`` says how many contents are kept, see
-    `firearrow.files`.
+    def read(self) -> tuple[dict[str, Any], bool]:
+        """Give what is kept, nothing if nothing was, and whether it is what was written last.
+
+        Raises ConfigError when nothing can be read of what there is.
+        """
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Keep a state; in any thread, one at a time. Raises OSError when the disk refuses."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class JsonFile:
+    """A state in a JSON file; ``generations`` of its contents are kept (`firearrow.files`)."""
+
+    def __init__(self, path: Path, generations: int = GENERATIONS) -> None:
+        self.path = path
+        self._generations = generations
+
+    def read(self) -> tuple[dict[str, Any], bool]:
+        """Give what the file holds or, if it can't be read, what an earlier one held."""
+        found = read_newest(self.path, _object_of)
+        return ({}, True) if found is None else (found.value, found.path == self.path)
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Replace the file."""
+        data = fastjson.dumps(content, pretty=True)
+        replace_atomically(self.path, data, generations=self._generations)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __str__(self) -> str:
+        """Its path."""
+        return str(self.path)
+
+
+class StateFile:
+    """The storage of one state, and whether it is behind its owner.
+
+    ``storage`` None keeps the state in memory only. Where `prepare` is used, what ``content`` gives
+    must not change any more.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        content: Callable[[], Mapping[str, Any]],
-        *,
-        generations: int = GENERATIONS,
-    ) -> None:
-        self._path = path
+    def __init__(self, storage: Storage | None, content: Callable[[], Mapping[str, Any]]) -> None:
+        self._storage = storage
         self._content = content
-        self._generations = generations
         self.behind = False
         self._deferring = False
 
     def read(self) -> dict[str, Any]:
-        """Give what the file holds, nothing if there is none.
+        """Give what the storage holds, nothing if nothing was ever written.
 
-        A file that can't be read is behind what its backup held. Raises ConfigError when none of
-        its contents can be read.
+        A storage that had to fall back on an earlier content is behind it. Raises ConfigError when
+        it can't be read.
         """
-        found = None if self._path is None else read_newest(self._path, _object_of)
-        if found is None:
+        if self._storage is None:
             return {}
-        self.behind = self.behind or found.path != self._path
-        return found.value
+        found, current = self._storage.read()
+        self.behind = self.behind or not current
+        return found
 
     def prepare(self) -> Callable[[], None] | None:
         """Take the state as it is now; what is returned writes it, in any thread.
 
-        None if the file is not behind. A disk that refuses is logged and leaves the file behind, so
+        None if the storage is not behind. A disk that refuses is logged and leaves it behind, so
         that it is tried again: the state itself is sound.
         """
         if not self.behind:
             return None
         self.behind = False
-        path = self._path
-        if path is None:
+        storage = self._storage
+        if storage is None:
             return None
         content = self._content()
 
         def write() -> None:
-            data = fastjson.dumps(content, pretty=True)
             try:
-                replace_atomically(path, data, generations=self._generations)
+                storage.write(content)
             except OSError as error:
-                log.error("%s can't be written, will be tried again: %s", path, error)
+                log.error("%s can't be written, will be tried again: %s", storage, error)
                 self.behind = True
 
         return write
@@ -99,10 +132,11 @@ class StateFile:
                 self._deferring = False
                 self.save()
 
-
-def state_path(store_root: Path | None, name: str) -> Path | None:
-    """Give the place of a state file below the root of a store; None without a store."""
-    return None if store_root is None else store_root / CONFIG_DIRECTORY / name
+    def close(self) -> None:
+        """Let go of the storage; nothing is written any more."""
+        if self._storage is not None:
+            self._storage.close()
+            self._storage = None
 
 
 def _object_of(data: bytes) -> dict[str, Any]:

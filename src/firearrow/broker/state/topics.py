@@ -31,18 +31,19 @@ from msgspec.structs import replace
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.persistence import (
     StateFile,
-    state_path,
     typed,
     unknown_fields,
     wire_names,
     with_unknown,
 )
+from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.message import names
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
 FILE_NAME: Final = "topics.json"
+LAYOUT: Final = Layout("topics", {"default": "topicConfigTable"})
 
 QUEUE_NUMS_MAX: Final = 16_384
 """Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a
@@ -64,7 +65,14 @@ def _ignore(_: list[TopicConfig]) -> None:
 class TopicTable:
     """All topics by name. ``table`` may be read directly, and only this class changes it."""
 
-    def __init__(self, settings: Settings, clock: Clock, store_root: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store_root: Path | None = None,
+        *,
+        in_database: bool = False,
+    ) -> None:
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self.on_change: Callable[[list[TopicConfig]], None] = _ignore
@@ -72,11 +80,14 @@ class TopicTable:
         self._clock = clock
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
-        self._file = StateFile(
-            state_path(store_root, FILE_NAME),
-            self._content,
+        storage = storage_of(
+            store_root,
+            FILE_NAME,
+            LAYOUT,
+            in_database=in_database,
             generations=settings.broker.config_generations,
         )
+        self._file = StateFile(storage, self._content)
         self._deferred: dict[str, TopicConfig] | None = None
         self._system = frozenset[str]()
         self._create_system_topics()
@@ -184,6 +195,10 @@ class TopicTable:
         self._next_version()
         self.save()
         self.on_change(list(self.table.values()))
+
+    def close(self) -> None:
+        """Let go of file or database; what was not saved is lost."""
+        self._file.close()
 
     def load(self) -> None:
         """Read the file over the system topics; ConfigError when it can't be read."""

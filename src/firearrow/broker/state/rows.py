@@ -1,0 +1,163 @@
+"""State in RocksDB: where a broker with ``storeType=defaultRocksDB`` keeps topics, groups, offsets.
+
+Each is a directory below ``config/`` in place of a JSON file (`persistence`), with a row for every
+topic, group or ``topic@group``. Keys are names in UTF-8, values compact JSON:
+
+================== ============= ====================== =================================
+directory          family        key                    value
+================== ============= ====================== =================================
+topics             default       topic                  its config
+subscriptionGroups default       group                  its config
+subscriptionGroups forbidden     group                  ``{"topic":bits}``
+consumerOffsets    default       topic@group            ``{"offsetTable":{"0":25}}``
+each               kvDataVersion ``kvDataVersionKey``   the data version
+================== ============= ====================== =================================
+
+Worked example, in ``consumerOffsets``: key ``544067`` (``T@g``), value
+``7b226f66667365745461626c65223a7b2230223a32357d7d``.
+
+A JSON file with a higher data version is taken over, as at the first start with this setting.
+Source: upstream ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``,
+``RocksDBConsumerOffsetManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Storage
+from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.errors import ConfigError, CorruptStore, MessageError
+from firearrow.wire import fastjson
+
+_VERSION_FAMILY: Final = "kvDataVersion"
+_VERSION_KEY: Final = b"kvDataVersionKey"
+_BUFFER_BYTES: Final = 4 * MiB
+_OPEN_FILES_MAX: Final = 64
+
+Row = tuple[str, bytes]  # family and key
+
+
+class Layout(NamedTuple):
+    """Where the parts of a state are in its database.
+
+    ``tables`` has the JSON file's field for each family; ``wrapped`` is the field that values are
+    in, if they are not the value of the JSON file's table itself.
+    """
+
+    directory: str
+    tables: Mapping[str, str]
+    wrapped: str | None = None
+
+
+class Rows:
+    """A state in a database; takes and gives what its JSON file would hold."""
+
+    def __init__(self, json_file: JsonFile, layout: Layout) -> None:
+        self._json_file = json_file
+        self._layout = layout
+        self._path = json_file.path.parent / layout.directory
+        self._database: Database | None = None
+        self._written: dict[Row, bytes] = {}
+
+    def read(self) -> tuple[dict[str, Any], bool]:
+        """Open the database and give what it holds, or a newer JSON file; see `Storage`."""
+        database = self._opened()
+        try:
+            for family in (*self._layout.tables, _VERSION_FAMILY):
+                for key, value in database.tables[family].rows():
+                    self._written[family, key] = value
+            tables = self._layout.tables.items()
+            found: dict[str, Any] = {name: dict(self._table(family)) for family, name in tables}
+            version = self._written.get((_VERSION_FAMILY, _VERSION_KEY))
+            found["dataVersion"] = fastjson.loads(version) if version else {}
+        except (OSError, CorruptStore, MessageError) as error:
+            raise ConfigError(f"{self._path}: {error}") from None
+        return self._with_json(found)
+
+    def _opened(self) -> Database:
+        if self._database is None:
+            needed = {DEFAULT, _VERSION_FAMILY, *self._layout.tables}
+            try:
+                others = sorted((needed | set(families_of(self._path))) - {DEFAULT})
+                self._database = Database(
+                    self._path,
+                    [Family(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
+                    cache_bytes=_BUFFER_BYTES,
+                    open_files_max=_OPEN_FILES_MAX,
+                    log_ahead=True,
+                )
+            except (OSError, CorruptStore) as error:
+                raise ConfigError(f"{self._path} can't be opened: {error}") from None
+        return self._database
+
+    def _table(self, family: str) -> Iterator[tuple[str, Any]]:
+        wrapped = self._layout.wrapped
+        for (its_family, key), text in self._written.items():
+            if its_family == family:
+                value = fastjson.loads(text)
+                yield key.decode(), value if wrapped is None else value.get(wrapped) or {}
+
+    def _with_json(self, found: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Lay a newer JSON file over what the database holds."""
+        newer, _ = self._json_file.read()
+        if _counter(newer) <= _counter(found):
+            return found, True
+        for name in self._layout.tables.values():
+            found[name] |= newer.get(name) or {}
+        found["dataVersion"] = newer["dataVersion"]
+        return found, False
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Write the rows that have changed."""
+        rows = dict(self._rows(content))
+        database = self._opened()
+        batch = database.batch()
+        for (family, key), value in rows.items():
+            if self._written.get((family, key)) != value:
+                batch.put(family, key, value)
+        for family, key in self._written.keys() - rows.keys():
+            batch.delete(family, key)
+        database.write(batch)
+        self._written = rows
+
+    def __str__(self) -> str:
+        """Its directory."""
+        return str(self._path)
+
+    def _rows(self, content: Mapping[str, Any]) -> Iterator[tuple[Row, bytes]]:
+        wrapped = self._layout.wrapped
+        for family, name in self._layout.tables.items():
+            for key, value in content[name].items():
+                if wrapped is not None:
+                    value = {wrapped: {str(part): number for part, number in value.items()}}
+                yield (family, key.encode()), fastjson.dumps(value)
+        yield (_VERSION_FAMILY, _VERSION_KEY), fastjson.dumps(content["dataVersion"])
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def storage_of(
+    store_root: Path | None,
+    file_name: str,
+    layout: Layout,
+    *,
+    in_database: bool,
+    generations: int,
+) -> Storage | None:
+    """Give the place of a state below the root of a store; None without a store."""
+    if store_root is None:
+        return None
+    json_file = JsonFile(store_root / CONFIG_DIRECTORY / file_name, generations)
+    return Rows(json_file, layout) if in_database else json_file
+
+
+def _counter(content: Mapping[str, Any]) -> int:
+    version = content.get("dataVersion") or {}
+    return int(version.get("counter") or 0)

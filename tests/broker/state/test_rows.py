@@ -1,0 +1,121 @@
+"""State in RocksDB: the original's databases are read, written as it does, and kept whole."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.persistence import JsonFile
+from firearrow.broker.state.rows import Layout, Rows
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.database import families_of
+from firearrow.errors import ConfigError
+from tests import golden
+from tests.broker.fakes import HandClock
+
+LAYOUT = Layout("things", {"default": "thingTable", "forbidden": "forbiddenTable"})
+OFFSETS = Layout("offsets", {"default": "offsetTable"}, wrapped="offsetTable")
+
+
+def rows_in(directory: Path, layout: Layout = LAYOUT) -> Rows:
+    return Rows(JsonFile(directory / "thing.json"), layout)
+
+
+def content(counter: int, **things: Any) -> dict[str, Any]:
+    return {
+        "dataVersion": {"counter": counter},
+        "thingTable": things,
+        "forbiddenTable": {},
+        "elsewhere": 1,
+    }
+
+
+def rewritten(directory: Path, what: dict[str, Any], layout: Layout = LAYOUT) -> dict[str, Any]:
+    rows = rows_in(directory, layout)
+    rows.read()
+    rows.write(what)
+    rows.close()
+    again = rows_in(directory, layout)
+    try:
+        return again.read()[0]
+    finally:
+        again.close()
+
+
+def test_rows_follow_what_is_written(tmp_path: Path) -> None:
+    for what in (content(1, a={"x": 1}, b={"x": 2}), content(2, b={"x": 3}), content(3)):
+        found = rewritten(tmp_path, what)
+        assert found == {name: what[name] for name in found}
+        assert found.keys() == what.keys() - {"elsewhere"}
+
+
+@settings(max_examples=20)
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=20),
+        st.dictionaries(st.integers(0, 1 << 31), st.integers(0, 1 << 62), max_size=4),
+        max_size=4,
+    )
+)
+def test_offsets_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, table: dict[str, dict[int, int]]
+) -> None:
+    directory = tmp_path_factory.mktemp("state")
+    found = rewritten(directory, {"dataVersion": {"counter": 1}, "offsetTable": table}, OFFSETS)
+    offsets = {
+        key: {int(queue_id): offset for queue_id, offset in queues.items()}
+        for key, queues in found["offsetTable"].items()
+    }
+    assert offsets == table
+
+
+@pytest.mark.parametrize(("counter", "taken"), [(4, False), (5, False), (6, True)])
+def test_a_json_file_counts_if_it_is_newer(tmp_path: Path, counter: int, taken: bool) -> None:
+    rewritten(tmp_path, content(5, a={"x": 1}, b={"x": 2}))
+    rows_in(tmp_path)._json_file.write(content(counter, b={"x": 3}))
+    rows = rows_in(tmp_path)
+    found, current = rows.read()
+    rows.close()
+    assert current is not taken
+    assert found["thingTable"] == {"a": {"x": 1}, "b": {"x": 3 if taken else 2}}
+    assert found["dataVersion"] == {"counter": max(counter, 5)}
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "things").mkdir()
+    (tmp_path / "things" / "CURRENT").write_text("nonsense")
+    with pytest.raises(ConfigError, match="things"):
+        rows_in(tmp_path).read()
+
+
+def test_the_originals_databases_are_taken_and_keep_their_families(tmp_path: Path) -> None:
+    root = golden.extract("rocksdb-cq-clean", tmp_path)
+    names = ("topics", "subscriptionGroups", "consumerOffsets")
+    before = {name: set(families_of(root / "config" / name)) for name in names}
+    for _ in range(2):
+        clock = HandClock()
+        topics = TopicTable(Settings(clock, BrokerConfig()), clock, root, in_database=True)
+        groups = GroupTable(Settings(clock, BrokerConfig()), clock, root, in_database=True)
+        offsets = ConsumerOffsets(clock, root, in_database=True)
+        for state in (topics, groups, offsets):
+            state.load()
+        plain = topics.get("GoldenPlain")
+        assert plain is not None
+        assert plain.write_queue_nums == 4
+        assert groups.get("golden_ok") is not None
+        assert topics.data_version.counter > 0
+        assert offsets.query("golden_ok", "GoldenPlain", 0) > 0
+        topics.create("Added", 3)
+        offsets.commit("g", "Added", 1, 7)
+        for state in (topics, groups, offsets):
+            state.save()
+            state.close()
+    assert offsets.query("g", "Added", 1) == 7
+    for name in names:
+        assert set(families_of(root / "config" / name)) >= before[name]
