@@ -94,6 +94,11 @@ class RocksConsumeQueue:
             self._min_offset = self.first_at_or_after(self._queues.log_start_offset)
         return self._min_offset
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was appended is dispatched."""
+        return self._next_offset == self.max_offset
+
     def set_end(self, max_offset: int, max_physical_offset: int) -> None:
         """Take note of what was written."""
         self.max_offset = max_offset
@@ -354,10 +359,9 @@ class RocksConsumeQueues:
             last = int(entries.physical_offset.argmax())
             end = int(entries.physical_offset[last] + entries.size[last])
             self.dispatched_offset = max(self.dispatched_offset, end)
-            for queue, _ in arrived:
-                self._unsaved.add(queue)
-                if queue.next_offset == queue.max_offset:
-                    self.pending.discard(queue)
+            changed = [queue for queue, _ in arrived]
+            self._unsaved.update(changed)
+            self.pending.difference_update([queue for queue in changed if queue.is_settled])
         for queue, first in arrived:
             on_arrival(queue, first)
 
@@ -387,8 +391,11 @@ class RocksConsumeQueues:
                     self._leave_out(topic, queue_id, error)
                     continue
             head = queue.head
-            for key, value in zip(keys[start:end], values[start:end], strict=True):
-                put(head + key, value)
+            if end - start == 1:
+                put(head + keys[start], values[start])
+            else:
+                for key, value in zip(keys[start:end], values[start:end], strict=True):
+                    put(head + key, value)
             if start < end:
                 queue.set_end(first + end - run.start, last_physical)
             arrived.append((queue, first))
