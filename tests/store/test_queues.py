@@ -220,7 +220,7 @@ def test_a_queue_may_begin_behind_what_the_log_has_lost(
     with opened(tmp_path, kind) as queues:
         queues.correct_min(5000)
         assert queues.open("T", 0).min_offset == 0
-        queues.put(entries_of([("T", 0, first, some)]), ignore)
+        queues.put(entries_of([("T", 0, first, some)]), ignore, complete=True)
     with opened(tmp_path, kind) as queues:
         queues.correct_min(5000)
         assert list(queues.ranges()) == [QueueRange("T", 0, first, first + 4)]

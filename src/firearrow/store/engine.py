@@ -106,6 +106,7 @@ class MessageStore:
         try:
             self._open(end, background=background)
         except BaseException:
+            self.queues.close()
             self._guard.release(clean=False)
             raise
 
