@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from benchmarks.generator import Load
+from benchmarks.queues import ManyQueues, name_of
 from benchmarks.restart import Restart
 from benchmarks.workloads import (
     BenchmarkConsumer,
@@ -30,6 +31,7 @@ class Compare(Enum):
     RATIO_AT_MOST = ("×, at most", True, operator.le)
     RATIO_BELOW = ("×, below", True, operator.lt)
     AT_MOST = ("at most", False, operator.le)
+    AT_LEAST = ("at least", False, operator.ge)
 
     def __init__(self, words: str, ratio: bool, holds: Callable[[float, float], bool]) -> None:
         self.words = words
@@ -151,6 +153,16 @@ CASES = (
         "start on 4 million messages after kill -9, until all queues are complete",
         Restart(killed=True),
         (Target("complete_s", Compare.RATIO_AT_MOST, 1 / 3),),
+    ),
+    Case(
+        "queues",
+        "one message in each of up to a million queues, then sends to queues by chance",
+        ManyQueues(),
+        (
+            Target(name_of("share", 1_000_000), Compare.AT_LEAST, 0.7),
+            Target(name_of("private_mb", 1_000_000), Compare.AT_MOST, 2048),
+            Target(name_of("open_files", 1_000_000), Compare.AT_MOST, 4096),
+        ),
     ),
     Case(
         "memory",

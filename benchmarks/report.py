@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks import queues
 from benchmarks.cases import Case, Target
 from benchmarks.runner import Rounds
 from benchmarks.servers import FIREARROW, ROCKETMQ
@@ -46,6 +47,11 @@ UNITS = {
     "loaded_private_mb": Unit("loaded private MB", ",.1f"),
     "stored_messages": Unit("stored messages", ",.0f"),
     "private_growth_bytes_per_message": Unit("private bytes/stored message", ".3f"),
+}
+UNITS |= {
+    queues.name_of(metric, count): Unit(f"{count:,} queues: {title}", form)
+    for count in queues.COUNTS
+    for metric, (title, form) in queues.METRICS.items()
 }
 
 

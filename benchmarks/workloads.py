@@ -43,6 +43,7 @@ class Settings:
     client_seconds: float
     idle_seconds: float
     growth_seconds: float
+    queues_max: int
 
 
 FULL = Settings(
@@ -55,6 +56,7 @@ FULL = Settings(
     client_seconds=30,
     idle_seconds=3,
     growth_seconds=20,
+    queues_max=1_000_000,
 )
 """What the targets are judged by."""
 
@@ -68,6 +70,7 @@ QUICK = Settings(
     client_seconds=14,
     idle_seconds=1,
     growth_seconds=3,
+    queues_max=1_000,
 )
 """Whether everything works; its numbers are of cold servers and say nothing."""
 
