@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
-from firearrow.broker.state.rows import Layout, storage_of
+from firearrow.broker.state.rows import Layout, has_database, storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
 from firearrow.wire.bodies import DataVersion
@@ -59,6 +59,7 @@ class ConsumerOffsets:
         self._commits_per_version = commits_per_version
         self._commits = 0
         self._unknown: dict[str, Any] = {}
+        self._outdates_database = not in_database and has_database(store_root, LAYOUT)
         storage = storage_of(
             store_root,
             FILE_NAME,
@@ -148,6 +149,9 @@ class ConsumerOffsets:
         self.pulled = _table(raw, "pullOffsetTable")
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
         self._unknown = unknown_fields(raw, _KNOWN)
+        if self._outdates_database:  # many commits make one version: it might stay the database's
+            self._next_version()
+            self._file.behind = True
 
     def save(self) -> None:
         """Write the file if anything has changed since the last time."""

@@ -16,13 +16,15 @@ each               kvDataVersion ``kvDataVersionKey``   the data version
 Worked example, in ``consumerOffsets``: key ``544067`` (``T@g``), value
 ``7b226f66667365745461626c65223a7b2230223a32357d7d``.
 
-A JSON file with a higher data version is taken over, as at the first start with this setting.
+A JSON file with a higher data version counts instead, as at the first start with this setting; a
+database that is closed leaves a JSON file of its version, so that the setting can be taken back.
 Source: upstream ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``,
 ``RocksDBConsumerOffsetManager``.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,6 +38,8 @@ _VERSION_FAMILY: Final = "kvDataVersion"
 _VERSION_KEY: Final = b"kvDataVersionKey"
 _BUFFER_BYTES: Final = 4 * MiB
 _OPEN_FILES_MAX: Final = 64
+
+log = logging.getLogger(__name__)
 
 Row = tuple[str, bytes]  # family and key
 
@@ -61,6 +65,7 @@ class Rows:
         self._path = json_file.path.parent / layout.directory
         self._database: Database | None = None
         self._written: dict[Row, bytes] = {}
+        self._last: Mapping[str, Any] | None = None
 
     def read(self) -> tuple[dict[str, Any], bool]:
         """Open the database and give what it holds, or a newer JSON file; see `Storage`."""
@@ -101,13 +106,17 @@ class Rows:
                 yield key.decode(), value if wrapped is None else value.get(wrapped) or {}
 
     def _with_json(self, found: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Lay a newer JSON file over what the database holds."""
+        """Prefer a JSON file that is newer than the database.
+
+        Java: RocksDBTopicConfigManager#merge lays it over the rows, which brings back what was
+        deleted.
+        """
         newer, _ = self._json_file.read()
-        if _counter(newer) <= _counter(found):
+        if not newer or (self._written and _counter(newer) <= _counter(found)):
             return found, True
         for name in self._layout.tables.values():
-            found[name] |= newer.get(name) or {}
-        found["dataVersion"] = newer["dataVersion"]
+            found[name] = newer.get(name) or {}
+        found["dataVersion"] = newer.get("dataVersion") or {}
         return found, False
 
     def write(self, content: Mapping[str, Any]) -> None:
@@ -121,7 +130,7 @@ class Rows:
         for family, key in self._written.keys() - rows.keys():
             batch.delete(family, key)
         database.write(batch)
-        self._written = rows
+        self._written, self._last = rows, content
 
     def __str__(self) -> str:
         """Its directory."""
@@ -137,10 +146,23 @@ class Rows:
         yield (_VERSION_FAMILY, _VERSION_KEY), fastjson.dumps(content["dataVersion"])
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database, and leave a JSON file of the same."""
         if self._database is not None:
             self._database.close()
             self._database = None
+        if self._last is not None:
+            try:
+                self._json_file.write(self._last)
+            except OSError as error:
+                log.error("%s can't be written, it is older than its database: %s",
+                          self._json_file, error)  # fmt: skip
+
+
+def has_database(store_root: Path | None, layout: Layout) -> bool:
+    """Whether a state was kept in a database at some time."""
+    if store_root is None:
+        return False
+    return (store_root / CONFIG_DIRECTORY / layout.directory / "CURRENT").exists()
 
 
 def storage_of(
