@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +26,22 @@ from tests.store.stores import (
     ALWAYS,
     BORN_MS,
     GOLDEN_SIZES,
-    KINDS,
     KiB,
     abandon,
     append,
     bodies,
     bodies_by_key,
-    defaults,
     make_store,
     messages,
     opened,
     settle,
 )
+from tests.store.test_queues import entries_of, ignore
 
 FILE_STORES = ("file-cq-clean", "file-cq-killed")
 
 
-@pytest.fixture(scope="module", params=KINDS, autouse=True)
-def kind(request: pytest.FixtureRequest) -> Iterator[str]:
-    """All here holds for both kinds of queues."""
-    defaults["store_type"] = request.param
-    yield request.param
-    defaults.clear()
+pytestmark = pytest.mark.usefixtures("kind")
 
 
 # --- stores of the original broker ---
@@ -565,6 +558,16 @@ def test_any_offset_of_a_queue(
         assert (result.min_offset, result.max_offset) == (0, 3)
         found = [view.body for view in iter_records(result.records)]
         assert found == ([b"%d" % n for n in range(offset, 3)] if result.count else [])
+
+
+def test_a_place_in_another_file_instead_of_a_tag_code_hides_no_message(tmp_path: Path) -> None:
+    """What the original writes with enableConsumeQueueExt."""
+    with opened(tmp_path) as store:
+        at = append(store, b"a", properties={"TAGS": "TagA"})
+        size = store.log.end_offset - at
+        store.queues.put(entries_of([("T", 0, 0, [(at, size, -(1 << 63))])]), ignore)
+        result = store.get("T", 0, 0, 32, frozenset({tag_code("TagA")}))
+        assert [view.body for view in iter_records(result.records)] == [b"a"]
 
 
 def test_limits_of_one_read(tmp_path: Path) -> None:

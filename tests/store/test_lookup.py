@@ -37,6 +37,9 @@ def behind_a_deleted_head(
         yield store
 
 
+pytestmark = pytest.mark.usefixtures("kind")
+
+
 def expected(times_ms: list[int], least: int, time_ms: int, boundary: Boundary) -> int:
     """What upstream gives, from its definition: all that is not below ``least`` is searched."""
     kept = range(least, len(times_ms))

@@ -12,6 +12,7 @@ from firearrow.database import Table
 from firearrow.errors import ConfigError
 from firearrow.store import rocks
 from firearrow.store.rocks import RocksConsumeQueues
+from firearrow.store.rocksqueue import RocksConsumeQueue
 from tests.golden import expected, extract
 from tests.store.stores import GOLDEN_SIZES, append, bodies, make_store, opened, settle
 from tests.store.test_queues import Message, contents, entries_of, ignore
@@ -169,7 +170,7 @@ def test_few_queues_stay_in_memory_and_none_with_messages_to_come(
     for queue_id in range(2, 40):
         assert contents(queues.open("T", queue_id)) == messages(queue_id, 1)
     gc.collect()
-    in_memory = sum(isinstance(item, rocks.RocksConsumeQueue) for item in gc.get_objects())
+    in_memory = sum(isinstance(item, RocksConsumeQueue) for item in gc.get_objects())
     assert in_memory <= 8 + 2
     assert queues.open("T", 0) is held
     assert queues.open("T", 1).next_offset == 2

@@ -21,6 +21,9 @@ from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueu
 
 _STORE_MS_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
+# Java: ConsumeQueueExt#isExtAddr. With enableConsumeQueueExt the original puts a place in another
+# file where the tag code was. Consumers compare tags themselves, so such a message may go out.
+_EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
 
 
@@ -146,7 +149,7 @@ class Reader:
         scanned = len(entries) // ENTRY_BYTES
         recent_from = self._recent_from()
         for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
-            if tag_codes is not None and code not in tag_codes:
+            if tag_codes is not None and code not in tag_codes and code > _EXT_ADDRESS_MAX:
                 continue
             most, most_bytes = self._recent_limits if physical >= recent_from else self._old_limits
             if copies and (len(copies) >= min(most, count_max) or total + size > most_bytes):
