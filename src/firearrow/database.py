@@ -49,10 +49,15 @@ class Family(NamedTuple):
 
 
 class _Errors:
-    """Raises in place of what RocksDB raises, which is a bare Exception for everything."""
+    """Raises in place of what RocksDB raises, which is a bare Exception for everything.
 
-    def __init__(self, path: Path) -> None:
+    A CorruptStore for damage, unless the caller is ``writing`` and knows what to do when the disk
+    refuses; an OSError for the rest.
+    """
+
+    def __init__(self, path: Path, *, writing: bool = False) -> None:
         self._path = path
+        self._writing = writing
 
     def __enter__(self) -> None:
         return None
@@ -65,7 +70,7 @@ class _Errors:
     ) -> None:
         if kind is Exception:
             text = str(error)
-            if text.startswith("Corruption"):
+            if text.startswith("Corruption") and not self._writing:
                 raise CorruptStore(f"{self._path}: {text}") from error
             full = "No space left" in text
             raise OSError(errno.ENOSPC if full else errno.EIO, text, str(self._path)) from error
@@ -74,9 +79,10 @@ class _Errors:
 class Table:
     """One column family: keys in order of their bytes."""
 
-    def __init__(self, rows: Rdict, errors: _Errors) -> None:
+    def __init__(self, rows: Rdict, path: Path) -> None:
         self._rows = rows
-        self._errors = errors
+        self._errors = _Errors(path)
+        self._write_errors = _Errors(path, writing=True)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
@@ -99,8 +105,8 @@ class Table:
                 yield key, value
 
     def flush(self) -> None:
-        """Return once all rows are on the disk."""
-        with self._errors:
+        """Return once all rows are on the disk; OSError if it refuses."""
+        with self._write_errors:
             self._rows.flush(wait=True)
 
     def close(self) -> None:
@@ -150,7 +156,7 @@ class Database:
         rocksdict = _library()
         assert families[0].name == DEFAULT
         self._library = rocksdict
-        self._errors = _Errors(path)
+        self._write_errors = _Errors(path, writing=True)
         cache = rocksdict.Cache(cache_bytes)
         options = [_options(family, cache) for family in families]
         options[0].set_max_open_files(open_files_max)
@@ -158,7 +164,7 @@ class Database:
         self._write_options.disable_wal = not log_ahead
         self._write_options.sync = log_ahead
         path.mkdir(parents=True, exist_ok=True)
-        with self._errors:
+        with _Errors(path):
             others = {
                 family.name: option
                 for family, option in zip(families[1:], options[1:], strict=True)
@@ -170,7 +176,7 @@ class Database:
                 for family in families
             }
         parts = {DEFAULT: self._default, **parts}
-        self.tables = {name: Table(part, self._errors) for name, part in parts.items()}
+        self.tables = {name: Table(part, path) for name, part in parts.items()}
 
     def handle(self, family: str) -> ColumnFamily:
         """What ``Batch`` calls a family by."""
@@ -182,8 +188,8 @@ class Database:
         return Batch(self._library.WriteBatch(raw_mode=True), self)
 
     def write(self, batch: Batch) -> None:
-        """Make the changes of a batch, all or none; OSError where the disk is full."""
-        with self._errors:
+        """Make the changes of a batch, all or none; OSError if the disk refuses."""
+        with self._write_errors:
             self._default.write(batch.changes, self._write_options)
 
     def close(self) -> None:

@@ -1,0 +1,78 @@
+"""RocksDB databases: what is written is there, and errors are those of this project."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.errors import CorruptStore
+
+FAMILIES = (Family(DEFAULT, MiB, ("lz4", "zstd"), universal=True), Family("other", MiB))
+
+
+@contextmanager
+def opened(path: Path, *, log_ahead: bool = False) -> Iterator[Database]:
+    database = Database(path, FAMILIES, cache_bytes=MiB, open_files_max=64, log_ahead=log_ahead)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def test_rows_are_read_back_in_order(tmp_path: Path) -> None:
+    rows = [(b"k%03d" % n, b"value %d" % n) for n in range(300)]
+    with opened(tmp_path) as database:
+        batch = database.batch()
+        for key, value in reversed(rows):
+            batch.put_default(key, value)
+        batch.put("other", b"k001", b"elsewhere")
+        database.write(batch)
+        for table in database.tables.values():
+            table.flush()
+    with opened(tmp_path) as database:
+        table, other = database.tables[DEFAULT], database.tables["other"]
+        assert list(table.rows()) == rows
+        assert list(table.rows(b"k01")) == rows[10:20]
+        assert table.some(b"k250", 10) == rows[250:260]
+        assert table.some(b"k295", 10) == rows[295:]
+        assert (table.get(b"k007"), table.get(b"nothing")) == (b"value 7", None)
+        assert list(other.rows()) == [(b"k001", b"elsewhere")]
+        batch = database.batch()
+        batch.delete_range(DEFAULT, b"k010", b"k290")
+        batch.delete(DEFAULT, b"k000")
+        database.write(batch)
+        assert list(table.rows()) == rows[1:10] + rows[290:]
+    assert families_of(tmp_path) == [DEFAULT, "other"]
+    assert families_of(tmp_path / "nowhere") == []
+
+
+def test_a_database_is_open_once(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(OSError, match="lock"), opened(tmp_path):
+        pass
+    with opened(tmp_path):
+        pass
+
+
+def test_damage_is_named_with_its_place(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        batch = database.batch()
+        batch.put_default(b"key", b"value" * 1000)
+        database.write(batch)
+        database.tables[DEFAULT].flush()
+    (table,) = tmp_path.glob("*.sst")
+    data = bytearray(table.read_bytes())
+    data[10] ^= 0xFF
+    table.write_bytes(data)
+    with opened(tmp_path) as database, pytest.raises(CorruptStore, match=str(tmp_path)):
+        database.tables[DEFAULT].get(b"key")
+
+
+def test_what_is_logged_ahead_needs_no_flush(tmp_path: Path) -> None:
+    with opened(tmp_path, log_ahead=True) as database:
+        batch = database.batch()
+        batch.put("other", b"a", b"1")
+        database.write(batch)
+    with opened(tmp_path) as database:
+        assert database.tables["other"].get(b"a") == b"1"
