@@ -8,6 +8,7 @@
     │   └── RemoteProtocolError     the peer did
     ├── StoreError
     │   ├── CorruptStore            bytes on disk contradict the format
+    │   ├── DiskFull                there is no room, or too little to go on writing
     │   └── StoreLocked             another process has the store open
     ├── ConfigError                 a setting is unknown or has an impossible value
     ├── MessageError                a message, or a part of one, is malformed
@@ -57,6 +58,13 @@ class StoreError(FirearrowError):
 
 class CorruptStore(StoreError):
     """Bytes on disk contradict the store format."""
+
+
+class DiskFull(StoreError):
+    """There is no room for what was to be written, or so little that nothing is to be written.
+
+    Nothing was written. It is said of every send as long as that lasts, and logged once.
+    """
 
 
 class StoreLocked(StoreError):

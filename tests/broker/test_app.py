@@ -17,6 +17,7 @@ from firearrow.message.record import iter_records
 from firearrow.store.fs import FileSystem
 from firearrow.wire import fastjson
 from firearrow.wire.command import FieldValue, request
+from tests.broker.fakes import HandClock
 from tests.broker.serving import (
     SUBSCRIPTION,
     SUSPEND,
@@ -230,9 +231,11 @@ def test_a_full_disk_refuses_sends_and_the_broker_goes_on(
             assert (await caller.send(bytes(40_000))).code == 14
             first = await caller.pull(0, maxMsgNums=1)
             assert [view.body for view in iter_records(first.body)] == [b"first"]
+        clock.seconds += 1
         assert (await caller.send(bytes(40_000))).code == 0
 
-    calling(tmp_path, main)
+    clock = HandClock()
+    calling(tmp_path, main, clock=clock)
 
 
 def test_an_unknown_code_is_refused_and_the_connection_stays(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from firearrow.store import (
     offset_ids,
 )
 from firearrow.store.fs import FileSystem
+from tests.broker.fakes import HandClock
 from tests.store.stores import BORN_HOST, BORN_MS, KiB, append, make_store, opened, settle
 
 V6 = pack_host(Host("2001:db8::7", 4711))
@@ -212,7 +213,8 @@ def test_a_batch_too_large_for_a_file(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(tmp_path) as store:
+    clock = HandClock()
+    with opened(tmp_path, clock=clock) as store:
         append(store, bytes(60 * KiB))
         end = store.log.end_offset
         body = encode_batch([(0, bytes(1000), b"")] * 10)
@@ -226,4 +228,5 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 put(store, body)
         assert store.log.end_offset == end
         assert store.queue("T", 1).next_offset == 0
+        clock.seconds += 1
         assert put(store, body)[0] == 64 * KiB

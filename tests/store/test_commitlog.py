@@ -10,6 +10,7 @@ from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_blank, encode_record, record_size
 from firearrow.store import DiskFull, MessageStore
 from firearrow.store.fs import FileSystem
+from tests.broker.fakes import HandClock
 from tests.store.stores import (
     BORN_HOST,
     BORN_MS,
@@ -135,7 +136,8 @@ def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> No
 def test_a_full_disk_changes_nothing_and_does_not_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path) as store:
+    clock = HandClock()
+    with opened(tmp_path, clock=clock) as store:
         append(store, b"first")
         settle(store)  # the queue has its file before the disk is full
         with monkeypatch.context() as patched:
@@ -149,6 +151,9 @@ def test_a_full_disk_changes_nothing_and_does_not_last(
             assert (file(store, 0), store.log.end_offset, store.log.last_store_ms) == before
             assert store.queue("T", 0).next_offset == 2
             append(store, b"small ones still fit")
+        with pytest.raises(DiskFull):
+            append(store, b"the disk is asked again only after a second" * KiB)
+        clock.seconds += 1
         assert append(store, b"x" * 40 * KiB) == FILE
         settle(store)
         assert [len(body) for body in bodies(store)] == [5, 40 * KiB, 20, 40 * KiB]
@@ -157,12 +162,14 @@ def test_a_full_disk_changes_nothing_and_does_not_last(
 def test_a_full_disk_at_the_very_first_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path) as store:
+    clock = HandClock()
+    with opened(tmp_path, clock=clock) as store:
         with monkeypatch.context() as patched:
             patched.setattr(FileSystem, "create_file", full)
             with pytest.raises(DiskFull):
                 append(store, b"a")
         assert store.log.end_offset == 0
+        clock.seconds += 1
         assert append(store, b"a") == 0
 
 

@@ -81,6 +81,10 @@ class Key(msgspec.Struct, frozen=True):
     most: float | None
     default: Any
     description: str
+    pattern: str = ""
+    """What a text has to match as a whole; empty: any text will do."""
+    texts: str = ""
+    """Says in words which texts match (`title` of the `Meta`)."""
 
     @property
     def allowed(self) -> str:
@@ -90,7 +94,7 @@ class Key(msgspec.Struct, frozen=True):
         if self.base is bool:
             return "true or false"
         if self.base is str:
-            return "any text"
+            return self.texts or "any text"
         return f"a whole number from {self.least} to {self.most}"
 
 
@@ -204,7 +208,8 @@ def parse(key: Key, text: str) -> Any:
     value = _read(key.base, text.strip())
     low = key.least is not None and value is not None and value < key.least
     high = key.most is not None and value is not None and value > key.most
-    if value is None or low or high:
+    odd = key.pattern and value is not None and not re.fullmatch(key.pattern, value)
+    if value is None or low or high or odd:
         raise ConfigError(f"{key.name}={text}: allowed is {key.allowed}")
     return value
 
@@ -231,6 +236,8 @@ def _key(field: msgspec.structs.FieldInfo) -> Key:
         most=next((meta.le for meta in metas if meta.le is not None), None),
         default=field.default if field.default_factory is msgspec.NODEFAULT else None,
         description=next((meta.description for meta in metas if meta.description), ""),
+        pattern=next((meta.pattern for meta in metas if meta.pattern), ""),
+        texts=next((meta.title for meta in metas if meta.title), ""),
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
@@ -145,7 +145,8 @@ class Peer(asyncio.Protocol):
         if isinstance(error, MessageError):
             return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
         if isinstance(error, StoreError):
-            log.error("request %d from %s: %s", request.code, self.address, error)
+            if not isinstance(error, DiskFull):  # the store has said so, once
+                log.error("request %d from %s: %s", request.code, self.address, error)
             return Response(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )

@@ -4,6 +4,7 @@ Callers see ``MessageStore`` and the values that it takes and gives; what the fi
 nobody else's business.
 """
 
+from firearrow.errors import DiskFull
 from firearrow.store.batch import (
     Appended,
     Part,
@@ -12,7 +13,6 @@ from firearrow.store.batch import (
     members_of,
     offset_ids,
 )
-from firearrow.store.commitlog import DiskFull
 from firearrow.store.engine import MessageStore
 from firearrow.store.lookup import Boundary, QueueEntry
 from firearrow.store.queues import ConsumeQueue

@@ -8,6 +8,10 @@ A record never spans two files. Where it does not fit, eight bytes of blank (rem
 mark the rest of the file as unused, and the record starts the next one, which a background thread
 has made ready by then (``prepare_next``), so that a roll costs a pointer.
 
+On a full disk a record that needs a new file is refused (``no_room``), and the disk is asked again
+once a second at most: its refusals are slow. A log can also be told to refuse everything
+(``refuse``), which costs an append nothing: the limit of the current file becomes zero.
+
 Record layout: ``firearrow.message.record``. Source: upstream ``CommitLog#asyncPutMessage``,
 ``MessageExtEncoder``, ``AllocateMappedFileService``.
 """
@@ -15,13 +19,15 @@ Record layout: ``firearrow.message.record``. Source: upstream ``CommitLog#asyncP
 from __future__ import annotations
 
 import logging
+import math
 import mmap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from firearrow.errors import MessageError, StoreError
+from firearrow.errors import DiskFull, MessageError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
@@ -36,10 +42,13 @@ PREPARE_NEXT_AT: Final = 0.5
 # One scan takes no more of the log: what is derived from it may need a multiple in memory.
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 _TAIL_BYTES: Final = 2  # length of the properties
+# A file system that is full takes up to tens of ms to say so: it flushes what might give room.
+_ASK_AGAIN_SECONDS: Final = 1.0
 
 
-class DiskFull(StoreError):
-    """No room for the next file; nothing was written."""
+def _no_time() -> float:
+    """Time for who has no clock: each moment is later than all that was to be waited for."""
+    return math.inf
 
 
 class CommitLog:
@@ -51,15 +60,20 @@ class CommitLog:
         file_size_bytes: int,
         store_host: bytes,
         fs: FileSystem = OS_FILES,
+        monotonic: Callable[[], float] = _no_time,
     ) -> None:
         self.segments = Segments(directory, file_size_bytes, fs=fs)
         self._fs = fs
+        self._monotonic = monotonic
         self.store_host = store_host
         self.end_offset = 0
         self.last_store_ms = 0
         self._map: mmap.mmap | None = None
         self._base = 0
         self._limit = 0  # no record may end behind it: room for the blank is kept
+        self._refusal: str | None = None
+        self._no_room: str | None = None
+        self._ask_again_at = 0.0
         self._prepare_at = 0
         self._next: Segment | None = None
         self.prepares_aside = True  # whether the next file is made by a thread, or here and now
@@ -79,7 +93,7 @@ class CommitLog:
             try:
                 self._enter_reserved(segment)
             except DiskFull as error:
-                log.error("%s", error)  # what is there can be read; sends will try again
+                self._found_full(error)  # what is there can be read; sends will try again
 
     def _enter_reserved(self, segment: Segment) -> None:
         """Go on in a file that was found; one that upstream made is sparse."""
@@ -170,7 +184,43 @@ class CommitLog:
         self._map[start : start + len(records)] = records  # type: ignore[index]
         self.end_offset = at + len(records)
 
+    @property
+    def refused(self) -> str | None:
+        """Why records are refused at present, None while they are taken."""
+        return self._refusal or self._no_room
+
+    def refuse(self, reason: str | None) -> None:
+        """Answer every append with DiskFull and this reason from now on; None ends that."""
+        self._refusal = reason
+        room = self._map is not None and reason is None
+        self._limit = self._base + self.segments.file_size_bytes - BLANK_BYTES if room else 0
+
     def _roll(self, size: int) -> int:
+        """Find ``size`` bytes where the current file has them not; return their offset.
+
+        Raises DiskFull, or MessageError for what no file has room for.
+        """
+        if self._refusal is not None:
+            raise DiskFull(self._refusal)
+        if self._no_room is not None and self._monotonic() < self._ask_again_at:
+            raise DiskFull(self._no_room)
+        try:
+            at = self._enter_next(size)
+        except DiskFull as error:
+            self._found_full(error)
+            raise
+        if self._no_room is not None:
+            log.info("there is room for the CommitLog again: records are taken")
+            self._no_room = None
+        return at
+
+    def _found_full(self, error: DiskFull) -> None:
+        if self._no_room is None:
+            log.error("records are refused: %s", error)
+        self._no_room = str(error)
+        self._ask_again_at = self._monotonic() + _ASK_AGAIN_SECONDS
+
+    def _enter_next(self, size: int) -> int:
         """Enter the file that has room for ``size`` bytes; return the offset where it starts."""
         file_size = self.segments.file_size_bytes
         if size + BLANK_BYTES > file_size:
@@ -181,7 +231,7 @@ class CommitLog:
         found = self.segments.find(at) if self._map is None else None
         if found is not None:
             self._enter_reserved(found)
-            return at if at + size <= self._limit else self._roll(size)
+            return at if at + size <= self._limit else self._enter_next(size)
         if self._map is None or at == self._base + file_size:
             base = at - at % file_size
         else:
@@ -224,7 +274,7 @@ class CommitLog:
         """Make the next file ready if it will be needed soon; cheap to call often."""
         if self.end_offset < self._prepare_at or self._preparing is not None or self._next:
             return
-        if self._map is None:
+        if self._map is None or self.refused is not None:
             return
         base = self._base + self.segments.file_size_bytes
         if not self.prepares_aside:

@@ -19,6 +19,11 @@ FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 # SLAVE is missing on purpose: a slave that behaves like a master would fork the log.
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER"]
+UnconsumedPolicy = Literal["delete", "warn", "keep"]
+_HOUR = "([01]?[0-9]|2[0-3])"
+Hours = Annotated[
+    str, Meta(pattern=f"{_HOUR}(;{_HOUR})*", title="hours from 0 to 23, separated by ;")
+]
 
 
 StoreType = Literal["default", "defaultRocksDB"]
@@ -125,6 +130,62 @@ class StoreConfig(ServerConfig, frozen=True):
             description="ms after which all ConsumeQueues are flushed and the checkpoint advances"
         ),
     ] = 60_000
+
+    # --- how long it is kept ---
+    file_reserved_time: Annotated[
+        CountInt,
+        Meta(description="hours since its last message for which a CommitLog file is kept"),
+    ] = 72
+    delete_when: Annotated[
+        Hours,
+        Meta(description="hours of the day (local time) in which older files are deleted"),
+    ] = "04"
+    unconsumed_policy: Annotated[
+        UnconsumedPolicy,
+        Meta(
+            description="what becomes of a file with messages that a group has yet to consume: "
+            "`delete` as RocketMQ does, `warn` names in the log who loses what, "
+            "`keep` does not delete it, even if sends must be refused then"
+        ),
+    ] = "delete"
+    clean_resource_interval: Annotated[
+        PositiveInt,
+        Meta(description="ms between looks at the disk and at what can be deleted"),
+    ] = 10_000
+    delete_commit_log_files_interval: Annotated[
+        CountInt,
+        Meta(description="ms between the deletion of one CommitLog file and the next"),
+    ] = 100
+    delete_consume_queue_files_interval: Annotated[
+        CountInt,
+        Meta(description="ms between the deletion of one ConsumeQueue file and the next"),
+    ] = 100
+    delete_file_batch_max: Annotated[
+        PositiveInt,
+        Meta(description="CommitLog files that are deleted at one look"),
+    ] = 10
+    disk_max_used_space_ratio: Annotated[
+        Percent,
+        Meta(description="percent of used disk above which older files are deleted at any hour"),
+    ] = 75
+    disk_space_clean_forcibly_ratio: Annotated[
+        Percent,
+        Meta(
+            description="percent of used disk, taken as 30 to 85, above which the oldest files are "
+            "deleted whatever their age"
+        ),
+    ] = 85
+    disk_space_warning_level_ratio: Annotated[
+        Percent,
+        Meta(
+            description="percent of used disk, taken as 35 to 90, above which sends are refused, "
+            "until it is no more than diskSpaceCleanForciblyRatio again"
+        ),
+    ] = 90
+    clean_file_forcibly_enable: Annotated[
+        bool,
+        Meta(description="whether files are deleted before their time when the disk gets full"),
+    ] = True
 
     # --- start ---
     check_crc_on_recover: Annotated[

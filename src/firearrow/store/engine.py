@@ -67,7 +67,11 @@ class MessageStore:
         self.root = root
         self.queues = _queues_of(config, fs)
         self.log = CommitLog(
-            config.commit_log_path, config.mapped_file_size_commit_log, store_host, fs
+            config.commit_log_path,
+            config.mapped_file_size_commit_log,
+            store_host,
+            fs,
+            clock.monotonic,
         )
         self._index = (
             Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms, fs)
@@ -91,6 +95,7 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
+        self._stuck = ""  # why nothing can be dispatched
         self.working = False
 
     # --- life ---
@@ -247,20 +252,25 @@ class MessageStore:
         """Dispatch a batch; return whether there is more.
 
         On a full disk it returns True and nothing is lost: messages stay in the log, invisible to
-        consumers until there is room.
+        consumers until there is room. Why it is stuck is logged once.
         """
         try:
             self._dispatcher.run(_DISPATCH_STEP_RECORDS)
         except (OSError, StoreError) as error:
-            log.error("messages can't be dispatched now: %s", error)
+            if self._stuck != str(error):
+                log.error("messages can't be dispatched now: %s", error)
+            self._stuck = str(error)
             return True
+        if self._stuck:
+            log.info("messages are dispatched again")
+            self._stuck = ""
         self.log.prepare_next()
         self.working = self._dispatcher.behind_bytes > 0
         return self.working
 
     def catch_up(self) -> None:
         """Dispatch what still waits for its batch: who reads now sees what was answered before."""
-        behind = self.behind_bytes if self.working else 0
+        behind = self.behind_bytes if self.working and not self._stuck else 0
         while behind and self.dispatch():
             behind, before = self.behind_bytes, behind
             if behind >= before:

@@ -101,6 +101,17 @@ class FileSystem:
         """Remove a directory and all in it."""
         shutil.rmtree(path)
 
+    def used_ratio(self, path: Path) -> float:
+        """How full the disk of a path is, in hundredths, rounded up; 0 where that has no meaning.
+
+        What only root may write is neither used nor free.
+        Java: UtilAll#getDiskPartitionSpaceUsedPercent.
+        """
+        disk = os.statvfs(path)
+        used = disk.f_blocks - disk.f_bfree
+        total = used + disk.f_bavail
+        return -(-used * 100 // total) / 100 if total else 0.0
+
     def sync_file(self, path: Path) -> None:
         """Return once all that was written to the file, also through maps, is on the disk."""
         fd = os.open(path, os.O_RDONLY)
@@ -115,6 +126,24 @@ class FileSystem:
 
 
 OS_FILES: Final = FileSystem()
+
+
+class ReadOnlyFiles(FileSystem):
+    """The files of a store that is looked at only, perhaps while a broker has it open.
+
+    Maps can't be written to. What an owner would clean up on the way is left as it is.
+    """
+
+    def map_file(self, path: Path) -> mmap.mmap:
+        """Map a whole file, shared and read-only."""
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+
+    def remove(self, path: Path) -> None:
+        """Leave the file where it is."""
 
 
 class NewNames:

@@ -1,0 +1,355 @@
+"""Decides which CommitLog files may be deleted, and says of each of the others why not.
+
+A file goes when three things hold: there is an occasion, it is its turn, and nothing protects it.
+
+=========== =========================================================================================
+occasion    the hour is one of ``deleteWhen``, a disk is fuller than ``diskMaxUsedSpaceRatio``, or
+            an administrator asked for it
+turn        files go oldest first and the last one never: what stays keeps all that come after it
+protection  its last message is younger than ``fileReservedTime``, unless the disk is fuller than
+            ``diskSpaceCleanForciblyRatio``; it is not on the disk or not in the queues yet; or, with
+            ``unconsumedPolicy=keep``, a group has yet to consume some of it
+=========== =========================================================================================
+
+The age of a file is taken from the messages, not from the file system, where a copy or a restored
+backup would be new again: its last message is not younger than the first of the next file.
+
+``firearrow.store.cleaner`` does what is decided here, and `why_not_deleted` reports it for a store
+that nobody need have open. Source of the rules: upstream
+``DefaultMessageStore.CleanCommitLogService``, ``MappedFileQueue#deleteExpiredFileByTime``; Java
+takes the age from the file's modification time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from firearrow.clock import Clock
+from firearrow.errors import CorruptStore
+from firearrow.store.config import StoreConfig
+from firearrow.store.fs import FileSystem, ReadOnlyFiles
+from firearrow.store.queuefiles import FileConsumeQueues
+from firearrow.store.queues import ConsumeQueue
+from firearrow.store.scan import scan
+from firearrow.store.segments import Segment, Segments
+
+_HOUR_MS: Final = 3_600_000
+# Java: CleanCommitLogService#getDiskSpaceWarningLevelRatio and #getDiskSpaceCleanForciblyRatio.
+_WARNING_PERCENT: Final = (35, 90)
+_FORCED_PERCENT: Final = (30, 85)
+_GROUPS_TOLD: Final = 3  # of those that still need a file, in one sentence
+
+FindQueue = Callable[[str, int], ConsumeQueue | None]
+
+
+class Progress(NamedTuple):
+    """Where a consumer group is in a queue: ``queue_offset`` is the first that it has yet to
+    consume."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+class Unconsumed(NamedTuple):
+    """How many messages of a queue a group has yet to consume in some file of the log."""
+
+    group: str
+    topic: str
+    queue_id: int
+    messages: int
+
+
+class Pressure(IntEnum):
+    """How full the fuller of the disks is, by the thresholds of the configuration."""
+
+    NONE = 0
+    CLEAN = 1
+    """Files whose time is over are deleted at any hour."""
+    FORCED = 2
+    """The oldest files are deleted whatever their age, unless that is switched off."""
+    FULL = 3
+    """And sends are refused."""
+
+
+class Obstacle(StrEnum):
+    """What keeps a file from being deleted."""
+
+    LAST_FILE = "last-file"
+    NO_OCCASION = "no-occasion"
+    RESERVED = "reserved"
+    IN_USE = "in-use"
+    UNCONSUMED = "unconsumed"
+    OLDER_STAYS = "older-stays"
+
+
+class Reason(NamedTuple):
+    """An obstacle, and a sentence about it with its figures."""
+
+    obstacle: Obstacle
+    text: str
+
+
+class Verdict(NamedTuple):
+    """What can be said of a CommitLog file: it may be deleted now if there is no reason against it.
+
+    ``last_ms`` is the time of its last message (of its last write, for the last file).
+    """
+
+    segment: Segment
+    last_ms: int
+    reasons: list[Reason]
+    unconsumed: list[Unconsumed]
+
+
+class Circumstances(NamedTuple):
+    """What a round looks at besides the files. ``log_used`` and ``queues_used`` are shares of the
+    disks, ``settled_offset`` is where the log is on the disk and in the queues up to."""
+
+    now_ms: int
+    log_used: float
+    queues_used: float
+    settled_offset: int
+    on_request: bool = False
+
+    @property
+    def used(self) -> float:
+        """The share of the fuller disk."""
+        return max(self.log_used, self.queues_used)
+
+
+def warning_percent(config: StoreConfig) -> int:
+    """Percent of a disk above which sends are refused."""
+    low, high = _WARNING_PERCENT
+    return min(max(config.disk_space_warning_level_ratio, low), high)
+
+
+def forced_percent(config: StoreConfig) -> int:
+    """Percent of a disk above which files are deleted whatever their age."""
+    low, high = _FORCED_PERCENT
+    return min(max(config.disk_space_clean_forcibly_ratio, low), high)
+
+
+def pressure_of(config: StoreConfig, used: float) -> Pressure:
+    """How full a disk is, by its used share."""
+    percent = round(used * 100)
+    if percent > warning_percent(config):
+        return Pressure.FULL
+    if percent > forced_percent(config):
+        return Pressure.FORCED
+    return Pressure.CLEAN if percent > config.disk_max_used_space_ratio else Pressure.NONE
+
+
+def unconsumed_in(
+    segment: Segment, progress: Iterable[Progress], find: FindQueue
+) -> list[Unconsumed]:
+    """What groups have yet to consume of a file of the log."""
+    found = []
+    for group, topic, queue_id, queue_offset in progress:
+        queue = find(topic, queue_id)
+        if queue is None or queue_offset >= queue.max_offset:
+            continue
+        first = max(queue_offset, queue.first_at_or_after(segment.base))
+        count = queue.first_at_or_after(segment.end) - first
+        if count > 0:
+            found.append(Unconsumed(group, topic, queue_id, count))
+    return found
+
+
+def judge(
+    files: Sequence[Segment],
+    config: StoreConfig,
+    circumstances: Circumstances,
+    unconsumed: Callable[[Segment], list[Unconsumed]],
+) -> Iterator[Verdict]:
+    """Say of each file of a log, oldest first, whether it may be deleted now.
+
+    ``unconsumed`` is asked about each file that is looked at.
+    """
+    occasion = _reason_to_wait(config, circumstances)
+    stays: Segment | None = None
+    for number, segment in enumerate(files):
+        following = files[number + 1] if number + 1 < len(files) else None
+        last_ms = _last_ms(segment, following)
+        waiting = unconsumed(segment)
+        reasons = [occasion] if occasion else []
+        reasons += _protections(segment, last_ms, waiting, config, circumstances)
+        if following is None:
+            reasons = [Reason(Obstacle.LAST_FILE, "it is the last file")]
+        elif stays is not None and not reasons:
+            text = f"files go oldest first, and {stays.path.name} stays"
+            reasons = [Reason(Obstacle.OLDER_STAYS, text)]
+        if reasons and stays is None:
+            stays = segment
+        yield Verdict(segment, last_ms, reasons, waiting)
+
+
+def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason | None:
+    """Why nothing is deleted at present; None if there is an occasion."""
+    hour = datetime.fromtimestamp(circumstances.now_ms / 1000, UTC).astimezone().hour
+    if (
+        hour in map(int, config.delete_when.split(";"))
+        or circumstances.on_request
+        or pressure_of(config, circumstances.used) > Pressure.NONE
+    ):
+        return None
+    return Reason(
+        Obstacle.NO_OCCASION,
+        f"files are deleted in the hours deleteWhen={config.delete_when} (it is {hour:02d}), on "
+        f"request, or when more than {config.disk_max_used_space_ratio} % of the disk are used "
+        f"({circumstances.used:.0%})",
+    )
+
+
+def _protections(
+    segment: Segment,
+    last_ms: int,
+    unconsumed: list[Unconsumed],
+    config: StoreConfig,
+    circumstances: Circumstances,
+) -> Iterator[Reason]:
+    forced = (
+        config.clean_file_forcibly_enable
+        and pressure_of(config, circumstances.used) >= Pressure.FORCED
+    )
+    age_hours = (circumstances.now_ms - last_ms) / _HOUR_MS
+    if age_hours < config.file_reserved_time and not forced:
+        text = (
+            f"its last message is {age_hours:.1f} h old, fileReservedTime keeps it for "
+            f"{config.file_reserved_time} h"
+        )
+        yield Reason(Obstacle.RESERVED, text)
+    if segment.end > circumstances.settled_offset:
+        yield Reason(Obstacle.IN_USE, "it is not wholly on the disk and in the queues yet")
+    if unconsumed and config.unconsumed_policy == "keep":
+        yield Reason(Obstacle.UNCONSUMED, f"unconsumedPolicy=keep, and {told(unconsumed)}")
+
+
+def told(unconsumed: Sequence[Unconsumed]) -> str:
+    """Say which groups have yet to consume how many messages, those with most of them first."""
+    sums: dict[tuple[str, str], int] = {}
+    for group, topic, _, messages in unconsumed:
+        sums[group, topic] = sums.get((group, topic), 0) + messages
+    most = sorted(sums, key=lambda key: (-sums[key], key))
+    texts = [f"group {group} has {sums[group, topic]} of {topic}" for group, topic in most]
+    more = len(texts) - _GROUPS_TOLD
+    texts[_GROUPS_TOLD:] = [f"{more} more of the kind"] if more > 0 else []
+    return f"{', '.join(texts)} to consume"
+
+
+def _last_ms(segment: Segment, following: Segment | None) -> int:
+    """When the last message of a file was stored, as far as can be told without reading it."""
+    if following is not None:
+        first = scan(following.map, 0, following.size_bytes, 1)
+        if len(first) and int(first.physical_offset[0]) == following.base:
+            return int(first.store_ms[0])
+    return segment.path.stat().st_mtime_ns // 1_000_000
+
+
+# --- the report ---
+
+
+class FileReport(msgspec.Struct, frozen=True, rename="camel"):
+    """One CommitLog file in a report; times in ms, ``frees_bytes`` is what it holds on the disk."""
+
+    file: str
+    last_message_ms: int
+    age_hours: float
+    frees_bytes: int
+    deletable: bool
+    reasons: list[dict[str, str]]
+    unconsumed: list[dict[str, str | int]]
+
+
+class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Why the files of a store are still there."""
+
+    commit_log: str
+    now_ms: int
+    disk_used_percent: int
+    pressure: str
+    unconsumed_policy: str
+    deletable_bytes: int
+    files: list[FileReport]
+
+
+def why_not_deleted(
+    config: StoreConfig,
+    clock: Clock,
+    progress: Sequence[Progress],
+    fs: FileSystem | None = None,
+) -> RetentionReport:
+    """Look at a store, which may be open or not, and report on each of its CommitLog files.
+
+    Nothing is changed. File sizes are those that are found, whatever the configuration says.
+    Raises CorruptStore when the log's files don't make a log, OSError when they can't be read.
+    """
+    fs = fs or ReadOnlyFiles()
+    sizes = {path.stat().st_size for path in _files_in(config.commit_log_path)}
+    if not sizes:
+        raise CorruptStore(f"{config.commit_log_path} holds no CommitLog file")
+    segments = Segments(config.commit_log_path, max(sizes), fs=fs)
+    queues = _queues(config, fs)
+    try:
+        segments.load()
+        queues.load()
+        queues.correct_min(segments.first_offset)
+        used = fs.used_ratio(config.commit_log_path), fs.used_ratio(config.root_path)
+        circumstances = Circumstances(clock.now_ms(), *used, segments.end_offset)
+        verdicts = judge(
+            segments.files,
+            config,
+            circumstances,
+            lambda segment: unconsumed_in(segment, progress, queues.find),
+        )
+        return _report(config, circumstances, [_row(v, circumstances) for v in verdicts])
+    finally:
+        queues.close()
+        segments.close()
+
+
+def _files_in(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("[0-9]*") if path.is_file())
+
+
+def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues:
+    directory = config.root_path / "consumequeue"
+    found = next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
+    return FileConsumeQueues(directory, found or config.consume_queue_file_bytes, fs)
+
+
+def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:
+    path = verdict.segment.path
+    return FileReport(
+        path.name,
+        verdict.last_ms,
+        round((circumstances.now_ms - verdict.last_ms) / _HOUR_MS, 2),
+        path.stat().st_blocks * 512,  # the unit of st_blocks on every system
+        not verdict.reasons,
+        [{"obstacle": str(obstacle), "text": text} for obstacle, text in verdict.reasons],
+        [
+            {"group": group, "topic": topic, "queueId": queue_id, "messages": messages}
+            for group, topic, queue_id, messages in verdict.unconsumed
+        ],
+    )
+
+
+def _report(
+    config: StoreConfig, circumstances: Circumstances, rows: list[FileReport]
+) -> RetentionReport:
+    return RetentionReport(
+        str(config.commit_log_path),
+        circumstances.now_ms,
+        round(circumstances.used * 100),
+        pressure_of(config, circumstances.used).name.lower(),
+        config.unconsumed_policy,
+        sum(row.frees_bytes for row in rows if row.deletable),
+        rows,
+    )
