@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError
+from firearrow.store import QueueRange
 from firearrow.wire import fastjson
 from firearrow.wire.command import FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand
@@ -86,6 +88,15 @@ class FakeStore:
 
     def delete_topic(self, topic: str) -> None:
         self.deleted.append(topic)
+
+    def delete_expired_queues(self) -> list[QueueRange]:
+        return []
+
+    def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
+        return []
+
+    def clean_on_request(self) -> None:
+        self.deleted.append("expired files")
 
     def runtime_facts(self) -> dict[str, str]:
         return {"commitLogMaxOffset": "696", "timerReadBehind": "7"}

@@ -150,6 +150,7 @@ class Broker:
             self.stats,
             self._clock,
         )
+        self.store.know_progress(self.offsets.progress)
         self.store.on_arrival = self._pulls.held.arrived
         self._pulls.held.on_first = self._pull_waits
         parts = self._parts()
@@ -232,6 +233,8 @@ class Broker:
             self._every(
                 "flush waiters", FLUSH_WAITERS_SWEEP_SECONDS, self.store.expire_flush_waiters
             )
+        clean = self._store_config.clean_resource_interval / 1000
+        self._every("clean", clean, self.store.clean)
         self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients)
         self._every("stats", SAMPLE_SECONDS, self.stats.sample)
 

@@ -15,14 +15,16 @@ from firearrow.store.batch import (
 )
 from firearrow.store.engine import MessageStore
 from firearrow.store.lookup import Boundary, QueueEntry
-from firearrow.store.queues import ConsumeQueue
+from firearrow.store.queues import ConsumeQueue, QueueRange
 from firearrow.store.reader import GetResult, GetStatus
+from firearrow.store.retention import Consumed
 from firearrow.store.scan import Ints
 
 __all__ = [
     "Appended",
     "Boundary",
     "ConsumeQueue",
+    "Consumed",
     "DiskFull",
     "GetResult",
     "GetStatus",
@@ -30,6 +32,7 @@ __all__ = [
     "MessageStore",
     "Part",
     "QueueEntry",
+    "QueueRange",
     "append_batch",
     "members_alike",
     "members_of",

@@ -189,6 +189,11 @@ class CommitLog:
         """Why records are refused at present, None while they are taken."""
         return self._refusal or self._no_room
 
+    @property
+    def refused_by_owner(self) -> bool:
+        """Whether it was told to refuse."""
+        return self._refusal is not None
+
     def refuse(self, reason: str | None) -> None:
         """Answer every append with DiskFull and this reason from now on; None ends that."""
         self._refusal = reason

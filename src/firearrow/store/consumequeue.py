@@ -230,6 +230,17 @@ class FileConsumeQueue:
         physical, size, _ = self.entry(before)
         return physical if 0 < size < _PRE_BLANK_SIZE else -1
 
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
+        """Take out the files all of whose records lie before a physical offset, but the last."""
+        gone: list[Path] = []
+        files = self.segments.files
+        while len(files) > 1:
+            last = files[1].base // ENTRY_BYTES - 1
+            if last >= self.max_offset or self.entry(last)[0] >= log_start_offset:
+                break
+            gone.append(self.segments.shift().path)
+        return gone
+
     def correct_min(self, log_start_offset: int) -> None:
         """Move ``min_offset`` to the first message that the log still holds."""
         self.min_offset = self.first_at_or_after(log_start_offset)

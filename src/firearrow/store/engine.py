@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import MessageError, StoreError
+from firearrow.message.names import is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
+from firearrow.store.cleaner import Cleaner
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
@@ -27,9 +29,10 @@ from firearrow.store.index import Index
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ConsumeQueue, ConsumeQueues
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange
 from firearrow.store.reader import GetResult, Reader
 from firearrow.store.recovery import Recovery
+from firearrow.store.retention import Consumed
 from firearrow.store.rocks import RocksConsumeQueues
 
 log = logging.getLogger(__name__)
@@ -95,6 +98,10 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
+        self._cleaner = Cleaner(
+            self.log, self.queues, self._index, config, clock, fs, self._settled_offset
+        )
+        self._background = True
         self._stuck = ""  # why nothing can be dispatched
         self.working = False
 
@@ -146,6 +153,10 @@ class MessageStore:
         flushed_offset = self.log.end_offset if end is End.CLEAN else 0
         self._start_flusher(flushed_offset, background=background)
 
+    def _settled_offset(self) -> int:
+        """Up to where the log is on the disk and in the queues."""
+        return min(self._log_flush.flushed_offset, self._dispatcher.offset)
+
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
         self._log_flush = LogFlush(self.log, self._checkpoint, flushed_offset)
         derived_flush = DerivedFlush(
@@ -160,7 +171,7 @@ class MessageStore:
         self._flusher = Flusher(
             self._log_flush, derived_flush, self.config, self._clock.monotonic, self.run_in_loop
         )
-        self.log.prepares_aside = background
+        self.log.prepares_aside = self._background = background
         if background:
             self._flusher.start()
         log.info("flush %s", self.config.loss_window)
@@ -169,6 +180,7 @@ class MessageStore:
         """Dispatch and flush everything, then leave the directory as a clean one."""
         if self._flusher is None:
             return
+        self._cleaner.stop()
         flusher, self._flusher = self._flusher, None
         flusher.stop()
         clean = True
@@ -370,6 +382,44 @@ class MessageStore:
         if self._index is None or not self._index.files:
             return 0, 0
         return self._index.end_ms, self._index.end_physical_offset
+
+    # --- retention ---
+
+    def clean(self) -> None:
+        """Delete what may go, refuse sends if the disk is too full; see ``cleaner``. To be called
+        every ``cleanResourceInterval``."""
+        self._cleaner.clean(aside=self._background)
+
+    def clean_on_request(self) -> None:
+        """Delete what may go whatever the hour, in this round and those that follow."""
+        self._cleaner.ask()
+        self.clean()
+
+    def know_progress(self, progress: Callable[[], Iterable[Consumed]]) -> None:
+        """Have the retention policy ask there how far consumer groups are."""
+        self._cleaner.progress = progress
+
+    def delete_expired_queues(self) -> list[QueueRange]:
+        """Delete the queues of which the log holds no message any more, but those of system
+        topics; return them. Their next message will have the queue offset 0."""
+        self.catch_up()
+        expired = [
+            queue
+            for queue in self.queues.ranges()
+            if 0 < queue.max_offset <= queue.min_offset and not is_system_topic(queue.topic)
+        ]
+        self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
+        return expired
+
+    def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
+        """Delete the queues of topics that are neither ``kept`` nor of the system; return them."""
+        topics = {queue.topic for queue in self.queues.ranges()}
+        unused = sorted(
+            topic for topic in topics if topic not in kept and not is_system_topic(topic)
+        )
+        for topic in unused:
+            self.delete_topic(topic)
+        return unused
 
     # --- administration ---
 

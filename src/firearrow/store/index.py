@@ -320,6 +320,16 @@ class Index:
             self._remove([file.path for file in self.files[kept:]])
             del self.files[kept:]
 
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
+        """Take out the files, but the last, that know only records before a physical offset;
+        return them."""
+        gone: list[Path] = []
+        while len(self.files) > 1 and self.files[0].end_physical_offset < log_start_offset:
+            file = self.files.pop(0)
+            file.close()
+            gone.append(file.path)
+        return gone
+
     def _remove(self, paths: list[Path]) -> None:
         """Delete files, the newest first: at no moment is one missing before another."""
         for path in reversed(paths):

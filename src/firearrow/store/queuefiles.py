@@ -131,6 +131,22 @@ class FileConsumeQueues:
                 queue.cut(log_end_offset)
                 self._names.note(queue.segments.directory)
 
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
+        """Take the files out of each queue that hold no entry of a record that is still there."""
+        gone: list[Path] = []
+        for queue in self._by_key.values():
+            gone += queue.delete_expired(log_start_offset)
+        return gone
+
+    def delete_queues(self, keys: set[tuple[str, int]]) -> None:
+        """Forget single queues and delete their files."""
+        for key in keys & self._by_key.keys():
+            queue = self._by_key.pop(key)
+            queue.close()
+            if queue.segments.directory.is_dir():
+                self._fs.remove_tree(queue.segments.directory)
+                self._fs.sync_directory(queue.segments.directory.parent)
+
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and delete their files."""
         for key in [key for key in self._by_key if key[0] == topic]:

@@ -138,6 +138,13 @@ class ConsumeQueues(Protocol):
     def cut(self, log_end_offset: int) -> None:
         """Forget the entries of records at or after a physical offset."""
 
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
+        """Forget entries of records that the log no longer holds, as far as that frees anything;
+        return the files that are to be removed for it."""
+
+    def delete_queues(self, keys: set[tuple[str, int]]) -> None:
+        """Forget single queues and all that the disk has of them."""
+
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and all that the disk has of them."""
 

@@ -2,14 +2,12 @@
 
 A file goes when three things hold: there is an occasion, it is its turn, and nothing protects it.
 
-=========== =========================================================================================
-occasion    the hour is one of ``deleteWhen``, a disk is fuller than ``diskMaxUsedSpaceRatio``, or
-            an administrator asked for it
-turn        files go oldest first and the last one never: what stays keeps all that come after it
-protection  its last message is younger than ``fileReservedTime``, unless the disk is fuller than
-            ``diskSpaceCleanForciblyRatio``; it is not on the disk or not in the queues yet; or, with
-            ``unconsumedPolicy=keep``, a group has yet to consume some of it
-=========== =========================================================================================
+- occasion: the hour is one of ``deleteWhen``, a disk is fuller than ``diskMaxUsedSpaceRatio``, or
+  an administrator asked for it;
+- turn: files go oldest first and the last one never; what stays keeps all that come after it;
+- protection: its last message is younger than ``fileReservedTime``, unless the disk is fuller than
+  ``diskSpaceCleanForciblyRatio``; it is not on the disk or not in the queues yet; or, with
+  ``unconsumedPolicy=keep``, a group has yet to consume some of it.
 
 The age of a file is taken from the messages, not from the file system, where a copy or a restored
 backup would be new again: its last message is not younger than the first of the next file.
@@ -48,7 +46,7 @@ _GROUPS_TOLD: Final = 3  # of those that still need a file, in one sentence
 FindQueue = Callable[[str, int], ConsumeQueue | None]
 
 
-class Progress(NamedTuple):
+class Consumed(NamedTuple):
     """Where a consumer group is in a queue: ``queue_offset`` is the first that it has yet to
     consume."""
 
@@ -148,7 +146,7 @@ def pressure_of(config: StoreConfig, used: float) -> Pressure:
 
 
 def unconsumed_in(
-    segment: Segment, progress: Iterable[Progress], find: FindQueue
+    segment: Segment, progress: Iterable[Consumed], find: FindQueue
 ) -> list[Unconsumed]:
     """What groups have yet to consume of a file of the log."""
     found = []
@@ -283,7 +281,7 @@ class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
 def why_not_deleted(
     config: StoreConfig,
     clock: Clock,
-    progress: Sequence[Progress],
+    progress: Sequence[Consumed],
     fs: FileSystem | None = None,
 ) -> RetentionReport:
     """Look at a store, which may be open or not, and report on each of its CommitLog files.

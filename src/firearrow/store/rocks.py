@@ -358,7 +358,7 @@ class RocksConsumeQueues:
         queue.set_end(end, physical_offset)
         queue.forget_min()
 
-    def delete_expired(self, log_start_offset: int) -> None:
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
         """Remove the entries of records that the log no longer holds.
 
         Java: RemoveConsumeQueueCompactionFilter drops them whenever files are merged.
@@ -372,6 +372,7 @@ class RocksConsumeQueues:
                 if row is None or row.physical_offset < log_start_offset:
                     self._expire(batch, self.open(*key), log_start_offset)
             self._open_database.write(batch)
+        return []
 
     def _expire(self, batch: Batch, queue: RocksConsumeQueue, log_start_offset: int) -> None:
         first = queue.first_at_or_after(log_start_offset)
@@ -387,6 +388,11 @@ class RocksConsumeQueues:
         self._delete(
             self._keys(rows.topic_head(topic)) | {key for key in list(self._all) if key[0] == topic}
         )
+        self._offsets.flush()
+
+    def delete_queues(self, keys: set[tuple[str, int]]) -> None:
+        """Forget single queues; that they are deleted is on the disk on return."""
+        self._delete(keys)
         self._offsets.flush()
 
     def _delete(self, keys: set[tuple[str, int]]) -> None:

@@ -183,6 +183,13 @@ class Segments:
         if self.files:
             self._fs.sync_file(self.files[-1].path)
 
+    def shift(self) -> Segment:
+        """Take the first file out of the space, which never is the last; its owner removes it."""
+        assert len(self.files) > 1
+        segment = self.files.pop(0)
+        unmap(segment.map)
+        return segment
+
     def drop(self, segment: Segment) -> None:
         """Delete a file that is no longer part of the space."""
         unmap(segment.map)

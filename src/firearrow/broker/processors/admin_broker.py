@@ -5,6 +5,7 @@ Source: upstream ``AdminBrokerProcessor``, ``Configuration``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,6 +24,8 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ViewBrokerStats
+
+log = logging.getLogger(__name__)
 
 VERSION_TEXT: Final = "V5_5_0"  # the release whose protocol is spoken
 
@@ -59,7 +62,7 @@ _ABSENT: Final[Mapping[str, str]] = {
 
 
 class BrokerAdminProcessor:
-    """25, 26, 28, 315."""
+    """25, 26, 28, 306, 315, 316, 329."""
 
     def __init__(
         self,
@@ -82,6 +85,9 @@ class BrokerAdminProcessor:
             RequestCode.GET_BROKER_CONFIG: self.config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
             RequestCode.VIEW_BROKER_STATS_DATA: self.counter,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_log,
         }
 
     def update_config(self, _: Channel, request: AnyCommand) -> Response:
@@ -134,6 +140,23 @@ class BrokerAdminProcessor:
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )
         return Response(body=fastjson.dumps(found))
+
+    def clean_queues(self, _: Channel, __: AnyCommand) -> Response:
+        """306: delete the queues of which the log has no message any more."""
+        for queue in self._store.delete_expired_queues():
+            log.warning("queue %s-%d is deleted: all its messages are", queue.topic, queue.queue_id)
+        return Response()
+
+    def clean_topics(self, _: Channel, __: AnyCommand) -> Response:
+        """316: delete the queues of topics that are not configured."""
+        for topic in self._store.delete_unused_topics(self._topics.table):
+            log.warning("the queues of %s are deleted: there is no such topic", topic)
+        return Response()
+
+    def clean_log(self, _: Channel, __: AnyCommand) -> Response:
+        """329: delete CommitLog files whose time is over, whatever the hour."""
+        self._store.clean_on_request()
+        return Response()
 
 
 def _pairs_of(body: bytes) -> dict[str, str]:

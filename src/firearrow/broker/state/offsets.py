@@ -16,7 +16,7 @@ accesses, is not logged and reaches the disk with the next `ConsumerOffsets.save
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
 from firearrow.broker.state.rows import Layout, has_database, storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
+from firearrow.store import Consumed
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = "consumerOffset.json"
@@ -80,6 +81,13 @@ class ConsumerOffsets:
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self._next_version()
+
+    def progress(self) -> Iterator[Consumed]:
+        """Say of each group how far it is in each queue that it has committed an offset of."""
+        for key, queues in self.committed.items():
+            topic, _, group = key.partition(SEPARATOR)
+            for queue_id, queue_offset in queues.items():
+                yield Consumed(group, topic, queue_id, queue_offset)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note up to which offset a group was given messages."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
+
+from firearrow.store import QueueRange
 
 
 class QueueStore(Protocol):
@@ -26,6 +29,18 @@ class QueueStore(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic."""
+        ...
+
+    def delete_expired_queues(self) -> list[QueueRange]:
+        """Delete the queues of which no message is left; return them."""
+        ...
+
+    def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
+        """Delete the queues of all topics but these and the system's; return the topics."""
+        ...
+
+    def clean_on_request(self) -> None:
+        """Delete the log files whose time is over."""
         ...
 
     def runtime_facts(self) -> dict[str, str]:
