@@ -17,7 +17,9 @@ def plan(*arguments: str) -> Plan:
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
-    path.write_text("brokerName = from-file\nbrokerId=3\nlistenPort=20911\nfileReservedTime=48\n")
+    path.write_text(
+        "brokerName = from-file\nbrokerId=3\nlistenPort=20911\nhaHousekeepingInterval=48\n"
+    )
     return path
 
 
@@ -70,8 +72,8 @@ def test_the_nearer_word_wins(conf: Path) -> None:
 def test_what_has_no_effect_is_kept_and_noted(conf: Path) -> None:
     planned = plan("broker", "-c", str(conf), "--set", "brokerNmae=x")
     assert planned.broker
-    assert planned.broker.extra == {"fileReservedTime": "48", "brokerNmae": "x"}
-    assert [note.key for note in planned.notes] == ["fileReservedTime", "brokerNmae"]
+    assert planned.broker.extra == {"haHousekeepingInterval": "48", "brokerNmae": "x"}
+    assert [note.key for note in planned.notes] == ["haHousekeepingInterval", "brokerNmae"]
 
 
 def test_name_servers_come_from_option_file_or_environment(

@@ -188,3 +188,12 @@ def test_delete_topic(java: JavaClient, dealt: str) -> None:
     assert dealt not in java.topics()
     java.create_topic(dealt, queues=2)
     assert java.pull_consumer().read(dealt) == []
+
+
+@pytest.mark.parametrize(
+    "command", ["deleteExpiredCommitLog", "cleanExpiredCQ", "cleanUnusedTopic"]
+)
+def test_cleaning(java: JavaClient, dealt: str, command: str) -> None:
+    before = java.pull_consumer().read(dealt)
+    assert "success" in java.mqadmin(command, "-b", java.server.broker)
+    assert java.pull_consumer().read(dealt) == before

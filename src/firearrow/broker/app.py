@@ -282,6 +282,7 @@ class Broker:
 
     def _settings_changed(self, keys: Collection[str]) -> None:
         self._sends.forget_targets()
+        self.store.retain_by(self.settings.store)
         if "brokerPermission" in keys:
             self.topics.touch()
 

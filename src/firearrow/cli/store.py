@@ -17,7 +17,14 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Comparison, Layout, Step, StoreStat, Verdict
+    from firearrow.store.offline import (
+        Comparison,
+        Layout,
+        RetentionReport,
+        Step,
+        StoreStat,
+        Verdict,
+    )
 
 CANNOT = 2
 
@@ -37,6 +44,7 @@ def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
     _add_rebuild(actions)
     _add_salvage(actions)
     _add_diff(actions)
+    _add_why_not_deleted(actions)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -615,3 +623,55 @@ def _print_diff(found: Comparison) -> None:
             (q.topic, q.queue_id, q.only_first, q.only_second, q.different) for q in found.queues
         ]
         _table(head, [[f"{row[0]}-{row[1]}", *map(str, row[2:])] for row in numbers])
+
+
+# --- why-not-deleted ---
+
+
+def _add_why_not_deleted(actions: Subcommands[argparse.ArgumentParser]) -> None:
+    summary = "say of each CommitLog file why it is still there"
+    parser = _add(actions, "why-not-deleted", summary, _why_not_deleted)
+    parser.add_argument(
+        "-c",
+        dest="file",
+        type=Path,
+        metavar="FILE",
+        help="the broker's properties file: how long files are kept, where its log lies",
+    )
+    _add_json(parser)
+
+
+def _why_not_deleted(options: argparse.Namespace) -> int:
+    from firearrow.config import properties
+    from firearrow.config.table import keys, update
+    from firearrow.store.config import StoreConfig
+    from firearrow.store.offline import why_not_deleted
+
+    if not options.directory.is_dir():
+        raise ConfigError(f"{options.directory} is no directory")
+    found = properties.load(options.file) if options.file else {}
+    found["storePathRootDir"] = str(options.directory)
+    known = keys(StoreConfig)
+    config = update(StoreConfig(), {key: text for key, text in found.items() if key in known})
+    report = why_not_deleted(config, SystemClock())
+    if options.json:
+        _print_json(report)
+    else:
+        _print_retention(report)
+    return 0
+
+
+def _print_retention(report: RetentionReport) -> None:
+    print(f"log         {report.commit_log}")
+    print(f"disk        {report.disk_used_percent} % used ({report.pressure})")
+    print(f"unconsumed  {report.unconsumed_policy}")
+    print(f"deletable   {_bytes(report.deletable_bytes)} at the next look")
+    for file in report.files:
+        print(
+            f"\n{file.file}  last message {_time(file.last_message_ms)}, "
+            f"{_bytes(file.frees_bytes)} on the disk"
+        )
+        for reason in file.reasons:
+            print(f"  stays: {reason['text']}")
+        if file.deletable:
+            print("  goes at the next look")

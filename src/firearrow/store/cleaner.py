@@ -47,7 +47,7 @@ class Cleaner:
     """One round is `clean`; it is called in the store's own thread.
 
     ``settled_offset`` gives where the log is on the disk and in the queues up to, ``progress``
-    where the consumer groups are.
+    where the consumer groups are. ``config`` may be replaced.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Cleaner:
         self._log = commit_log
         self._queues = queues
         self._index = index
-        self._config = config
+        self.config = config
         self._clock = clock
         self._fs = fs
         self._settled_offset = settled_offset
@@ -112,18 +112,18 @@ class Cleaner:
         return Circumstances(
             self._clock.now_ms(),
             self._fs.used_ratio(self._log.segments.directory),
-            self._fs.used_ratio(self._config.root_path),
+            self._fs.used_ratio(self.config.root_path),
             self._settled_offset(),
             on_request,
         )
 
     def _heed(self, used: float) -> None:
         """Refuse sends on a disk that is too full, and take them again when it is well below."""
-        pressure = pressure_of(self._config, used)
+        pressure = pressure_of(self.config, used)
         full = self._log.refused_by_owner
         if pressure is Pressure.FULL and not full:
             reason = (
-                f"the disk is full: {used:.0%} are used, above {warning_percent(self._config)} % "
+                f"the disk is full: {used:.0%} are used, above {warning_percent(self.config)} % "
                 "(diskSpaceWarningLevelRatio) nothing is stored"
             )
             log.error("sends are refused: %s", reason)
@@ -132,18 +132,18 @@ class Cleaner:
             log.info(
                 "sends are taken again: %.0f %% of the disk are used, no more than %d %%",
                 100 * used,
-                forced_percent(self._config),
+                forced_percent(self.config),
             )
             self._log.refuse(None)
 
     def _going(self, circumstances: Circumstances) -> list[Verdict]:
         """The oldest files that may all go now."""
         going: list[Verdict] = []
-        verdicts = judge(self._log.segments.files, self._config, circumstances, self._unconsumed_in)
-        for verdict in islice(verdicts, self._config.delete_file_batch_max):
+        verdicts = judge(self._log.segments.files, self.config, circumstances, self._unconsumed_in)
+        for verdict in islice(verdicts, self.config.delete_file_batch_max):
             if verdict.reasons:
                 break
-            if verdict.unconsumed and self._config.unconsumed_policy == "warn":
+            if verdict.unconsumed and self.config.unconsumed_policy == "warn":
                 log.error(
                     "%s is deleted with messages that were not consumed: %s",
                     verdict.segment.path,
@@ -153,7 +153,7 @@ class Cleaner:
         return going
 
     def _unconsumed_in(self, segment: Segment) -> list[Unconsumed]:
-        if self._config.unconsumed_policy == "delete":
+        if self.config.unconsumed_policy == "delete":
             return []
         return unconsumed_in(segment, self.progress(), self._queues.find)
 
@@ -163,10 +163,10 @@ class Cleaner:
             for segment in gone:
                 self._fs.remove(segment.path)
                 self._fs.sync_directory(segment.path.parent)
-                self._stopping.wait(self._config.delete_commit_log_files_interval / 1000)
+                self._stopping.wait(self.config.delete_commit_log_files_interval / 1000)
             for path in derived:
                 self._fs.remove(path)
-                self._stopping.wait(self._config.delete_consume_queue_files_interval / 1000)
+                self._stopping.wait(self.config.delete_consume_queue_files_interval / 1000)
         except OSError as error:
             # What stays is part of the store again after the next start, and goes then.
             log.error("a file whose time is over can't be removed: %s", error)

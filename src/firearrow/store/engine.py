@@ -395,6 +395,10 @@ class MessageStore:
         self._cleaner.ask()
         self.clean()
 
+    def retain_by(self, config: StoreConfig) -> None:
+        """Go by the retention keys of a changed configuration from now on."""
+        self._cleaner.config = config
+
     def know_progress(self, progress: Callable[[], Iterable[Consumed]]) -> None:
         """Have the retention policy ask there how far consumer groups are."""
         self._cleaner.progress = progress

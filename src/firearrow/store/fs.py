@@ -145,6 +145,9 @@ class ReadOnlyFiles(FileSystem):
     def remove(self, path: Path) -> None:
         """Leave the file where it is."""
 
+    def resize(self, path: Path, size_bytes: int) -> None:
+        """Leave the file as it is."""
+
 
 class NewNames:
     """Directories below a root in which names may be that are not on the disk yet."""

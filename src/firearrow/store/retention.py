@@ -23,19 +23,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
-from firearrow.clock import Clock
-from firearrow.errors import CorruptStore
 from firearrow.store.config import StoreConfig
-from firearrow.store.fs import FileSystem, ReadOnlyFiles
-from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import scan
-from firearrow.store.segments import Segment, Segments
+from firearrow.store.segments import Segment
 
 _HOUR_MS: Final = 3_600_000
 # Java: CleanCommitLogService#getDiskSpaceWarningLevelRatio and #getDiskSpaceCleanForciblyRatio.
@@ -249,105 +242,3 @@ def _last_ms(segment: Segment, following: Segment | None) -> int:
         if len(first) and int(first.physical_offset[0]) == following.base:
             return int(first.store_ms[0])
     return segment.path.stat().st_mtime_ns // 1_000_000
-
-
-# --- the report ---
-
-
-class FileReport(msgspec.Struct, frozen=True, rename="camel"):
-    """One CommitLog file in a report; times in ms, ``frees_bytes`` is what it holds on the disk."""
-
-    file: str
-    last_message_ms: int
-    age_hours: float
-    frees_bytes: int
-    deletable: bool
-    reasons: list[dict[str, str]]
-    unconsumed: list[dict[str, str | int]]
-
-
-class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
-    """Why the files of a store are still there."""
-
-    commit_log: str
-    now_ms: int
-    disk_used_percent: int
-    pressure: str
-    unconsumed_policy: str
-    deletable_bytes: int
-    files: list[FileReport]
-
-
-def why_not_deleted(
-    config: StoreConfig,
-    clock: Clock,
-    progress: Sequence[Consumed],
-    fs: FileSystem | None = None,
-) -> RetentionReport:
-    """Look at a store, which may be open or not, and report on each of its CommitLog files.
-
-    Nothing is changed. File sizes are those that are found, whatever the configuration says.
-    Raises CorruptStore when the log's files don't make a log, OSError when they can't be read.
-    """
-    fs = fs or ReadOnlyFiles()
-    sizes = {path.stat().st_size for path in _files_in(config.commit_log_path)}
-    if not sizes:
-        raise CorruptStore(f"{config.commit_log_path} holds no CommitLog file")
-    segments = Segments(config.commit_log_path, max(sizes), fs=fs)
-    queues = _queues(config, fs)
-    try:
-        segments.load()
-        queues.load()
-        queues.correct_min(segments.first_offset)
-        used = fs.used_ratio(config.commit_log_path), fs.used_ratio(config.root_path)
-        circumstances = Circumstances(clock.now_ms(), *used, segments.end_offset)
-        verdicts = judge(
-            segments.files,
-            config,
-            circumstances,
-            lambda segment: unconsumed_in(segment, progress, queues.find),
-        )
-        return _report(config, circumstances, [_row(v, circumstances) for v in verdicts])
-    finally:
-        queues.close()
-        segments.close()
-
-
-def _files_in(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.glob("[0-9]*") if path.is_file())
-
-
-def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues:
-    directory = config.root_path / "consumequeue"
-    found = next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
-    return FileConsumeQueues(directory, found or config.consume_queue_file_bytes, fs)
-
-
-def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:
-    path = verdict.segment.path
-    return FileReport(
-        path.name,
-        verdict.last_ms,
-        round((circumstances.now_ms - verdict.last_ms) / _HOUR_MS, 2),
-        path.stat().st_blocks * 512,  # the unit of st_blocks on every system
-        not verdict.reasons,
-        [{"obstacle": str(obstacle), "text": text} for obstacle, text in verdict.reasons],
-        [
-            {"group": group, "topic": topic, "queueId": queue_id, "messages": messages}
-            for group, topic, queue_id, messages in verdict.unconsumed
-        ],
-    )
-
-
-def _report(
-    config: StoreConfig, circumstances: Circumstances, rows: list[FileReport]
-) -> RetentionReport:
-    return RetentionReport(
-        str(config.commit_log_path),
-        circumstances.now_ms,
-        round(circumstances.used * 100),
-        pressure_of(config, circumstances.used).name.lower(),
-        config.unconsumed_policy,
-        sum(row.frees_bytes for row in rows if row.deletable),
-        rows,
-    )

@@ -132,3 +132,10 @@ def test_the_version_of_the_configuration_is_json(broker: FakeBroker) -> None:
         "stateVersion": 0,
         "timestamp": NOW_MS,
     }
+
+
+@pytest.mark.parametrize("code", [306, 316, 329])
+def test_cleaning_is_answered_with_success(broker: FakeBroker, code: int) -> None:
+    answer = broker.call(code)
+    assert (answer.code, answer.remark, answer.body) == (0, None, b"")
+    assert broker.store.deleted == (["expired files"] if code == 329 else [])

@@ -4,6 +4,7 @@ from firearrow.store.offline.carving import Salvaged, carved_messages, salvage
 from firearrow.store.offline.columnar import write_stream
 from firearrow.store.offline.difference import Comparison, Difference, QueueSummary, diff
 from firearrow.store.offline.findings import INVARIANTS, Finding, Repair, Severity
+from firearrow.store.offline.keeping import FileReport, RetentionReport, why_not_deleted
 from firearrow.store.offline.rebuilding import Rebuilt, rebuild
 from firearrow.store.offline.records import Selection, as_row, find
 from firearrow.store.offline.repair import Action, Outcome, Plan, Step, apply, plan
@@ -16,6 +17,7 @@ __all__ = [
     "Action",
     "Comparison",
     "Difference",
+    "FileReport",
     "Finding",
     "Layout",
     "Outcome",
@@ -23,6 +25,7 @@ __all__ = [
     "QueueSummary",
     "Rebuilt",
     "Repair",
+    "RetentionReport",
     "Salvaged",
     "Selection",
     "Severity",
@@ -40,5 +43,6 @@ __all__ = [
     "salvage",
     "stat",
     "verify",
+    "why_not_deleted",
     "write_stream",
 ]

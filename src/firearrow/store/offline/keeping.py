@@ -1,0 +1,140 @@
+"""Why the CommitLog files of a store are still there: what retention decides, as a report.
+
+The store may be open or not; nothing is changed. Where consumer groups are comes from
+``config/consumerOffset.json``, as it was last saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from firearrow.clock import Clock
+from firearrow.errors import CorruptStore
+from firearrow.store.config import StoreConfig
+from firearrow.store.fs import FileSystem, ReadOnlyFiles
+from firearrow.store.offline.around import OFFSETS, parse_config
+from firearrow.store.queuefiles import FileConsumeQueues
+from firearrow.store.retention import (
+    Circumstances,
+    Consumed,
+    Verdict,
+    judge,
+    pressure_of,
+    unconsumed_in,
+)
+from firearrow.store.segments import Segments
+
+_HOUR_MS: Final = 3_600_000
+_BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system
+
+
+class FileReport(msgspec.Struct, frozen=True, rename="camel"):
+    """One CommitLog file in a report; times in ms, ``frees_bytes`` is what it holds on the disk."""
+
+    file: str
+    last_message_ms: int
+    age_hours: float
+    frees_bytes: int
+    deletable: bool
+    reasons: list[dict[str, str]]
+    unconsumed: list[dict[str, str | int]]
+
+
+class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Why the files of a store are still there."""
+
+    commit_log: str
+    now_ms: int
+    disk_used_percent: int
+    pressure: str
+    unconsumed_policy: str
+    deletable_bytes: int
+    files: list[FileReport]
+
+
+def why_not_deleted(
+    config: StoreConfig, clock: Clock, fs: FileSystem | None = None
+) -> RetentionReport:
+    """Report on each CommitLog file of a store.
+
+    File sizes are those that are found, whatever the configuration says.
+    Raises CorruptStore when the log's files don't make a log, OSError when they can't be read.
+    """
+    fs = fs or ReadOnlyFiles()
+    progress = list(_consumed(config.root_path))
+    sizes = {path.stat().st_size for path in _files_in(config.commit_log_path)}
+    if not sizes:
+        raise CorruptStore(f"{config.commit_log_path} holds no CommitLog file")
+    segments = Segments(config.commit_log_path, max(sizes), fs=fs)
+    queues = _queues(config, fs)
+    try:
+        segments.load()
+        queues.load()
+        queues.correct_min(segments.first_offset)
+        used = fs.used_ratio(config.commit_log_path), fs.used_ratio(config.root_path)
+        circumstances = Circumstances(clock.now_ms(), *used, segments.end_offset)
+        verdicts = judge(
+            segments.files,
+            config,
+            circumstances,
+            lambda segment: unconsumed_in(segment, progress, queues.find),
+        )
+        return _report(config, circumstances, [_row(v, circumstances) for v in verdicts])
+    finally:
+        queues.close()
+        segments.close()
+
+
+def _consumed(root: Path) -> Iterator[Consumed]:
+    """What groups have committed, as far as the file can be read."""
+    path = root / "config" / OFFSETS
+    content = parse_config(path) if path.exists() else {}
+    table = content.get("offsetTable") if isinstance(content, dict) else None
+    for key, queues in table.items() if isinstance(table, dict) else ():
+        topic, _, group = str(key).partition("@")
+        for queue_id, queue_offset in queues.items() if isinstance(queues, dict) else ():
+            yield Consumed(group, topic, int(queue_id), int(queue_offset))
+
+
+def _files_in(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("[0-9]*") if path.is_file())
+
+
+def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues:
+    directory = config.root_path / "consumequeue"
+    found = next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
+    return FileConsumeQueues(directory, found or config.consume_queue_file_bytes, fs)
+
+
+def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:
+    path = verdict.segment.path
+    return FileReport(
+        path.name,
+        verdict.last_ms,
+        round((circumstances.now_ms - verdict.last_ms) / _HOUR_MS, 2),
+        path.stat().st_blocks * _BLOCK_BYTES,
+        not verdict.reasons,
+        [{"obstacle": str(obstacle), "text": text} for obstacle, text in verdict.reasons],
+        [
+            {"group": group, "topic": topic, "queueId": queue_id, "messages": messages}
+            for group, topic, queue_id, messages in verdict.unconsumed
+        ],
+    )
+
+
+def _report(
+    config: StoreConfig, circumstances: Circumstances, rows: list[FileReport]
+) -> RetentionReport:
+    return RetentionReport(
+        str(config.commit_log_path),
+        circumstances.now_ms,
+        round(circumstances.used * 100),
+        pressure_of(config, circumstances.used).name.lower(),
+        config.unconsumed_policy,
+        sum(row.frees_bytes for row in rows if row.deletable),
+        rows,
+    )
