@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.database import Batch, Database, Family, MiB, Table
+from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.store import rocksformat as rows
 from firearrow.store.queues import Entries, OnArrival, QueueRange, Run
@@ -40,6 +40,7 @@ _OPEN_FILES_MAX: Final = 512
 _CACHE_BYTES: Final = 64 * MiB
 _ENTRY_BUFFER_BYTES: Final = 32 * MiB
 _OFFSET_BUFFER_BYTES: Final = 16 * MiB
+_OFFSET_BLOCK_BYTES: Final = 4 * KiB  # rows are looked up one by one, when a queue is first used
 _FLUSH_STEP_QUEUES: Final = 1024  # bounds how long a flush keeps dispatch waiting
 _FLUSH_ENTRIES: Final = 262_144  # what a kill may cost the next start: some two seconds
 _END_KEY: Final = b"\xff"
@@ -62,7 +63,7 @@ class RocksConsumeQueues:
         self._elsewhere = elsewhere
         self._families = [
             Family(rows.ENTRIES, _ENTRY_BUFFER_BYTES, (compression, "zstd"), universal=True),
-            Family(rows.OFFSETS, _OFFSET_BUFFER_BYTES),
+            Family(rows.OFFSETS, _OFFSET_BUFFER_BYTES, block_bytes=_OFFSET_BLOCK_BYTES),
         ]
         self._database: Database | None = None
         self.log_start_offset = 0
