@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from firearrow.store.config import StoreConfig
-from firearrow.store.flusher import Worker
+from firearrow.store.flusher import MANY_WAITERS, Worker
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.store.stores import append, bodies, make_store, opened, settle
@@ -83,6 +83,28 @@ def test_the_next_flush_begins_once_the_last_is_answered(tmp_path: Path) -> None
     assert disk.asked.acquire(timeout=10)
     calls.get(timeout=10)()
     assert told == ["a True", "b True"]
+    store.close()
+
+
+def test_where_many_wait_the_next_flush_follows_at_once(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    store = make_store(tmp_path, fs=disk, flush_disk_type="SYNC_FLUSH")
+    store.run_in_loop = calls.put
+    store.open()
+    told: list[bool] = []
+    for number in range(MANY_WAITERS + 1):
+        append(store, b"")
+        store.when_flushed(store.log.end_offset, told.append)
+        if number == 0:
+            assert disk.asked.acquire(timeout=10)
+    disk.let.release()
+    assert disk.asked.acquire(timeout=10)
+    assert told == []
+    disk.let.release()
+    for _ in range(2):
+        calls.get(timeout=10)()
+    assert told == [True] * (MANY_WAITERS + 1)
     store.close()
 
 

@@ -13,8 +13,9 @@ then when the disk gets what.
 
 Waiting sends belong to the event loop alone. The first of them asks for a flush; once that is over,
 the loop answers all whom it covers, in one call, and then asks for the next one if others have come
-meanwhile. Asking for that one before the answers are out was slower with a request at a time on
-each connection: the senders fell into two groups that waited for each other's flushes.
+meanwhile. To ask for that one before the answers are out was slower with a request at a time on
+each connection: the senders fell into two groups that waited for each other's flushes. Where many
+wait (``MANY_WAITERS``), the loop has enough to do, and the next flush follows the last at once.
 
 Source: upstream ``FlushManager``, ``GroupCommitService``, ``FlushRealTimeService``,
 ``FlushConsumeQueueService``, ``FlushDiskWatcher``.
@@ -35,6 +36,7 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
+MANY_WAITERS: Final = 32
 FAULTS_MAX: Final = 100  # logged causes: what fails in ever new ways needs no more lines
 
 # Called with True once a physical offset is on the disk, with False when that is not to be had.
@@ -84,11 +86,11 @@ class Flusher:
 
     def wait_for(self, physical_offset: int, on_flushed: OnFlushed) -> None:
         """Have ``on_flushed`` called once the log is on the disk up to an offset."""
-        is_first = not self._waiters
+        waiting = len(self._waiters)
         self._waiters.append(
             (physical_offset, self._monotonic() + self._wait_seconds_max, on_flushed)
         )
-        if is_first:
+        if not waiting or waiting >= MANY_WAITERS:
             self.flush_soon()
 
     def flush_soon(self) -> None:
