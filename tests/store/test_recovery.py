@@ -9,7 +9,7 @@ import pytest
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
 from firearrow.store.checkpoint import Checkpoint
-from tests.store.stores import abandon, append, bodies, make_store, messages, opened, settle
+from tests.store.stores import KiB, abandon, append, bodies, make_store, messages, opened, settle
 from tests.store.test_engine import check_complete, fill, filled, tree
 
 QUEUE = "consumequeue/T/1"
@@ -91,3 +91,70 @@ def test_lost_messages_are_bridged_by_the_next_one(tmp_path: Path) -> None:
         append(store, b"new")
         settle(store)
         assert messages(store, start=5)[0].queue_offset == 5
+
+
+TAIL = [b"first of three", b"", b"the last of all"]
+
+
+def tail(root: Path) -> tuple[bytes, list[int]]:
+    """A killed store; gives its last log file, where in it the last three records start, and
+    their end."""
+    store = make_store(root)
+    store.open()
+    append(store, bytes(64 * KiB - 400), "Large")  # leaves room for nothing
+    for number in range(5):
+        append(store, b"before %d" % number, queue_id=number % 2)
+    starts = [
+        append(store, body, queue_id=number % 2, properties={"KEYS": "k", "TAGS": "t"})
+        for number, body in enumerate(TAIL)
+    ]
+    starts.append(store.log.end_offset)
+    settle(store)
+    abandon(store)
+    (root / "settled").unlink()
+    (root / "checkpoint").unlink(missing_ok=True)
+    return last_log(root).read_bytes(), [start - 64 * KiB for start in starts]
+
+
+def last_log(root: Path) -> Path:
+    return root / "commitlog" / f"{64 * KiB:020d}"
+
+
+def cut_off(data: bytes, at: int) -> bytes:
+    return data[:at]
+
+
+def zero_from(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes(len(data) - at)
+
+
+def flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x21]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut_off, zero_from, flip])
+def test_a_tail_may_be_torn_at_any_byte(
+    tmp_path: Path, damage: Callable[[bytes, int], bytes]
+) -> None:
+    """What lies before the damage is served, the rest is gone or as it was, and the log goes on."""
+    data, starts = tail(tmp_path / "0")
+    for at in range(starts[0], starts[-1]):
+        root = tmp_path / str(at)
+        shutil.copytree(tmp_path / "0", root)
+        whole = sum(end <= at for end in starts[1:])
+        last_log(root).write_bytes(damage(data, at))
+        with opened(root, background=False) as store:
+            found = [bodies(store, "T", queue_id) for queue_id in (0, 1)]
+            before = [[b"before 0", b"before 2", b"before 4"], [b"before 1", b"before 3"]]
+            for number in range(len(TAIL)):
+                queue = found[number % 2][len(before[number % 2]) :][: number // 2 + 1]
+                if number < whole:
+                    assert TAIL[number] in queue
+                else:
+                    assert all(body in TAIL for body in queue)
+            if damage is not flip:
+                assert sum(map(len, found)) == 5 + whole
+            append(store, b"after")
+            settle(store)
+            assert bodies(store)[-1] == b"after"
+        shutil.rmtree(root)

@@ -169,6 +169,7 @@ class Recovery:
         """The offset after the last sound record, and that record's store time."""
         commit_log = self.commit_log
         at, last_ms = start, 0
+        last: tuple[Columns, int] | None = None
         space_end = commit_log.segments.end_offset
         while at < space_end:
             self.progress(at - start, space_end - start)
@@ -180,13 +181,21 @@ class Recovery:
                 last_ms = int(columns.store_ms[sound - 1])
             if sound < len(columns):
                 return commit_log.base_of(at) + int(columns.position[sound]), last_ms
+            if sound:
+                last = columns, commit_log.base_of(at)
             after = commit_log.after(at, columns)
             if columns.stop not in (Stop.FULL, Stop.BLANK):
                 at_file_end = after == commit_log.base_of(at) + commit_log.segments.file_size_bytes
                 if not at_file_end:
-                    return after, last_ms
+                    return self._before_unfinished(after, last), last_ms
             at = after
         return min(at, space_end), last_ms
+
+    def _before_unfinished(self, end: int, last: tuple[Columns, int] | None) -> int:
+        """The end of the log without a last record that was just being written."""
+        if self.clean or last is None or not _breaks_off(last[0]):
+            return end
+        return last[1] + int(last[0].position[-1])
 
     def _sound(self, columns: Columns, base: int) -> int:
         """How many of the records, from the first, are part of the log."""
@@ -288,6 +297,14 @@ def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
         inside_body = body <= start and end <= body + int(columns.body_size[at])
         torn[at] |= start < end and not inside_body
     return torn
+
+
+def _breaks_off(columns: Columns) -> bool:
+    """Whether the last record ends in zeros behind its body, where no CRC would tell: a process
+    that is killed while it copies a record leaves such an end, and no client writes one."""
+    topic, *_ = columns.slices(columns.topic_start[-1:], columns.topic_size[-1:])
+    properties, *_ = columns.slices(columns.properties_start[-1:], columns.properties_size[-1:])
+    return b"\0" in topic or properties.endswith(b"\0")
 
 
 def _report_body(columns: Columns, base: int, at: int) -> None:
