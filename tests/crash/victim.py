@@ -39,11 +39,14 @@ SIZES = (
 
 
 @contextmanager
-def serving(store: Path, *settings: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A broker on a free port; it is gone when the block ends."""
+def serving(
+    store: Path, *settings: str, within: tuple[str, ...] = ()
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A broker on a free port; it is gone when the block ends. ``within`` is a command that starts
+    another."""
     options = [part for pair in (*SIZES, *settings) for part in ("--set", pair)]
     command = [
-        sys.executable, "-m", "firearrow", "serve", "--store", str(store),
+        *within, sys.executable, "-m", "firearrow", "serve", "--store", str(store),
         "--namesrv-port", "0", "--broker-port", "0", *options,
     ]  # fmt: skip
     with (store.parent / "broker.log").open("a") as log:
@@ -108,7 +111,7 @@ class Victim:
         found: list[list[bytes]] = []
         async with talking(port) as talker:
             for queue_id, start in enumerate(starts):
-                found.append(await _bodies(talker, queue_id, start))
+                found.append(await bodies_of_queue(talker, queue_id, start))
         return found
 
     # --- load ---
@@ -155,7 +158,7 @@ class Victim:
             self._acknowledged[queue_id, queue_offset] = body
 
 
-async def _bodies(talker: Talker, queue_id: int, start: int) -> list[bytes]:
+async def bodies_of_queue(talker: Talker, queue_id: int, start: int) -> list[bytes]:
     """The bodies of a queue from an offset to its end."""
     found: list[bytes] = []
     for opaque in itertools.count(1):
