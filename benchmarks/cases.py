@@ -155,6 +155,12 @@ CASES = (
         (Target("complete_s", Compare.RATIO_AT_MOST, 1 / 3),),
     ),
     Case(
+        "recover-lost",
+        "start on a copy of that store: anything that was not synced may be missing",
+        Restart(killed=True, lost=True),
+        (Target("complete_s", Compare.RATIO_AT_MOST, 1 / 2),),
+    ),
+    Case(
         "queues",
         "one message in each of up to a million queues, then sends to queues by chance",
         ManyQueues(),

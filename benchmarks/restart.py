@@ -1,7 +1,9 @@
 """How long a broker needs until all that is in its store can be read again.
 
-Each side fills a store once, and opens a copy of it in every round: after ``kill -9``, or after a
-clean stop with all ConsumeQueues and the index deleted, so that they must be made from the log.
+Each side fills a store once. In every round its files are as they were then, in the same directory:
+after ``kill -9``, or after a clean stop with all ConsumeQueues and the index deleted, so that they
+must be made from the log. After a kill, the machine having gone on, both sides find all that was
+written; ``lost`` copies the store to another directory, where nobody can know that.
 """
 
 import shutil
@@ -26,17 +28,23 @@ class Restart:
     """From the start of the processes, on a filled store, to the last message in its queue."""
 
     killed: bool
+    lost: bool = False
     _filled: dict[Launch, tuple[Path, int]] = field(default_factory=dict)
 
     def measure_fresh(self, bench: Bench, launch: Launch) -> Metrics:
-        """Copy the side's store, start on it, wait until every queue is complete."""
+        """Lay the side's store there, start on it, wait until every queue is complete."""
         if launch not in self._filled:
             self._filled[launch] = self._fill(bench, launch)
-        template, messages = self._filled[launch]
+        store, messages = self._filled[launch]
         parent = Path(tempfile.mkdtemp(prefix="side-", dir=bench.directory))
         run = parent / "run"
         try:
-            shutil.copytree(template, run / "store")
+            if self.lost:
+                shutil.copytree(_kept(store), run / "store")
+            else:
+                _restore(store)
+                run.mkdir()
+                (run / "store").symlink_to(store)
             start = time.monotonic()
             with launch(run, 1, {}) as deployment:
                 remoting.until(
@@ -57,8 +65,12 @@ class Restart:
         }
 
     def _fill(self, bench: Bench, launch: Launch) -> tuple[Path, int]:
-        template = Path(tempfile.mkdtemp(prefix="filled-", dir=bench.directory)) / "store"
-        with bench.start(launch) as deployment:
+        parent = Path(tempfile.mkdtemp(prefix="filled-", dir=bench.directory))
+        store, run = parent / "store", parent / "run"
+        store.mkdir()
+        run.mkdir()
+        (run / "store").symlink_to(store)
+        with launch(run, 1, {}) as deployment:
             deployment.wait_ready()
             fill(bench, deployment, TOPIC, bench.settings.restart_messages)
             messages = _settled(deployment)
@@ -67,11 +79,23 @@ class Restart:
                     process.kill()
                 else:
                     process.stop()
-            shutil.copytree(deployment.directory / "store", template)
         if not self.killed:
             for name in DERIVED:
-                shutil.rmtree(template / name)
-        return template, messages
+                shutil.rmtree(store / name)
+        shutil.copytree(store, _kept(store))
+        return store, messages
+
+
+def _kept(store: Path) -> Path:
+    """Where a copy of a filled store lies."""
+    return store.with_name("kept")
+
+
+def _restore(store: Path) -> None:
+    """Give a store the files that it was filled with; the directory itself stays the same."""
+    for path in store.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(_kept(store), store, dirs_exist_ok=True)
 
 
 def _messages(deployment: Deployment) -> int:

@@ -27,7 +27,10 @@ LEGS: tuple[tuple[Kind, bool], ...] = (
     ("real", True),
     ("firearrow", True),
 )
-SETTINGS: dict[str, dict[str, str]] = {"files": {}}
+SETTINGS: dict[str, dict[str, str]] = {
+    "files": {},
+    "rocksdb": {"storeType": "defaultRocksDB"},
+}
 
 
 @dataclass
