@@ -158,7 +158,7 @@ CASES = (
         "recover-lost",
         "start on a copy of that store: anything that was not synced may be missing",
         Restart(killed=True, lost=True),
-        (Target("complete_s", Compare.RATIO_AT_MOST, 1 / 2),),
+        (),
     ),
     Case(
         "queues",
