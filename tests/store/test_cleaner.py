@@ -63,6 +63,7 @@ class Kept:
 
     def pass_hours(self, hours: int) -> None:
         self.clock.seconds += hours * HOUR
+        self.store.flush_step()
 
     def gone(self) -> int:
         """How many messages are gone; the others are all there."""

@@ -3,16 +3,20 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
+from firearrow.store import recovery
 from firearrow.store.checkpoint import Checkpoint
+from tests.broker.fakes import HandClock
 from tests.store.stores import KiB, abandon, append, bodies, make_store, messages, opened, settle
 from tests.store.test_engine import check_complete, fill, filled, tree
 
 QUEUE = "consumequeue/T/1"
+HOURS = ";".join(map(str, range(24)))
 
 
 def shorten(queue: Path) -> None:
@@ -158,3 +162,40 @@ def test_a_tail_may_be_torn_at_any_byte(
             settle(store)
             assert bodies(store)[-1] == b"after"
         shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("step_bytes", [1000, 50_000, 120_000, 1_000_000])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_killed_process_costs_a_step_of_dispatch(
+    tmp_path: Path, step_bytes: int, deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_DISPATCHED_BYTES", step_bytes)
+    clock = HandClock()
+    options: dict[str, Any] = {
+        "mapped_file_size_consume_queue": 8000
+    }  # a file outlives many of the log
+    store = make_store(tmp_path, file_reserved_time=0, delete_when=HOURS, clock=clock, **options)
+    store.open(background=False)
+    sent = [b"%d " % number + bytes(1000) for number in range(200)]
+    fill(store, sent)
+    settle(store)
+    if deleted:
+        store.when_flushed(store.log.end_offset, lambda done: None)
+        clock.seconds += 61
+        store.flush_step()
+        store.clean()
+    start = store.log.start_offset
+    assert (start > 0) is deleted
+    abandon(store)
+    # What the last step has put into one queue and not into the other.
+    queue = max((tmp_path / QUEUE).iterdir())
+    entries = queue.read_bytes().rstrip(b"\0")
+    queue.write_bytes(entries[: len(entries) // 20 * 20 - 20].ljust(8000, b"\0"))
+    (tmp_path / "checkpoint").unlink(missing_ok=True)
+    with opened(tmp_path, **options) as store:
+        assert store.log.start_offset == start
+        for number in (0, 1):
+            kept = bodies(store, "T", number)
+            assert kept == sent[number::2][-len(kept) :]
+            assert store.max_queue_offset("T", number) == 100
+            assert len(kept) == 100 or deleted

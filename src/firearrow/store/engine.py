@@ -154,8 +154,11 @@ class MessageStore:
         self._start_flusher(flushed_offset, background=background)
 
     def _settled_offset(self) -> int:
-        """Up to where the log is on the disk and in the queues."""
-        return min(self._log_flush.flushed_offset, self._dispatcher.offset)
+        """Up to where the log is on the disk, and the queues know of it there."""
+        in_queues = self.queues.dispatched_offset
+        if in_queues is None:
+            in_queues = self._checkpoint.queues_physical_offset
+        return min(self._log_flush.flushed_offset, in_queues)
 
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
         self._log_flush = LogFlush(self.log, self._checkpoint, flushed_offset)

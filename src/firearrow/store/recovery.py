@@ -147,7 +147,7 @@ class Recovery:
         commit_log, checkpoint = self.commit_log, self.checkpoint
         if self.ended is End.KILLED:
             settled = self.queues.last_before(self.queues.max_physical_offset - _DISPATCHED_BYTES)
-            if settled >= 0:
+            if settled >= commit_log.start_offset:
                 return settled
         known = checkpoint.queues_physical_offset
         if self.clean:
@@ -168,6 +168,7 @@ class Recovery:
     def _end_of_log(self, start: int) -> tuple[int, int]:
         """The offset after the last sound record, and that record's store time."""
         commit_log = self.commit_log
+        assert start >= commit_log.start_offset
         at, last_ms = start, 0
         last: tuple[Columns, int] | None = None
         space_end = commit_log.segments.end_offset
