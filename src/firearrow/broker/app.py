@@ -157,6 +157,7 @@ class Broker:
         self._sends = SendProcessor(
             self.settings, self.store, self.topics, self.groups, self.stats, self._clock
         )
+        self._sends.later = self._run_soon
         self._handlers.update(handlers_of(parts, self._sends, self._pulls))
         self._run_handlers.update(run_handlers_of(self._sends))
         self._registration = self._make_registration()

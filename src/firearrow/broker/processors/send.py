@@ -11,6 +11,7 @@ Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``H
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -81,8 +82,13 @@ class _Target:
         self.write_queues = config.write_queue_nums
 
 
+def _now(call: Callable[[], None]) -> None:
+    """What ``later`` does where there is no event loop."""
+    call()
+
+
 class SendProcessor:
-    """Appends what clients send."""
+    """Appends what clients send. ``later`` has a call made soon, by the event loop."""
 
     def __init__(
         self,
@@ -102,6 +108,8 @@ class SendProcessor:
         self._stats = stats
         self._clock = clock
         self._targets: dict[str, _Target] = {}
+        self._ready: dict[Peer, list[bytes]] = {}
+        self.later: Callable[[Callable[[], None]], object] = _now
         self._body_bytes_max = store.config.max_message_size
         self._sync_flush = store.sync_flush
         config = settings.broker
@@ -427,7 +435,23 @@ class SendProcessor:
         if isinstance(answer, Response):
             peer.reply(request, answer)
         elif not request.is_oneway:
-            peer.send(answer)
+            self._send_soon(peer, answer)
+
+    def _send_soon(self, peer: Peer, frame: bytes) -> None:
+        """Send what becomes ready together, as one flush makes it, in one write to each peer."""
+        ready = self._ready
+        frames = ready.get(peer)
+        if frames is not None:
+            frames.append(frame)
+            return
+        ready[peer] = [frame]
+        if len(ready) == 1:
+            self.later(self._send_ready)
+
+    def _send_ready(self) -> None:
+        ready, self._ready = self._ready, {}
+        for peer, frames in ready.items():
+            peer.send(b"".join(frames))
 
 
 def _plain_unique(text: bytes) -> bytes:
