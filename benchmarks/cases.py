@@ -103,7 +103,7 @@ CASES = (
         "round-trip-sync",
         "single sends, 128 bytes, answered once on the disk, 16 connections × 1 in flight",
         RawLoad(UNPIPELINED),
-        (at_least(1.3),),
+        (at_least(1.0),),
         keys=SYNC_FLUSH,
     ),
     Case(
