@@ -184,9 +184,10 @@ def test_expired_entries_are_removed(tmp_path: Path) -> None:
     put(queues, 0, 0, messages(0, 8))
     put(queues, 1, 0, messages(8, 8))
     put(queues, 2, 0, messages(0, 3))
-    for _ in range(2):
-        queues.delete_expired(500)
-        queues.correct_min(500)
+    for log_start_offset in (300, 500, 500):
+        assert queues.delete_expired(log_start_offset) == []
+        queues.correct_min(log_start_offset)
+        queues.flush(0)
     assert len(list(queues.entries.rows())) == 3 + 8
     assert sorted(queues.ranges()) == [("T", 0, 5, 8), ("T", 1, 0, 8), ("T", 2, 3, 3)]
     assert contents(queues.open("T", 0)) == messages(5, 3)

@@ -75,6 +75,7 @@ class RocksConsumeQueues:
         self._left_out: set[tuple[str, int]] = set()
         self._unsaved: set[RocksConsumeQueue] = set()
         self._unflushed_entries = 0
+        self._expire_to = self._expired_to = 0  # where the log began, and as far as rows know it
         self._writing = Lock()  # entries together with what is known of them, against flush
         self._flushing = Lock()
 
@@ -133,6 +134,10 @@ class RocksConsumeQueues:
                 dispatched_offset = min(dispatched_offset, self.dispatched_offset)
                 _put_dispatched(batch, dispatched_offset)
                 self._open_database.write(batch)
+            if least_pages == 0 and self._expired_to < self._expire_to:
+                expire_to = self._expire_to
+                self._remove_expired(expire_to)
+                self._expired_to = expire_to
             self._offsets.flush()
 
     def _save(self, ends: list[tuple[RocksConsumeQueue, int, int]]) -> None:
@@ -360,29 +365,43 @@ class RocksConsumeQueues:
         queue.forget_min()
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Remove the entries of records that the log no longer holds.
+        """Have the next thorough ``flush``, which has a thread of its own, remove the entries of
+        records that the log no longer holds: with very many queues that takes a while."""
+        self._expire_to = log_start_offset
+        return []
+
+    def _remove_expired(self, log_start_offset: int) -> None:
+        """Remove the entries of records before a physical offset; of queues with entries on the
+        disk only, and without any queue in memory.
 
         Java: RemoveConsumeQueueCompactionFilter drops them whenever files are merged.
         """
-        known = {(row.topic, row.queue_id): row for row in self._rows() if row.kind == rows.MIN}
-        keys = iter(self._keys())
-        while some := list(islice(keys, _FLUSH_STEP_QUEUES)):
+        ends = (row for row in self._rows() if row.kind == rows.MAX)
+        while some := list(islice(ends, _FLUSH_STEP_QUEUES)):
             batch = self._open_database.batch()
-            for key in some:
-                row = known.get(key)
-                if row is None or row.physical_offset < log_start_offset:
-                    self._expire(batch, self.open(*key), log_start_offset)
+            for row in some:
+                self._expire(batch, row, log_start_offset)
             self._open_database.write(batch)
-        return []
 
-    def _expire(self, batch: Batch, queue: RocksConsumeQueue, log_start_offset: int) -> None:
-        first = queue.first_at_or_after(log_start_offset)
-        if first:
-            end = queue.head + first.to_bytes(8, "big")
-            batch.delete_range(rows.ENTRIES, rows.entry_range(queue.head)[0], end)
-        physical_offset = max(queue.physical_offset_at(first), log_start_offset)
-        _put_place(batch, queue, rows.MIN, physical_offset, first)
-        queue.forget_min()
+    def _expire(self, batch: Batch, row: rows.OffsetRow, log_start_offset: int) -> None:
+        head = rows.entry_head(row.topic, row.queue_id)
+        start, end = rows.entry_range(head)
+        oldest = self.entries.some(start, 1)
+        if not oldest or not start < oldest[0][0] < end:
+            return
+        if rows.VALUE.unpack(oldest[0][1])[0] >= log_start_offset:
+            return
+        low, high = int.from_bytes(oldest[0][0][-8:], "big") + 1, row.queue_offset + 1
+        while low < high:
+            middle = (low + high) // 2
+            value = self.entries.get(head + middle.to_bytes(8, "big"))
+            if value is None or rows.VALUE.unpack(value)[0] < log_start_offset:
+                low = middle + 1
+            else:
+                high = middle
+        batch.delete_range(rows.ENTRIES, start, head + low.to_bytes(8, "big"))
+        key = rows.offset_key(row.topic, row.queue_id, rows.MIN)
+        batch.put(rows.OFFSETS, key, rows.PLACE.pack(log_start_offset, low))
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues; that they are deleted is on the disk on return."""
