@@ -51,7 +51,7 @@ FULL = Settings(
     seconds=5,
     warm_up=WarmUp(least_s=20, most_s=60),
     fill_messages=2_000_000,
-    backlog_messages=12_000_000,
+    backlog_messages=16_000_000,
     restart_messages=4_000_000,
     client_seconds=30,
     idle_seconds=3,
