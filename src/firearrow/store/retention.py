@@ -165,15 +165,18 @@ def judge(
     ``unconsumed`` is asked about each file that is looked at.
     """
     occasion = _reason_to_wait(config, circumstances)
+    last = _last_with_messages(files)
     stays: Segment | None = None
     for number, segment in enumerate(files):
-        following = files[number + 1] if number + 1 < len(files) else None
+        following = files[number + 1] if number < last else None
         last_ms = _last_ms(segment, following)
         waiting = unconsumed(segment)
         reasons = [occasion] if occasion else []
         reasons += _protections(segment, last_ms, waiting, config, circumstances)
-        if following is None:
-            reasons = [Reason(Obstacle.LAST_FILE, "it is the last file")]
+        if number > last:
+            reasons = [Reason(Obstacle.LAST_FILE, "it is ready for the messages to come")]
+        elif number == last:
+            reasons = [Reason(Obstacle.LAST_FILE, "it is the last file with messages")]
         elif stays is not None and not reasons:
             text = f"files go oldest first, and {stays.path.name} stays"
             reasons = [Reason(Obstacle.OLDER_STAYS, text)]
@@ -235,10 +238,21 @@ def told(unconsumed: Sequence[Unconsumed]) -> str:
     return f"{', '.join(texts)} to consume"
 
 
+def _last_with_messages(files: Sequence[Segment]) -> int:
+    """The number of the last file that has a message, -1 for none; another may be ready behind."""
+    numbers = range(len(files) - 1, -1, -1)
+    return next((number for number in numbers if _first_ms(files[number]) is not None), -1)
+
+
+def _first_ms(segment: Segment) -> int | None:
+    """When the first message of a file was stored; None without one."""
+    first = scan(segment.map, 0, segment.size_bytes, 1)
+    if not len(first) or int(first.physical_offset[0]) != segment.base:
+        return None
+    return int(first.store_ms[0])
+
+
 def _last_ms(segment: Segment, following: Segment | None) -> int:
     """When the last message of a file was stored, as far as can be told without reading it."""
-    if following is not None:
-        first = scan(following.map, 0, following.size_bytes, 1)
-        if len(first) and int(first.physical_offset[0]) == following.base:
-            return int(first.store_ms[0])
-    return segment.path.stat().st_mtime_ns // 1_000_000
+    first_ms = None if following is None else _first_ms(following)
+    return segment.path.stat().st_mtime_ns // 1_000_000 if first_ms is None else first_ms

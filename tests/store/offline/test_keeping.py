@@ -9,8 +9,9 @@ from firearrow.errors import CorruptStore
 from firearrow.store.offline import why_not_deleted
 from tests.broker.fakes import HandClock
 from tests.golden import extract
-from tests.store.stores import small_config
+from tests.store.stores import KiB, append, opened, settle, small_config
 from tests.store.test_cleaner import HOUR_NOW, OTHER_HOURS, Disk
+from tests.store.test_commitlog import wait_for_preparation
 from tests.store.test_engine import tree
 
 HOUR = 3600
@@ -22,6 +23,18 @@ def reasons(root: Path, *, hours: int, used: float = 0.1, **changed: Any) -> lis
     disk.used = used
     report = why_not_deleted(small_config(root, **changed), clock, disk)
     return [[reason["obstacle"] for reason in file.reasons] for file in report.files]
+
+
+def test_a_file_that_is_only_ready_does_not_make_the_one_before_it_deletable(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    with opened(root) as store:
+        append(store, bytes(40 * KiB))
+        settle(store)
+        wait_for_preparation()
+        assert len(list((root / "commitlog").iterdir())) == 2
+        assert reasons(root, hours=24 * 365, delete_when=NOW) == [LAST, LAST]
 
 
 NOW = f"{HOUR_NOW:02d}"
