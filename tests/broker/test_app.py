@@ -238,6 +238,19 @@ def test_a_full_disk_refuses_sends_and_the_broker_goes_on(
     calling(tmp_path, main, clock=clock)
 
 
+def test_who_has_sent_to_a_queue_goes_on_after_it_was_deleted(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"old")
+        await served.dispatched()
+        store = served.broker.store
+        store.queues.correct_min(store.log.end_offset)  # as if the log began here now
+        assert (await caller.call(306, {})).code == 0
+        assert (await caller.sent(b"new"))["queueOffset"] == "0"
+        assert [view.body for view in await caller.stored()] == [b"new"]
+
+    calling(tmp_path, main)
+
+
 def test_an_unknown_code_is_refused_and_the_connection_stays(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         for code in (0, -1, 9999, 200_050):

@@ -11,7 +11,7 @@ from firearrow.errors import DiskFull
 from firearrow.store import Consumed, MessageStore
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import NOW_MS, HandClock
-from tests.store.stores import KiB, append, bodies_by_key, make_store, messages, settle
+from tests.store.stores import KiB, append, bodies_by_key, make_store, messages, opened, settle
 
 HOUR = 3600
 COUNT = 48
@@ -169,6 +169,9 @@ def test_sends_are_refused_on_a_full_disk_and_taken_again_once_there_is_room(
     for _ in range(3):
         with pytest.raises(DiskFull, match="the disk is full: 91% are used, above 90 %"):
             append(store, b"no")
+    facts = store.runtime_facts()
+    assert (facts["commitLogDiskRatio"], facts["consumeQueueDiskRatio"]) == ("0.91", "0.91")
+    assert facts["writesRefused"].startswith("the disk is full: 91%")
     assert store.log.end_offset == end
     assert kept.gone() == 0
     assert caplog.text.count("sends are refused") == 1
@@ -181,6 +184,7 @@ def test_sends_are_refused_on_a_full_disk_and_taken_again_once_there_is_room(
         store.clean()
     assert "sends are taken again: 80 % of the disk are used" in caplog.text
     assert append(store, b"yes") == end
+    assert store.runtime_facts()["writesRefused"] == ""
     store.close()
 
 
@@ -249,6 +253,59 @@ def test_a_file_that_can_not_be_removed_is_told_and_goes_another_time(
     again.close()
 
 
+def test_nothing_overtakes_a_file_that_can_not_be_removed(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Disk.remove
+
+    def refuse(disk: Disk, path: Path) -> None:
+        if path.name == f"{0:020d}":
+            raise OSError(5, "Input/output error")
+        remove(disk, path)
+
+    kept = Kept(root, delete_when=f"{HOUR_NOW:02d}", delete_file_batch_max=1)
+    kept.pass_hours(96)
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "remove", refuse)
+        for _ in range(3):
+            kept.store.clean()
+    assert (kept.files, kept.store.log.start_offset) == (3, 64 * KiB)
+    assert caplog.text.count("can't be removed") == 1
+    kept.store.clean()
+    kept.store.clean()
+    assert (kept.files, kept.store.log.start_offset) == (1, 128 * KiB)
+    kept.store.close()
+
+
+@pytest.mark.parametrize("queues", ["of a topic", "of which nothing is left"])
+def test_what_is_made_anew_is_not_taken_for_what_was_to_be_removed(root: Path, queues: str) -> None:
+    kept = Kept(root)
+    kept.store.close()
+    # Its files are removed by a thread, which after the first waits for the store to be closed.
+    store = make_store(
+        root, clock=kept.clock, delete_when=f"{HOUR_NOW:02d}",
+        delete_commit_log_files_interval=24 * HOUR * 1000,
+    )  # fmt: skip
+    store.open()
+    kept.clock.seconds += 96 * HOUR
+    store.clean()
+    if queues == "of a topic":
+        store.delete_topic("T")
+    else:
+        store.queues.correct_min(store.log.end_offset)
+        assert len(store.delete_expired_queues()) == 2
+    append(store, b"new", now_ms=kept.clock.now_ms())
+    settle(store)
+    assert kept.files == 2
+    store.close()
+    assert kept.files == 1
+    assert not (root / "abort").exists()
+    again = make_store(root)
+    again.open(background=False)
+    assert [view.body for view in messages(again)] == [b"new"]
+    again.close()
+
+
 def test_queues_of_which_nothing_is_left_are_deleted_on_request(root: Path) -> None:
     kept = Kept(root, delete_when=f"{HOUR_NOW:02d}")
     append(kept.store, b"x", "Kept", now_ms=NOW_MS + COUNT)
@@ -264,6 +321,17 @@ def test_queues_of_which_nothing_is_left_are_deleted_on_request(root: Path) -> N
     assert not (root / "consumequeue/T/0").exists()
     assert store.max_queue_offset("T", 0) == 0
     store.close()
+
+
+def test_a_queue_with_messages_on_their_way_is_not_deleted(root: Path) -> None:
+    with opened(root) as store:
+        append(store, b"old")
+        settle(store)
+        store.queues.correct_min(store.log.end_offset)
+        append(store, b"new")
+        assert store.delete_expired_queues() == []
+        settle(store)
+        assert store.max_queue_offset("T", 0) == 2
 
 
 def test_queues_of_topics_that_nobody_has_are_deleted_on_request(root: Path) -> None:

@@ -158,6 +158,7 @@ class Broker:
             self.settings, self.store, self.topics, self.groups, self.stats, self._clock
         )
         self._sends.later = self._run_soon
+        self.store.on_queues_deleted = self._sends.forget_targets
         self._handlers.update(handlers_of(parts, self._sends, self._pulls))
         self._run_handlers.update(run_handlers_of(self._sends))
         self._registration = self._make_registration()

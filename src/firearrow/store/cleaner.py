@@ -2,7 +2,9 @@
 
 A round takes files out of the log, and with them what queues and index have of their records; from
 then on nobody reads there. The files themselves are removed by a thread, one after the other in the
-order of the log: a crash at any moment leaves a log without a gap.
+order of the log: a crash at any moment leaves a log without a gap. For the same reason nothing
+overtakes a file that can't be removed: it is tried again in each round, and until it is gone no
+other leaves the store.
 
 Source: upstream ``DefaultMessageStore.CleanCommitLogService``, ``CleanConsumeQueueService``.
 """
@@ -11,10 +13,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
 from firearrow.store.commitlog import CommitLog
@@ -41,6 +45,16 @@ log = logging.getLogger(__name__)
 
 # Java: CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 _ROUNDS_ON_REQUEST: Final = 20
+
+
+class _Leaving(NamedTuple):
+    """A file that is no part of the store any more and is to be removed.
+
+    ``of_log``: that it is gone must be on the disk before the next one goes.
+    """
+
+    path: Path
+    of_log: bool
 
 
 class Cleaner:
@@ -70,6 +84,9 @@ class Cleaner:
         self._rounds_on_request = 0
         self._stopping = threading.Event()
         self._removing: threading.Thread | None = None
+        self._leaving: deque[_Leaving] = deque()
+        self._leaving_lock = threading.Lock()
+        self._refused: Path | None = None  # the file that could not be removed
         self.progress: Callable[[], Iterable[Consumed]] = tuple
 
     def ask(self) -> None:
@@ -82,23 +99,41 @@ class Cleaner:
             return
         circumstances = self._circumstances()
         self._heed(circumstances.used)
-        going = self._going(circumstances)
+        if not self._leaving:
+            self._take_out(self._going(circumstances))
+        if not self._leaving:
+            return
+        if not aside:
+            self._remove()
+            return
+        self._removing = threading.Thread(target=self._remove, name="firearrow-clean", daemon=True)
+        self._removing.start()
+
+    def _take_out(self, going: list[Verdict]) -> None:
+        """Make files no part of the log, and what is derived of them no part of the store."""
         if not going:
             return
-        gone = [self._log.segments.shift() for _ in going]
+        gone = [self._log.segments.shift().path for _ in going]
         start = self._log.start_offset
         log.info("the log begins at %d now: %d files are deleted", start, len(gone))
         derived = self._queues.delete_expired(start)
         if self._index is not None:
             derived += self._index.delete_expired(start)
         self._queues.correct_min(start)
-        if not aside:
-            self._remove(gone, derived)
-            return
-        self._removing = threading.Thread(
-            target=self._remove, args=(gone, derived), name="firearrow-clean", daemon=True
-        )
-        self._removing.start()
+        self._leaving.extend(_Leaving(path, of_log=True) for path in gone)
+        self._leaving.extend(_Leaving(path, of_log=False) for path in derived)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Remove nothing within; what is gone at the end need not be removed any more.
+
+        For who deletes whole queues: new ones may give their files the same names.
+        """
+        with self._leaving_lock:
+            try:
+                yield
+            finally:
+                self._leaving = deque(file for file in self._leaving if file.path.exists())
 
     def stop(self) -> None:
         """Have a removal that is under way end without its pauses, and wait for that."""
@@ -157,16 +192,32 @@ class Cleaner:
             return []
         return unconsumed_in(segment, self.progress(), self._queues.find)
 
-    def _remove(self, gone: list[Segment], derived: list[Path]) -> None:
-        """Remove files of the log, then of queues and index, with pauses in between."""
-        try:
-            for segment in gone:
-                self._fs.remove(segment.path)
-                self._fs.sync_directory(segment.path.parent)
-                self._stopping.wait(self.config.delete_commit_log_files_interval / 1000)
-            for path in derived:
-                self._fs.remove(path)
-                self._stopping.wait(self.config.delete_consume_queue_files_interval / 1000)
-        except OSError as error:
-            # What stays is part of the store again after the next start, and goes then.
-            log.error("a file whose time is over can't be removed: %s", error)
+    def _remove(self) -> None:
+        """Remove what leaves, with pauses in between, until nothing is left or the disk refuses."""
+        while (file := self._remove_next()) is not None:
+            config = self.config
+            pause_ms = (
+                config.delete_commit_log_files_interval
+                if file.of_log
+                else config.delete_consume_queue_files_interval
+            )
+            self._stopping.wait(pause_ms / 1000)
+
+    def _remove_next(self) -> _Leaving | None:
+        """Remove a file and return it; None if there is none, or it can't be removed."""
+        with self._leaving_lock:
+            if not self._leaving:
+                return None
+            file = self._leaving[0]
+            try:
+                if file.path.exists():  # the last try may have failed behind the removal
+                    self._fs.remove(file.path)
+                if file.of_log:
+                    self._fs.sync_directory(file.path.parent)
+            except OSError as error:
+                if self._refused != file.path:
+                    log.error("a file whose time is over can't be removed: %s", error)
+                self._refused = file.path
+                return None
+            self._leaving.popleft()
+            return file

@@ -83,6 +83,7 @@ class MessageStore:
         )
         self.on_work: Callable[[], None] = _nothing
         self.on_arrival: OnArrival = _nothing
+        self.on_queues_deleted: Callable[[], None] = _nothing
         self.run_in_loop: RunInLoop = _run_here
         self._delays = DelayLevels(config.message_delay_level)
         self._dispatcher = Dispatcher(
@@ -408,15 +409,23 @@ class MessageStore:
 
     def delete_expired_queues(self) -> list[QueueRange]:
         """Delete the queues of which the log holds no message any more, but those of system
-        topics; return them. Their next message will have the queue offset 0."""
+        topics; return them. Their next message will have the queue offset 0.
+
+        Who keeps what ``queue`` gave is told by ``on_queues_deleted`` to ask for it again.
+        """
         self.catch_up()
-        expired = [
-            queue
-            for queue in self.queues.ranges()
-            if 0 < queue.max_offset <= queue.min_offset and not is_system_topic(queue.topic)
-        ]
-        self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
+        expired = [queue for queue in self.queues.ranges() if self._is_expired(queue)]
+        if expired:
+            with self._cleaner.paused():
+                self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
+            self.on_queues_deleted()
         return expired
+
+    def _is_expired(self, queue: QueueRange) -> bool:
+        """Whether a queue has had messages, has none any more, and none is on its way to it."""
+        if not 0 < queue.max_offset <= queue.min_offset or is_system_topic(queue.topic):
+            return False
+        return self.queue(queue.topic, queue.queue_id).next_offset == queue.max_offset
 
     def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
         """Delete the queues of topics that are neither ``kept`` nor of the system; return them."""
@@ -437,7 +446,8 @@ class MessageStore:
         same name.
         """
         self._dispatch_all()
-        self.queues.delete_topic(topic)
+        with self._cleaner.paused():
+            self.queues.delete_topic(topic)
 
     @property
     def behind_bytes(self) -> int:
@@ -447,18 +457,19 @@ class MessageStore:
     def runtime_facts(self) -> dict[str, str]:
         """What request 28 reports of the store, under upstream's names."""
         usage = os.statvfs(self.root)
-        used = 1 - usage.f_bavail / usage.f_blocks if usage.f_blocks else 0.0
+        log_used = f"{self._fs.used_ratio(self.config.commit_log_path):.2f}"
         first = self.record_at(self.log.start_offset)
         earliest = decode_record(first).store_timestamp_ms if first else -1
         return {
             "commitLogMinOffset": str(self.log.start_offset),
             "commitLogMaxOffset": str(self.log.end_offset),
-            "commitLogDiskRatio": f"{used:.4f}",
-            f"commitLogDiskRatio_{self.config.commit_log_path}": f"{used:.4f}",
-            "consumeQueueDiskRatio": f"{used:.4f}",
+            "commitLogDiskRatio": log_used,
+            f"commitLogDiskRatio_{self.config.commit_log_path}": log_used,
+            "consumeQueueDiskRatio": f"{self._fs.used_ratio(self.root):.2f}",
             "commitLogDirCapacity": _capacity(usage),
             "dispatchBehindBytes": str(self.behind_bytes),
             "earliestMessageTimeStamp": str(earliest),
+            "writesRefused": self.log.refused or "",  # RocketMQ has no such entry
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
 
