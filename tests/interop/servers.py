@@ -90,6 +90,8 @@ def serve(
 def _firearrow(
     store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
 ) -> Iterator[Server]:
+    # The original, which may open the store next at this address, needs the ports beside it too.
+    broker_port = broker_port or _free_port(-2, 0, 1)
     ports = ("--namesrv-port", "0", "--broker-port", str(broker_port))
     keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "firearrow", "serve", "--store", str(store), *ports, *keys]
