@@ -17,6 +17,9 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Push consumers that keep what they are given, in the order in which the listener was called. */
 final class PushConsumers {
+    /** How long a shutdown waits for listeners to return: else it commits without their messages. */
+    private static final long AWAIT_LISTENERS_MS = 10_000;
+
     private final Handles handles;
 
     PushConsumers(Handles handles) {
@@ -67,6 +70,7 @@ final class PushConsumers {
         consumer.setNamesrvAddr(arguments.getString("namesrv"));
         consumer.setInstanceName(Clients.unique("push"));
         consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
+        consumer.setAwaitTerminationMillisWhenShutdown(AWAIT_LISTENERS_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMessageModel(
             arguments.getBooleanValue("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
