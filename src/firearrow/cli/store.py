@@ -93,6 +93,12 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
+    )
+
+
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -380,9 +386,7 @@ def _lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 def _add_verify(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "verify", "check every invariant of a store", _verify)
     _add_layout(parser)
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
-    )
+    _add_jobs(parser)
     _add_json(parser)
     _add_progress(parser)
 
@@ -429,9 +433,7 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--apply", action="store_true", help="carry the plan out; needs the broker to be stopped"
     )
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
-    )
+    _add_jobs(parser)
     _add_json(parser)
     _add_progress(parser)
 

@@ -21,7 +21,7 @@ from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.dispatch import Dispatcher
-from firearrow.store.fs import FileSystem, NewNames
+from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.queues import ConsumeQueues
 
@@ -90,7 +90,6 @@ class DerivedFlush:
         self._fs = fs
         self._saved: Checkpoint | None = None
         self._index_counts: dict[Path, int] = {}  # entries that are on the disk
-        self._names = NewNames(root, fs)
         self._failed = _Failed()
 
     def flush_queues(self, least_pages: int) -> None:
@@ -142,8 +141,6 @@ class DerivedFlush:
                     self._fs.sync_file(file.path)
                 except FileNotFoundError:
                     continue  # its time was over
-                self._names.note(file.path.parent)
-                self._names.sync()
                 self._index_counts[file.path] = count
                 self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_ms)
 

@@ -56,11 +56,7 @@ class FileSystem:
 
     def map_file(self, path: Path) -> mmap.mmap:
         """Map a whole file, shared and writable."""
-        fd = os.open(path, os.O_RDWR)
-        try:
-            return mmap.mmap(fd, 0, access=mmap.ACCESS_WRITE)
-        finally:
-            os.close(fd)
+        return _map(path, os.O_RDWR, mmap.ACCESS_WRITE)
 
     def resize(self, path: Path, size_bytes: int) -> None:
         """Cut a file, or lengthen it by zeros."""
@@ -136,11 +132,7 @@ class ReadOnlyFiles(FileSystem):
 
     def map_file(self, path: Path) -> mmap.mmap:
         """Map a whole file, shared and read-only."""
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
+        return _map(path, os.O_RDONLY, mmap.ACCESS_READ)
 
     def remove(self, path: Path) -> None:
         """Leave the file where it is."""
@@ -176,6 +168,14 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
         ensure_directory(fs, path.parent)
         fs.make_directory(path)
         fs.sync_directory(path.parent)
+
+
+def _map(path: Path, flags: int, access: int) -> mmap.mmap:
+    fd = os.open(path, flags)
+    try:
+        return mmap.mmap(fd, 0, access=access)
+    finally:
+        os.close(fd)
 
 
 def unmap(mapped: mmap.mmap) -> None:

@@ -38,7 +38,7 @@ class FileConsumeQueues:
         self._by_key: dict[tuple[str, int], FileConsumeQueue] = {}
         self._broken: dict[tuple[str, int], str] = {}
         self._names = NewNames(directory.parent, fs)
-        self._left_out: dict[tuple[str, int], str] = {}
+        self._left_out: set[tuple[str, int]] = set()
 
     def load(self) -> None:
         """Open every queue that has files."""
@@ -95,7 +95,7 @@ class FileConsumeQueues:
     def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
         """One broken queue must not keep the others from their messages."""
         if (topic, queue_id) not in self._left_out:
-            self._left_out[topic, queue_id] = str(error)
+            self._left_out.add((topic, queue_id))
             log.error("a queue gets no further entries, its messages stay in the log: %s", error)
 
     @property
@@ -160,7 +160,7 @@ class FileConsumeQueues:
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Move the files of queues that are left out, see ``ConsumeQueues.set_aside``."""
-        aside = self._broken.keys() | self._left_out.keys()
+        aside = self._broken.keys() | self._left_out
         for topic, queue_id in aside:
             queue = self._by_key.pop((topic, queue_id), None)
             if queue is not None:
