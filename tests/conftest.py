@@ -4,7 +4,8 @@
 where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
 busy machine is no counterexample.
 
-Interop tests share one worker of pytest-xdist, since the servers they share live there.
+Interop tests share one worker of pytest-xdist, since the servers they share live there; those that
+use Spark share one, since one session takes ten seconds to start.
 """
 
 import os
@@ -27,7 +28,10 @@ settings.load_profile(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put all interop tests into one group, for `--dist loadgroup`."""
+    """Put tests that share something dear into one group, for `--dist loadgroup`."""
     for item in items:
-        if item.get_closest_marker("interop"):
-            item.add_marker(pytest.mark.xdist_group("interop"))
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        for name in ("interop", "spark"):
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group(name))

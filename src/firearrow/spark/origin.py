@@ -1,0 +1,58 @@
+"""What both ways in have in common: queues, ranges of them, and where messages come from.
+
+A batch read and each step of a stream is: ask the origin for the bounds of its queues, decide on a
+range of queue offsets for each, let the origin cut those ranges into tasks, read each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+
+class Queue(NamedTuple):
+    """One queue of one broker."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class Span(NamedTuple):
+    """Queue offsets from ``start`` up to, and without, ``end``."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a queue holds now: offsets from ``earliest`` up to, and without, ``latest``."""
+
+    earliest: int
+    latest: int
+
+
+class Origin(Protocol):
+    """Store files, or the brokers of a cluster."""
+
+    def bounds(self) -> Mapping[Queue, Bound]:
+        """Every queue that the options choose, and what it holds now.
+
+        Never more than what is confirmed: an offset below ``latest`` can be read, and will not be
+        taken back.
+        """
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        """The first offset of a message stored at or after a time; None if there is none."""
+
+    def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        """Cut the spans into tasks: self-contained, picklable, about ``splitBytes`` each."""
+
+    def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The messages of one task as batches of exactly this schema."""
