@@ -1,9 +1,9 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 
-.PHONY: help run test check unit format fuzz chaos bench docs setup clean
+.PHONY: help run test check unit format fuzz chaos spark-oldest bench docs setup clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 run: setup ## name server and broker in one process, store under ./data, ports 9876 and 10911
 	@exec .venv/bin/firearrow serve
@@ -18,7 +18,7 @@ check: setup ## lint, format, types, architecture
 	@.venv/bin/lint-imports --no-logo --cache-dir .import_linter_cache
 
 unit: setup ## the tests that need nothing but Python
-	@.venv/bin/python -m pytest -n 2 --dist loadgroup -m "not interop"
+	@.venv/bin/python -m pytest -n 2 --dist loadgroup -m "not interop and not spark"
 
 format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff check --fix
@@ -31,6 +31,9 @@ chaos: setup ## kills and losses of power, thousands of them
 	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 \
 		.venv/bin/python -m pytest -n 2 tests/crash tests/store/test_power_loss.py
 
+spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
+	@tools/spark_oldest.sh
+
 bench: setup ## this broker against RocketMQ's own, in the same run (needs Java, Maven, cargo)
 	@exec .venv/bin/python -m benchmarks
 
@@ -41,4 +44,4 @@ setup:
 	@tools/setup.sh
 
 clean: ## remove everything that set-up and tests have made
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
+	rm -rf .venv .venv-spark-* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Say in one sentence which of the programs that the interop tests need is missing, and fail; say
+# Say in one sentence which of the programs that interop and Spark tests need is missing, and fail; say
 # nothing and succeed if all are there. (The benchmark looks for what it needs itself.)
 set -euo pipefail
 
@@ -13,5 +13,5 @@ go version >/dev/null 2>&1 || missing+=("Go (Debian: golang-go)")
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 list=$(printf ', %s' "${missing[@]}")
-echo "firearrow: missing here, and needed by the interop tests only: ${list:2}." >&2
+echo "firearrow: missing here, and needed by the interop and Spark tests only: ${list:2}." >&2
 exit 1
