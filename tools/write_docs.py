@@ -17,6 +17,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.cli.main import build_parser
 from firearrow.config.table import Key, ServerConfig, keys
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.spark.options import as_markdown
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline import INVARIANTS
 
@@ -117,6 +118,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "name server keys": lambda: key_table(NamesrvConfig),
     "commands": option_tables,
     "invariants": invariant_table,
+    "spark options": as_markdown,
 }
 
 

@@ -1,13 +1,34 @@
-"""``spark.read.format("rocketmq")``: the entrance from Spark."""
+"""``spark.read.format("rocketmq")``: the entrance from Spark.
+
+Spark makes these objects in processes of its own: options come as texts, readers travel to the
+tasks as pickles. What reads is an ``Origin``; here it is only chosen, and told what to read.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.pandas.types import from_arrow_schema
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.errors import ConfigError
-from firearrow.spark.tables import TABLES
+from firearrow.spark.options import Options, Range, for_sink, parse
+from firearrow.spark.origin import Queue, Span
+from firearrow.spark.tables import PROPERTIES_MAP, TABLES
+
+if TYPE_CHECKING:
+    from firearrow.spark.origin import Origin
 
 
 class RocketMQSource(DataSource):
@@ -20,7 +41,115 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the table that the options name."""
-        table = self.options.get("table", "messages")
-        if table not in TABLES:
-            raise ConfigError(f"option table={table!r}: is none of {', '.join(TABLES)}")
-        return from_arrow_schema(TABLES[table])
+        return from_arrow_schema(table_schema(parse(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads a batch."""
+        options = parse(self.options)
+        return MessageReader(options, checked_schema(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """What reads a stream; see ``firearrow.spark.stream``."""
+        options = parse(self.options)
+        checked = checked_schema(options, schema)
+        made = import_module("firearrow.spark.stream").StreamReader(options, checked)
+        return cast("DataSourceStreamReader", made)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """What writes a batch; see ``firearrow.spark.sink``."""
+        made = import_module("firearrow.spark.sink").BatchWriter(
+            for_sink(self.options), to_arrow_schema(schema, timezone="UTC"), overwrite
+        )
+        return cast("DataSourceWriter", made)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """What writes a stream; see ``firearrow.spark.sink``."""
+        made = import_module("firearrow.spark.sink").StreamWriter(
+            for_sink(self.options), to_arrow_schema(schema, timezone="UTC"), overwrite
+        )
+        return cast("DataSourceStreamWriter", made)
+
+
+def table_schema(options: Options) -> pa.Schema:
+    """The columns of the table, as the options have them."""
+    schema = TABLES[options.place.table]
+    place = schema.get_field_index("properties")
+    if place < 0 or options.reading.properties == "raw":
+        return schema
+    if options.reading.properties == "none":
+        return schema.remove(place)
+    return schema.set(place, pa.field("properties", PROPERTIES_MAP))
+
+
+def checked_schema(options: Options, schema: StructType) -> pa.Schema:
+    """A user's schema in Arrow's types.
+
+    Raises ConfigError for a column that the table has not, or not of that type.
+    """
+    table = TABLES[options.place.table]
+    asked: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    for column in asked:
+        if column.name not in table.names:
+            raise ConfigError(
+                f"table {options.place.table} has no column {column.name!r}, "
+                f"but {', '.join(table.names)}"
+            )
+        allowed = [table.field(column.name).type]
+        if column.name == "properties":
+            allowed.append(PROPERTIES_MAP)
+        if not any(column.type.equals(kind) for kind in allowed):
+            raise ConfigError(
+                f"column {column.name} of table {options.place.table} is "
+                f"{' or '.join(map(str, allowed))}, not {column.type}"
+            )
+    return asked
+
+
+def open_origin(options: Options) -> Origin:
+    """Where the messages are: the files of stores, or brokers."""
+    kind = "brokers.BrokerOrigin" if options.place.name_servers else "files.FileOrigin"
+    module, _, name = kind.partition(".")
+    made: Any = getattr(import_module(f"firearrow.spark.{module}"), name)
+    return cast("Origin", made(options))
+
+
+class MessageReader(DataSourceReader):
+    """Reads the messages of an origin."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self.options = options
+        self.schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; Spark asks for a list."""
+        origin = open_origin(self.options)
+        return origin.partitions(batch_spans(origin, self.options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task."""
+        if partition.value is None and type(partition) is InputPartition:
+            return iter(())  # Spark's own, made where there are no tasks
+        return iter(open_origin(self.options).read(partition, self.schema))
+
+
+def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
+    """What a batch reads of each queue, as ``startingOffsets`` and the like say."""
+    bounds = origin.bounds()
+    if options.range == Range():
+        return {queue: Span(bound.earliest, bound.latest) for queue, bound in bounds.items()}
+    offsets = import_module("firearrow.spark.offsets")
+    limits = options.range
+    start = offsets.Position.of(
+        "startingOffsets", limits.starting_offsets or "earliest", limits.starting_ms
+    )
+    end = offsets.Position.of("endingOffsets", limits.ending_offsets or "latest", limits.ending_ms)
+    plan = offsets.plan(
+        offsets.resolve(
+            start, bounds, origin.offset_at, fail_where_none=limits.by_timestamp == "error"
+        ),
+        offsets.resolve(end, bounds, origin.offset_at),
+        bounds,
+    )
+    if options.reading.fail_on_data_loss:
+        offsets.require_whole(plan.losses)
+    return cast("dict[Queue, Span]", plan.spans)

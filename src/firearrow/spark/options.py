@@ -1,0 +1,528 @@
+"""The options of ``format("rocketmq")``: names, what they may be, what they are by default.
+
+Names are those that users of Spark's Kafka source know, in any case. Each group of options is a
+dataclass whose fields are the rows of the table, so that a part of the program takes the group it
+needs; ``parse`` reads all of them, ``as_markdown`` is the reference in ``docs/spark-options.md``.
+
+Whatever is wrong raises ConfigError, which names the option, its value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from firearrow.errors import ConfigError
+from firearrow.spark.tables import TABLES
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
+
+SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
+"""What Spark itself is told by the same way."""
+
+Assignment = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+class Row(NamedTuple):
+    """One option: its name, how its text is read, what it may be (for people), what it means."""
+
+    name: str
+    read: Callable[[str], Any]
+    allowed: str
+    text: str
+    shown: str  # the default, as a user would write it; empty for none
+
+
+def _option(
+    name: str,
+    read: Callable[[str], Any],
+    allowed: str,
+    text: str,
+    default: Any = None,
+    shown: str = "",
+    *,
+    secret: bool = False,
+) -> Any:
+    row = Row(name, read, allowed, text, shown)
+    return field(default=default, repr=not secret, metadata={"row": row})
+
+
+# --- how texts are read: ValueError for what is not allowed ---------------------------------
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+def _list(value: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in re.split("[,;]", value) if part.strip())
+    if not parts:
+        raise ValueError
+    return parts
+
+
+def _one_path(value: str) -> tuple[str, ...]:
+    return (_text(value),)
+
+
+def _paths(value: str) -> tuple[str, ...]:
+    parts = json.loads(value)
+    if not isinstance(parts, list) or not parts:
+        raise ValueError
+    if not all(isinstance(part, str) and part.strip() for part in parts):
+        raise ValueError
+    return tuple(parts)
+
+
+def _tags(value: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in value.split("||"))
+    if not all(parts):
+        raise ValueError
+    return () if parts == ("*",) else parts
+
+
+def _words(value: str) -> tuple[str, ...]:
+    parts = tuple(value.split())
+    if not parts:
+        raise ValueError
+    return parts
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(_text(value))
+    except re.error as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+def _assign(value: str) -> Assignment:
+    found: list[tuple[str, str, tuple[int, ...]]] = []
+    table = json.loads(value)
+    if not isinstance(table, dict) or not table:
+        raise ValueError
+    for topic, brokers in sorted(table.items()):
+        if not isinstance(brokers, dict) or not brokers:
+            raise ValueError
+        for broker, queues in sorted(brokers.items()):
+            if not isinstance(queues, list) or not queues:
+                raise ValueError
+            if not all(type(queue) is int and queue >= 0 for queue in queues):
+                raise ValueError
+            found.append((topic, broker, tuple(sorted(set(queues)))))
+    return tuple(found)
+
+
+def _offsets(value: str) -> str:
+    if value.strip().lower() in {"earliest", "latest"}:
+        return value.strip().lower()
+    if not isinstance(json.loads(value), dict):
+        raise ValueError
+    return value
+
+
+def _count(value: str) -> int:
+    number = int(value)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _positive(value: str) -> int:
+    number = int(value)
+    if number <= 0:
+        raise ValueError
+    return number
+
+
+_SIZES: Final = {"": 1, "k": KiB, "m": MiB, "g": KiB * MiB}
+_TIMES_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _size(value: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", value.strip().lower())
+    if found is None or int(found[1]) == 0:
+        raise ValueError
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def _duration_ms(value: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", value.strip().lower())
+    if found is None:
+        raise ValueError
+    return int(found[1]) * _TIMES_MS[found[2]]
+
+
+def _flag(value: str) -> bool:
+    try:
+        return {"true": True, "false": False}[value.strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _one_of(*words: str) -> tuple[Callable[[str], str], str]:
+    def read(value: str) -> str:
+        word = value.strip().lower()
+        if word not in words:
+            raise ValueError
+        return word
+
+    return read, ", ".join(words[:-1]) + " or " + words[-1]
+
+
+_FLAG: Final = (_flag, "true or false")
+_SIZE: Final = (_size, "a number of bytes, or with k, m or g behind it, such as 128m")
+_DURATION: Final = (_duration_ms, "a number with ms, s, m, h or d behind it, such as 15m")
+_POSITIVE: Final = (_positive, "a whole number above 0")
+_COUNT: Final = (_count, "a whole number of 0 or more")
+_TEXT: Final = (_text, "a text that is not empty")
+_SEVERAL: Final = (_list, "names separated by commas")
+_OFFSETS: Final = (
+    _offsets,
+    'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} with -2 and -1 for them',
+)
+
+# --- the options ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where messages are: in the files of stores, or on the brokers of a cluster."""
+
+    paths: tuple[str, ...] = _option(
+        "path",
+        _one_path,
+        "a store's directory, or a URI such as s3://bucket/store",
+        "the store to read; `load([...])` takes several, as `paths` does",
+        (),
+    )
+    more_paths: tuple[str, ...] = _option(
+        "paths", _paths, "a JSON list of paths", "several stores, one for each broker", ()
+    )
+    name_servers: tuple[str, ...] = _option(
+        "nameServer",
+        _list,
+        "host:port, several separated by ; or ,",
+        "the name servers of a cluster, to read from or write to its brokers",
+        (),
+    )
+    table: str = _option(
+        "table", *_one_of(*TABLES), "which table; but for `messages` of files only", "messages",
+        "messages",
+    )  # fmt: skip
+    broker_name: str | None = _option(
+        "brokerName",
+        *_TEXT,
+        "the column `broker` of the rows of one store; by default the name in the store's "
+        "configuration, else that of its directory",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which messages."""
+
+    subscribe: tuple[str, ...] = _option("subscribe", *_SEVERAL, "topics, by name", ())
+    pattern: str | None = _option(
+        "subscribePattern", _pattern, "a regular expression", "topics whose whole name matches"
+    )
+    assign: tuple[tuple[str, str, tuple[int, ...]], ...] = _option(
+        "assign", _assign, 'JSON {"topic": {"broker": [queueId, ...]}}', "single queues", ()
+    )
+    tags: tuple[str, ...] = _option(
+        "tags", _tags, "tags separated by ||, or *", "messages with one of these tags only", ()
+    )
+    keys: tuple[str, ...] = _option(
+        "keys",
+        _words,
+        "words separated by blanks",
+        "messages with one of these among their keys, or as their unique id, only",
+        (),
+    )
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is chosen; by default every one."""
+        if self.subscribe:
+            return topic in self.subscribe
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return not self.assign or any(topic == name for name, _, _ in self.assign)
+
+    def wants_queue(self, topic: str, broker: str, queue_id: int) -> bool:
+        """Whether a queue is chosen."""
+        if not self.assign:
+            return self.wants(topic)
+        return any((topic, broker) == (t, b) and queue_id in q for t, b, q in self.assign)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From where to where; see ``firearrow.spark.offsets`` for what the JSON means.
+
+    None stands for the default of a batch (earliest to latest) or of a stream (from latest on).
+    """
+
+    starting_offsets: str | None = _option(
+        "startingOffsets", *_OFFSETS, "where to begin", None, "earliest; of a stream latest"
+    )
+    ending_offsets: str | None = _option(
+        "endingOffsets", *_OFFSETS, "where a batch ends", None, "latest"
+    )
+    starting_ms: int | None = _option(
+        "startingTimestamp", *_COUNT, "begin with what was stored at or after this time, ms"
+    )
+    ending_ms: int | None = _option(
+        "endingTimestamp", *_COUNT, "end before what was stored at or after this time, ms"
+    )
+    by_timestamp: str = _option(
+        "startingOffsetsByTimestampStrategy",
+        *_one_of("error", "latest"),
+        "what to do with a queue that has nothing after startingTimestamp",
+        "error",
+        "error",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """How much one step of a stream takes."""
+
+    offsets_max: int | None = _option(
+        "maxOffsetsPerTrigger", *_POSITIVE, "messages a step, at most"
+    )
+    bytes_max: int | None = _option("maxBytesPerTrigger", *_SIZE, "bytes a step, about")
+    offsets_min: int | None = _option(
+        "minOffsetsPerTrigger", *_POSITIVE, "messages that a step waits for"
+    )
+    delay_max_ms: int = _option(
+        "maxTriggerDelay", *_DURATION, "how long a step waits for them", 900_000, "15m"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How messages are read."""
+
+    fail_on_data_loss: bool = _option(
+        "failOnDataLoss",
+        *_FLAG,
+        "whether messages that retention has deleted meanwhile are an error, else they are skipped",
+        True,
+        "true",
+    )
+    partitions_min: int | None = _option(
+        "minPartitions", *_POSITIVE, "tasks, at least (as far as there are messages)"
+    )
+    split_bytes: int = _option(
+        "splitBytes", *_SIZE, "bytes of messages a task, about", 128 * MiB, "128m"
+    )
+    batch_bytes: int = _option(
+        "batchBytes", *_SIZE, "bytes of messages an Arrow batch, about", 4 * MiB, "4m"
+    )
+    properties: str = _option(
+        "properties",
+        *_one_of("raw", "map", "none"),
+        "the column `properties`: the stored string, a map, or no column; a schema of your own "
+        "says it by the column's type",
+        "raw",
+        "raw",
+    )
+    decompress: bool = _option(
+        "decompress", *_FLAG, "whether compressed bodies are decompressed", True, "true"
+    )
+    visibility: str = _option(
+        "visibility",
+        *_one_of("consumer", "log"),
+        "of files: what consumers see, which is what ConsumeQueues refer to, or every record of "
+        "the log (half messages, delayed originals, rolled-back ones, too)",
+        "consumer",
+        "consumer",
+    )
+    verify_crc: bool = _option(
+        "verifyCrc", *_FLAG, "of files: whether the CRC of each body is checked", False, "false"
+    )
+    on_corrupt: str = _option(
+        "onCorrupt",
+        *_one_of("fail", "skip"),
+        "of files: what to do where bytes contradict the format; skip leaves the message out",
+        "fail",
+        "fail",
+    )
+    pushdown: str = _option(
+        "pushdown",
+        *_one_of("auto", "off"),
+        "whether filters choose what is read, where the session allows it "
+        "(spark.sql.python.filterPushdown.enabled)",
+        "auto",
+        "auto",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How brokers are talked to."""
+
+    consumer_group: str | None = _option(
+        "consumerGroup", *_TEXT, "the group that a stream's progress is shown under"
+    )
+    commit_offsets: bool = _option(
+        "commitOffsets", *_FLAG, "whether a stream tells the brokers its progress", False, "false"
+    )
+    access_key: str | None = _option("accessKey", *_TEXT, "user, if the brokers ask for one")
+    secret_key: str | None = _option("secretKey", *_TEXT, "the user's secret", secret=True)
+    security_token: str | None = _option(
+        "securityToken", *_TEXT, "token of temporary credentials", secret=True
+    )
+    tls: bool = _option("tls", *_FLAG, "whether connections use TLS", False, "false")
+    tls_ca: str | None = _option(
+        "tlsCa", *_TEXT, "file of the certificates that brokers are checked against"
+    )
+    tls_certificate: str | None = _option("tlsCertificate", *_TEXT, "file of one's own certificate")
+    tls_key: str | None = _option("tlsKey", *_TEXT, "file of the certificate's key")
+    tls_verify: bool = _option(
+        "tlsVerify", *_FLAG, "whether the certificates of brokers are checked", True, "true"
+    )
+    timeout_ms: int = _option("timeout", *_DURATION, "how long an answer may take", 15_000, "15s")
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """How messages are written."""
+
+    topic: str | None = _option("topic", *_TEXT, "the topic of rows without a column `topic`")
+    producer_group: str = _option(
+        "producerGroup", *_TEXT, "the group that sends", "firearrow-spark", "firearrow-spark"
+    )
+    order_key: str | None = _option(
+        "orderKey", *_TEXT, "the column whose equal values go to one queue, in order"
+    )
+    send_batch: int = _option("sendBatch", *_POSITIVE, "messages a request, at most", 512, "512")
+    retries: int = _option(
+        "retries", *_COUNT, "how often a failed send is tried again elsewhere", 3, "3"
+    )
+    idempotent: bool = _option(
+        "idempotent",
+        *_FLAG,
+        "whether each message carries an id that a repeated task gives it again",
+        False,
+        "false",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options, by group."""
+
+    place: Place = Place()
+    choice: Choice = Choice()
+    range: Range = Range()
+    trigger: Trigger = Trigger()
+    reading: Reading = Reading()
+    access: Access = Access()
+    sink: Sink = Sink()
+
+
+_GROUPS: Final[dict[str, Any]] = {
+    "place": Place,
+    "choice": Choice,
+    "range": Range,
+    "trigger": Trigger,
+    "reading": Reading,
+    "access": Access,
+    "sink": Sink,
+}
+
+
+def rows(group: type) -> Iterator[tuple[Field[Any], Row]]:
+    """The options of a group, each with the field that it sets."""
+    for known in fields(group):
+        yield known, known.metadata["row"]
+
+
+_KNOWN: Final = {row.name.lower(): row for group in _GROUPS.values() for _, row in rows(group)}
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """Read the options of a source. Raises ConfigError; see ``for_sink`` for those of a sink."""
+    options = _read(given)
+    place = options.place
+    if place.paths and place.name_servers:
+        raise ConfigError("options path and nameServer exclude each other: files, or brokers")
+    if not place.paths and not place.name_servers:
+        raise ConfigError("option path (a store's files) or nameServer (a cluster) is missing")
+    if place.broker_name is not None and len(place.paths) > 1:
+        raise ConfigError(
+            f"option brokerName={place.broker_name!r} names one store, and path has "
+            f"{len(place.paths)}"
+        )
+    chosen = [
+        name
+        for name, value in (
+            ("subscribe", options.choice.subscribe),
+            ("subscribePattern", options.choice.pattern),
+            ("assign", options.choice.assign),
+        )
+        if value
+    ]
+    if len(chosen) > 1:
+        raise ConfigError(f"options {' and '.join(chosen)} exclude each other")
+    return options
+
+
+def for_sink(given: Mapping[str, str]) -> Options:
+    """Read the options of a sink. Raises ConfigError."""
+    options = _read(given)
+    if not options.place.name_servers:
+        raise ConfigError("option nameServer is missing: messages are written to brokers")
+    return options
+
+
+def _read(given: Mapping[str, str]) -> Options:
+    texts = {name.lower(): value for name, value in given.items()}
+    for name in texts:
+        if name not in _KNOWN and name not in SPARKS_OWN:
+            near = get_close_matches(name, _KNOWN, 1)
+            hint = f"; did you mean {_KNOWN[near[0]].name}?" if near else ""
+            raise ConfigError(f"option {name}={texts[name]!r}: there is no such option{hint}")
+    return Options(**{name: _group(group, texts) for name, group in _GROUPS.items()})
+
+
+def _group(group: type, texts: Mapping[str, str]) -> Any:
+    values = {
+        known.name: _value(row, texts[row.name.lower()])
+        for known, row in rows(group)
+        if row.name.lower() in texts
+    }
+    if group is Place:
+        values["paths"] = tuple(
+            dict.fromkeys((*values.get("paths", ()), *values.pop("more_paths", ())))
+        )
+    return group(**values)
+
+
+def _value(row: Row, text: str) -> Any:
+    try:
+        return row.read(text)
+    except ValueError as error:
+        why = f" ({error})" if str(error) and row.read is _pattern else ""
+        raise ConfigError(f"option {row.name}={text!r}: it may be {row.allowed}{why}") from None
+
+
+def as_markdown() -> str:
+    """The reference of all options, a table for each group."""
+    parts: list[str] = []
+    for group in _GROUPS.values():
+        parts += ["", f"## {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]
+        parts += ["| option | default | may be | meaning |", "|---|---|---|---|"]
+        for known, row in rows(group):
+            assert known.default is not MISSING
+            cells = (f"`{row.name}`", row.shown, row.allowed, row.text)
+            parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(parts).lstrip() + "\n"
