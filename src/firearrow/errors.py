@@ -11,6 +11,7 @@
     │   ├── DiskFull                there is no room, or too little to go on writing
     │   └── StoreLocked             another process has the store open
     ├── ConfigError                 a setting is unknown or has an impossible value
+    ├── DataLost                    messages that were to be read are gone
     ├── MessageError                a message, or a part of one, is malformed
     └── BrokerError                 a server answered with a code other than success
         ├── BrokerFailed            1: the server met an error of its own
@@ -73,6 +74,10 @@ class StoreLocked(StoreError):
 
 class ConfigError(FirearrowError):
     """A setting is unknown or has a value that it cannot have."""
+
+
+class DataLost(FirearrowError):
+    """Messages that were to be read are gone: retention was faster, or the queue began anew."""
 
 
 class MessageError(FirearrowError):

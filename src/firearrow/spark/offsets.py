@@ -1,0 +1,333 @@
+"""Queue offsets: as JSON, from options, as the range of a step, and what of them is lost.
+
+The JSON is that of Spark's checkpoints and of ``startingOffsets`` and ``endingOffsets``: for each
+topic, broker and queue id the next queue offset, that is the first that is not read yet::
+
+    {"orders": {"broker-a": {"0": 17, "1": 4}}}
+
+Spark compares offsets as text, so keys are sorted as text and nothing but integers is written. In
+options -2 stands for the earliest offset of a queue and -1 for its latest.
+
+All of this is pure: time, bounds and look-ups are arguments. Batch reads, streams and the archive
+decide with it what they read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from firearrow.errors import ConfigError, DataLost
+from firearrow.spark.origin import Bound, Queue, Span
+
+OffsetJson = dict[str, dict[str, dict[str, int]]]
+OffsetAt = Callable[[Queue, int], int | None]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_SHOWN_MAX: Final = 5  # so many queues an error names: the rest is counted
+
+
+# --- JSON ---
+
+
+def to_json(offsets: Mapping[Queue, int]) -> OffsetJson:
+    """Give offsets as what ``json.dumps`` writes in the one order that counts as equal."""
+    nested: OffsetJson = {}
+    for queue in sorted(offsets, key=_text_order):
+        brokers = nested.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = int(offsets[queue])
+    return nested
+
+
+def _text_order(queue: Queue) -> tuple[str, str, str]:
+    return queue.topic, queue.broker, str(queue.queue_id)
+
+
+def from_json(value: object, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
+    """Read offsets from parsed JSON; ``what`` names the option or file in errors.
+
+    ``symbolic`` allows -2 and -1. Raises ConfigError for anything of another shape.
+    """
+    offsets: dict[Queue, int] = {}
+    for topic, brokers in _members(value, what, "topics"):
+        for broker, queues in _members(brokers, f"{what}, topic {topic!r}", "brokers"):
+            place = f"{what}, topic {topic!r}, broker {broker!r}"
+            for key, offset in _members(queues, place, "queue ids"):
+                queue = Queue(topic, broker, _queue_id(key, place))
+                offsets[queue] = _offset(offset, f"{place}, queue {key}", symbolic)
+    return offsets
+
+
+def parse(text: str, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
+    """Read offsets from JSON text, as ``from_json`` does."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{what}={text!r}: is no JSON: {error}") from None
+    return from_json(value, what, symbolic=symbolic)
+
+
+def _members(value: object, what: str, of: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{what}: must be a JSON object of {of}, and is {value!r}")
+    return list(value.items())
+
+
+def _queue_id(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and str(int(text)) == text):
+        raise ConfigError(f"{what}: {text!r} is no queue id, that is an integer from 0 on")
+    return int(text)
+
+
+def _offset(value: object, what: str, symbolic: bool) -> int:
+    lowest = EARLIEST if symbolic else 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        allowed = "an integer from 0 on" + (", -2 (earliest) or -1 (latest)" if symbolic else "")
+        raise ConfigError(f"{what}: {value!r} is no queue offset, that is {allowed}")
+    return value
+
+
+# --- where a read begins and ends ---
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in every queue, as options name it. ``option`` is the one that errors are about.
+
+    ``timestamp_ms`` goes before ``offsets``, and these before ``otherwise`` (-2 or -1), which is
+    for queues that they don't name.
+    """
+
+    option: str
+    otherwise: int
+    offsets: Mapping[Queue, int] | None = None
+    timestamp_ms: int | None = None
+
+    @classmethod
+    def of(cls, option: str, text: str, timestamp_ms: int | None = None) -> Position:
+        """Read ``earliest``, ``latest`` or JSON; queues that JSON leaves out begin at the earliest
+        (``starting...``) or end at the latest (``ending...``)."""
+        word = _WORDS.get(text.strip().lower())
+        if word is not None:
+            return cls(option, word, None, timestamp_ms)
+        if not text.lstrip().startswith("{"):
+            raise ConfigError(
+                f"option {option}={text!r}: must be earliest, latest or JSON of"
+                " topic, broker, queue id and offset"
+            )
+        offsets = parse(text, f"option {option}", symbolic=True)
+        otherwise = LATEST if option.lower().startswith("ending") else EARLIEST
+        return cls(option, otherwise, offsets, timestamp_ms)
+
+
+def resolve(
+    position: Position,
+    bounds: Mapping[Queue, Bound],
+    offset_at: OffsetAt,
+    *,
+    fail_where_none: bool = False,
+) -> dict[Queue, int]:
+    """Give the queue offset that a position is in each queue.
+
+    A timestamp is the first message stored at or after it. Where there is none it is the queue's
+    latest offset, or a ConfigError with ``fail_where_none``. Raises ConfigError for offsets of
+    topics, brokers or queues that are not read.
+    """
+    if position.timestamp_ms is not None:
+        return _by_timestamp(position, bounds, offset_at, fail_where_none)
+    named = position.offsets or {}
+    _require_known(position.option, named, bounds)
+    return {
+        queue: _place(named.get(queue, position.otherwise), bound)
+        for queue, bound in bounds.items()
+    }
+
+
+def _by_timestamp(
+    position: Position, bounds: Mapping[Queue, Bound], offset_at: OffsetAt, fail_where_none: bool
+) -> dict[Queue, int]:
+    timestamp_ms = position.timestamp_ms
+    assert timestamp_ms is not None
+    offsets = {}
+    for queue, bound in bounds.items():
+        found = offset_at(queue, timestamp_ms)
+        if found is None and fail_where_none:
+            raise ConfigError(
+                f"option {position.option}={timestamp_ms}: {_name(queue)} holds no message stored"
+                " then or later (startingOffsetsByTimestampStrategy=latest begins at its end)"
+            )
+        offsets[queue] = bound.latest if found is None else found
+    return offsets
+
+
+def _place(offset: int, bound: Bound) -> int:
+    return {EARLIEST: bound.earliest, LATEST: bound.latest}.get(offset, offset)
+
+
+def _require_known(option: str, named: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> None:
+    for queue in named:
+        if queue in bounds:
+            continue
+        topics = sorted({known.topic for known in bounds})
+        of_topic = sorted(known for known in bounds if known.topic == queue.topic)
+        if not of_topic:
+            shown = ", ".join(topics[:_SHOWN_MAX]) + (", ..." if len(topics) > _SHOWN_MAX else "")
+            raise ConfigError(
+                f"option {option}: topic {queue.topic!r} is not read; these are: {shown or 'none'}"
+            )
+        shown = ", ".join(f"{q.broker}/{q.queue_id}" for q in of_topic[:_SHOWN_MAX])
+        raise ConfigError(
+            f"option {option}: topic {queue.topic!r} has no queue {queue.broker}/{queue.queue_id};"
+            f" it has {shown}" + (", ..." if len(of_topic) > _SHOWN_MAX else "")
+        )
+
+
+# --- from offsets to what is read ---
+
+
+class Loss(NamedTuple):
+    """Queue offsets that were to be read, and that the origin does not hold."""
+
+    queue: Queue
+    span: Span
+    reason: str
+
+
+class Plan(NamedTuple):
+    """What a step reads: no span is empty. ``losses`` are what it should read and can't."""
+
+    spans: dict[Queue, Span]
+    losses: list[Loss]
+
+
+def plan(
+    start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bound]
+) -> Plan:
+    """Give the spans from ``start`` to ``end``, without what is lost.
+
+    A queue that ``start`` lacks is new and begins at its earliest offset. Lost is what retention
+    has deleted (below the earliest offset), what is above the latest, and what a queue held that
+    was deleted; a queue that has begun anew, with offsets below ``start``, is read from its
+    beginning.
+    """
+    spans: dict[Queue, Span] = {}
+    losses: list[Loss] = []
+    for queue in sorted(end):
+        last = end[queue]
+        bound = bounds.get(queue)
+        if bound is None:
+            if start.get(queue, 0) < last:
+                gone = Span(start.get(queue, 0), last)
+                losses.append(Loss(queue, gone, "the queue is gone"))
+            continue
+        first = start.get(queue, bound.earliest)
+        if first > last or first > bound.latest:
+            losses.append(Loss(queue, Span(first, first), f"the queue now ends at {bound.latest}"))
+            first = bound.earliest
+        held = Span(max(first, bound.earliest), min(last, bound.latest))
+        if first < min(held.start, last):
+            deleted = Span(first, min(held.start, last))
+            losses.append(Loss(queue, deleted, f"the queue now begins at {bound.earliest}"))
+        if max(held.end, first) < last:
+            above = Span(max(held.end, first), last)
+            losses.append(Loss(queue, above, f"the queue now ends at {bound.latest}"))
+        if held.start < held.end:
+            spans[queue] = held
+    return Plan(spans, losses)
+
+
+def require_whole(losses: list[Loss]) -> None:
+    """Raise DataLost unless there are no losses."""
+    if not losses:
+        return
+    shown = "; ".join(
+        f"{_name(loss.queue)}: offsets {loss.span.start} to {loss.span.end}, {loss.reason}"
+        for loss in losses[:_SHOWN_MAX]
+    )
+    rest = f"; and {len(losses) - _SHOWN_MAX} more" if len(losses) > _SHOWN_MAX else ""
+    raise DataLost(
+        f"messages that were to be read are gone: {shown}{rest}"
+        " (failOnDataLoss=false goes on without them)"
+    )
+
+
+def _name(queue: Queue) -> str:
+    return f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
+
+
+# --- how much a step reads ---
+
+
+def new_end(start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Queue, int]:
+    """Give where a step ends that begins at ``start`` and reads all there is.
+
+    A queue that can't be seen now stays where it is; a new one comes in with its first message.
+    """
+    end = dict(start)
+    for queue, bound in bounds.items():
+        if queue in end or bound.earliest < bound.latest:
+            end[queue] = bound.latest
+    return end
+
+
+def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
+    """Shorten spans to ``rows_max`` messages together, each in proportion to its length.
+
+    No queue starves: each gets one message first, and where there are more queues than messages
+    they take turns, since the turn follows from how far they are.
+    """
+    waiting = sorted(queue for queue, span in spans.items() if span.start < span.end)
+    lengths = {queue: spans[queue].end - spans[queue].start for queue in waiting}
+    total = sum(lengths.values())
+    if total <= rows_max:
+        return {queue: spans[queue] for queue in waiting}
+    turn = sum(spans[queue].start for queue in waiting) % len(waiting)
+    waiting = waiting[turn:] + waiting[:turn]
+    rows = dict.fromkeys(waiting[:rows_max], 1)
+    spare, others = rows_max - len(rows), total - len(waiting)
+    if spare:
+        for queue in waiting:
+            rows[queue] += spare * (lengths[queue] - 1) // others
+        left = rows_max - sum(rows.values())
+        for queue in [queue for queue in waiting if rows[queue] < lengths[queue]][:left]:
+            rows[queue] += 1
+    starts = {queue: spans[queue].start for queue in rows}
+    return {queue: Span(starts[queue], starts[queue] + rows[queue]) for queue in sorted(rows)}
+
+
+def limit_bytes(
+    spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[Queue, float]
+) -> dict[Queue, Span]:
+    """Shorten spans to about ``bytes_max``; ``row_bytes`` is how large a queue's messages are.
+
+    At least one message is left of what there is, however large.
+    """
+    rows = {queue: span.end - span.start for queue, span in spans.items()}
+    total_bytes = sum(count * row_bytes[queue] for queue, count in rows.items())
+    if total_bytes <= bytes_max:
+        return dict(spans)
+    return limit_rows(spans, max(int(sum(rows.values()) * bytes_max / total_bytes), 1))
+
+
+def is_due(rows: int, rows_min: int, waited_ms: float, delay_max_ms: int) -> bool:
+    """Whether a step is worth it: enough messages, or some that have waited for long enough."""
+    return rows >= rows_min or (rows > 0 and waited_ms >= delay_max_ms)
+
+
+def ends(start: Mapping[Queue, int], spans: Mapping[Queue, Span]) -> dict[Queue, int]:
+    """Give where ``start`` has come to once these spans are read."""
+    return {**start, **{queue: span.end for queue, span in spans.items()}}
+
+
+def row_count(spans: Mapping[Queue, Span]) -> int:
+    """How many messages spans hold."""
+    return sum(span.end - span.start for span in spans.values())
+
+
+def lag(end: Mapping[Queue, int], latest: Mapping[Queue, int]) -> dict[Queue, int]:
+    """Give how many messages each queue holds behind ``end``; all of them where it is not named."""
+    return {queue: max(offset - end.get(queue, 0), 0) for queue, offset in latest.items()}
