@@ -15,6 +15,7 @@ from firearrow.spark.offsets import (
     LATEST,
     Loss,
     Position,
+    begins,
     ends,
     from_json,
     is_due,
@@ -131,7 +132,7 @@ def test_a_time_is_the_first_message_from_then_on() -> None:
     def offset_at(queue: Queue, timestamp_ms: int) -> int | None:
         return {A0: 6, U0: 2}.get(queue) if timestamp_ms == 1000 else None
 
-    position = Position.of("startingTimestamp", "latest", 1000)
+    position = Position.of("startingOffsets", "latest", 1000)
     assert resolve(position, BOUNDS, offset_at) == {A0: 6, A1: 0, U0: 2}
     with pytest.raises(
         ConfigError,
@@ -268,6 +269,7 @@ def test_new_queues_come_in_with_their_first_message() -> None:
     end = new_end({A0: 6, B0: 4}, BOUNDS)
     assert end == {A0: 9, B0: 4, U0: 3}
     assert ends({A0: 6, B0: 4}, {A0: Span(6, 8)}) == {A0: 8, B0: 4}
+    assert begins({A0: 6}, {A0: Span(7, 8), U0: Span(2, 3)}) == {A0: 6, U0: 2}
 
 
 def test_lag_is_what_is_behind_the_end() -> None:

@@ -2,9 +2,20 @@
 
 ``spark.read.format("rocketmq")`` reads the store's files (``path``) or pulls from brokers
 (``nameServer``); both give the same rows. ``firearrow.spark.tables`` names the columns,
-``firearrow.spark.options`` the options, ``configure`` sets what a session needs.
+``firearrow.spark.options`` the options, ``configure`` sets what a session needs,
+``LagListener`` knows how far streaming queries are behind.
 """
+
+from typing import Any
 
 from firearrow.spark.session import configure
 
-__all__ = ["configure"]
+__all__ = ["LagListener", "configure"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LagListener":  # pyspark is imported only when it is needed
+        from firearrow.spark.listener import LagListener
+
+        return LagListener
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

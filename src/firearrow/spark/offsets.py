@@ -152,12 +152,13 @@ def _by_timestamp(
 ) -> dict[Queue, int]:
     timestamp_ms = position.timestamp_ms
     assert timestamp_ms is not None
+    option = position.option.replace("Offsets", "Timestamp")
     offsets = {}
     for queue, bound in bounds.items():
         found = offset_at(queue, timestamp_ms)
         if found is None and fail_where_none:
             raise ConfigError(
-                f"option {position.option}={timestamp_ms}: {_name(queue)} holds no message stored"
+                f"option {option}={timestamp_ms}: {_name(queue)} holds no message stored"
                 " then or later (startingOffsetsByTimestampStrategy=latest begins at its end)"
             )
         offsets[queue] = bound.latest if found is None else found
@@ -321,6 +322,11 @@ def is_due(rows: int, rows_min: int, waited_ms: float, delay_max_ms: int) -> boo
 def ends(start: Mapping[Queue, int], spans: Mapping[Queue, Span]) -> dict[Queue, int]:
     """Give where ``start`` has come to once these spans are read."""
     return {**start, **{queue: span.end for queue, span in spans.items()}}
+
+
+def begins(start: Mapping[Queue, int], spans: Mapping[Queue, Span]) -> dict[Queue, int]:
+    """Give ``start`` with the queues that are new: what they lose from now on is a loss."""
+    return {**{queue: span.start for queue, span in spans.items()}, **start}
 
 
 def row_count(spans: Mapping[Queue, Span]) -> int:

@@ -1,0 +1,207 @@
+"""``spark.readStream.format("rocketmq")``: the log as a stream, from files or brokers.
+
+A step reads of each queue the offsets between two checkpoints; both are JSON, see
+``firearrow.spark.offsets``. Where a query starts for the first time follows from the options, and
+from its checkpoint ever after. Queues and topics that appear later are read from their beginning.
+
+The object that decides on offsets lives in one process on the driver for as long as the query
+runs; ``read`` is called on copies of it in the workers, which know nothing of those decisions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ConfigError
+from firearrow.spark import offsets
+from firearrow.spark.options import Options
+from firearrow.spark.origin import Bound, Origin, Queue, Span
+from firearrow.spark.sizes import row_bytes
+from firearrow.spark.source import open_origin
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = "checkpoint"
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """An origin that can show a consumer group's progress to others."""
+
+    def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
+        """Tell the brokers up to where the group of the options has read."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads an origin step by step. ``origin`` and ``clock`` are for tests."""
+
+    def __init__(
+        self,
+        options: Options,
+        schema: pa.Schema,
+        origin: Origin | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        _require_streamable(options)
+        self.options = options
+        self.schema = schema
+        self._given = self._opened = origin
+        self._clock = clock or SystemClock()
+        self._target: Mapping[Queue, Bound] | None = None  # where "available now" ends
+        self._seen: Mapping[Queue, Bound] | None = None
+        self._stepped_at = self._clock.monotonic()
+
+    @property
+    def origin(self) -> Origin:
+        """Where the messages are; opened when it is first needed."""
+        if self._opened is None:
+            self._opened = open_origin(self.options)
+        return self._opened
+
+    # --- offsets ---
+
+    def initialOffset(self) -> offsets.OffsetJson:
+        """Where a query begins that has no checkpoint yet."""
+        limits = self.options.range
+        position = offsets.Position.of(
+            "startingOffsets", limits.starting_offsets or "latest", limits.starting_ms
+        )
+        fail = limits.by_timestamp == "error"
+        bounds, offset_at = self._look(), self.origin.offset_at
+        return offsets.to_json(offsets.resolve(position, bounds, offset_at, fail_where_none=fail))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what is there now for all there will ever be."""
+        self._target = self._look()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The first of the limits that the options name; ``latestOffset`` keeps the others, too."""
+        trigger = self.options.trigger
+        if trigger.offsets_max is not None:
+            return ReadMaxRows(trigger.offsets_max)
+        if trigger.bytes_max is not None:
+            return ReadMaxBytes(trigger.bytes_max)
+        if trigger.offsets_min is not None:
+            return ReadMinRows(trigger.offsets_min)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next step ends: ``start`` itself, if there is nothing new or not enough."""
+        known = offsets.from_json(start, _CHECKPOINT)
+        bounds = self._within_target(self._look())
+        end = offsets.new_end(known, bounds)
+        if end == known:
+            return start
+        spans = offsets.plan(known, end, bounds).spans
+        if not isinstance(limit, ReadAllAvailable):
+            if not self._is_due(spans):
+                return start
+            limited = self._limit(spans)
+            if limited != spans:
+                end = offsets.ends(offsets.begins(known, spans), limited)
+        self._stepped_at = self._clock.monotonic()
+        return offsets.to_json(end) if end != known else start
+
+    def reportLatestOffset(self) -> offsets.OffsetJson | None:
+        """All that there was at the last look; what lies behind a step's end is the query's lag."""
+        bounds = self._seen
+        if bounds is None:
+            return None
+        return offsets.to_json({queue: bound.latest for queue, bound in bounds.items()})
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show the group's progress to the brokers, if ``commitOffsets`` asks for it."""
+        if not self.options.access.commit_offsets:
+            return
+        origin = self.origin
+        assert isinstance(origin, Committing)
+        origin.commit_offsets(offsets.from_json(end, _CHECKPOINT))
+
+    def _look(self) -> Mapping[Queue, Bound]:
+        self._seen = self.origin.bounds()
+        return self._seen
+
+    def _within_target(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, Bound]:
+        """What of the bounds was there when "available now" was said."""
+        if self._target is None:
+            return bounds
+        return {
+            queue: Bound(bound.earliest, min(bound.latest, self._target[queue].latest))
+            for queue, bound in bounds.items()
+            if queue in self._target
+        }
+
+    def _is_due(self, spans: Mapping[Queue, Span]) -> bool:
+        """Whether there is enough to read; always where nothing will ever be added."""
+        trigger = self.options.trigger
+        if trigger.offsets_min is None or self._target is not None:
+            return True
+        waited_ms = (self._clock.monotonic() - self._stepped_at) * 1000
+        rows = offsets.row_count(spans)
+        return offsets.is_due(rows, trigger.offsets_min, waited_ms, trigger.delay_max_ms)
+
+    def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
+        trigger = self.options.trigger
+        if trigger.offsets_max is not None:
+            spans = offsets.limit_rows(spans, trigger.offsets_max)
+        if trigger.bytes_max is not None:
+            sizes = row_bytes(self.origin, spans)
+            spans = offsets.limit_bytes(spans, trigger.bytes_max, sizes)
+        return spans
+
+    # --- messages ---
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a step.
+
+        Raises DataLost if some of its messages are gone; with ``failOnDataLoss=false`` they are
+        left out and logged.
+        """
+        first = offsets.from_json(start, _CHECKPOINT)
+        last = offsets.from_json(end, _CHECKPOINT)
+        plan = offsets.plan(first, last, self.origin.bounds())
+        if self.options.reading.fail_on_data_loss:
+            offsets.require_whole(plan.losses)
+        for loss in plan.losses:
+            log.warning("skipped what is gone queue=%s span=%s: %s", *loss)
+        return self.origin.partitions(plan.spans) if plan.spans else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task."""
+        if partition.value is None and type(partition) is InputPartition:
+            return iter(())  # Spark's own, made where there are no tasks
+        return iter(self.origin.read(partition, self.schema))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the workers: they open the origin themselves, and decide nothing."""
+        return self.__dict__ | {"_opened": self._given, "_target": None, "_seen": None}
+
+
+def _require_streamable(options: Options) -> None:
+    """Raise ConfigError for options that make no sense in a stream."""
+    if options.place.table != "messages":
+        raise ConfigError(f"option table={options.place.table!r}: a stream is of messages only")
+    for name, value in (
+        ("endingOffsets", options.range.ending_offsets),
+        ("endingTimestamp", options.range.ending_ms),
+    ):
+        if value is not None:
+            raise ConfigError(f"option {name}={value!r}: a stream has no end")
+    if options.access.commit_offsets and not options.place.name_servers:
+        raise ConfigError("option commitOffsets: only brokers keep offsets, and path names files")
+    if options.access.commit_offsets and options.access.consumer_group is None:
+        raise ConfigError("option commitOffsets: option consumerGroup is missing")
