@@ -1,0 +1,56 @@
+"""Expressions that several jobs share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyspark.sql.functions as fn
+from pyspark.sql import Column, DataFrame
+
+from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+
+QUEUE = ("broker", "topic", "queueId")
+
+
+def seconds(since: Column, until: Column) -> Column:
+    """Seconds from one time to another, with their fraction."""
+    return millis(since, until) / 1000
+
+
+def millis(since: Column, until: Column) -> Column:
+    """Milliseconds from one time to another."""
+    return fn.unix_millis(until) - fn.unix_millis(since)
+
+
+def at(timestamp_ms: int) -> Column:
+    """A time in milliseconds since 1970 as a timestamp."""
+    return fn.timestamp_millis(fn.lit(timestamp_ms))
+
+
+def address(host: Column) -> Column:
+    """The address of a host without its port."""
+    return fn.regexp_replace(host, r":\d+$", "")
+
+
+def group_of(topic: Column) -> Column:
+    """The consumer group of a retry or dead-letter topic, null of all others."""
+    bare = fn.regexp_extract(topic, f"^(?:{RETRY_PREFIX}|{DLQ_PREFIX})([^+]+)", 1)
+    return fn.nullif(bare, fn.lit(""))
+
+
+def is_internal(topic: Column) -> Column:
+    """Whether a topic belongs to the broker, and none of its messages to a user."""
+    return topic.isin(*sorted(SYSTEM_TOPICS)) | topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def labelled(value: Column, bounds: Sequence[tuple[int, str]], above: str) -> Column:
+    """The label of the first bound that a value is below; ``above`` if it is below none."""
+    found = fn.when(value.isNull(), fn.lit(None).cast("string"))
+    for bound, label in bounds:
+        found = found.when(value < bound, label)
+    return found.otherwise(above)
+
+
+def shaped(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """End a job: these columns in this order."""
+    return frame.select(*columns)
