@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, cast
 
-from firearrow.errors import BrokerError, ConfigError
+from firearrow.errors import BrokerError
+from firearrow.net.address import host_and_port
 from firearrow.wire.command import NO_FIELDS, FieldValue, request
 from firearrow.wire.connection import Connection
 from firearrow.wire.frame import AnyCommand, encode_request
@@ -144,7 +145,7 @@ class Client:
 
 
 async def _connect(address: str) -> _Line:
-    host, port = _host_and_port(address)
+    host, port = host_and_port(address)
     try:
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
             _, line = await asyncio.get_running_loop().create_connection(_Line, host, port)
@@ -152,10 +153,3 @@ async def _connect(address: str) -> _Line:
         why = str(error) or f"no connection within {CONNECT_SECONDS_MAX:g} s"
         raise ConnectionError(f"{address} can't be reached: {why}") from error
     return line
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = address.strip().rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise ConfigError(f"{address!r} is not an address of the form host:port")
-    return host.strip("[]"), int(port)

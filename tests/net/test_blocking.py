@@ -1,0 +1,267 @@
+"""The blocking client: answers to whom they belong, and errors that say what happened."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotPermitted
+from firearrow.net.blocking import UNSENT_BYTES_MAX, Access, BlockingClient, Tls
+from firearrow.net.server import Answer, Handler, Peer
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.command import request as command
+from firearrow.wire.frame import AnyCommand, encode_request
+from firearrow.wire.signature import Credentials, signature
+from tests.net.background import answering, encrypting, in_thread
+
+ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK = range(1, 9)
+
+
+class Counterpart:
+    """A server that does what a test needs."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Peer, AnyCommand]] = []
+        self.peers: set[Peer] = set()
+        self.heard: list[AnyCommand] = []
+        self.address = ""
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            ECHO: self.echo,
+            SILENT: lambda peer, request: None,
+            REFUSE: self.refuse,
+            HANG_UP: lambda peer, request: peer.abort(),
+            TALK_ROT: lambda peer, request: peer.send(b"\xff" * 8),
+            LAST_FIRST: self.last_first,
+            GO_AWAY: lambda peer, request: Response(ResponseCode.GO_AWAY, "bye"),
+            ASK_BACK: self.ask_back,
+        }
+
+    def echo(self, peer: Peer, request: AnyCommand) -> Answer:
+        self.peers.add(peer)
+        self.heard.append(request)
+        return Response(fields=request.ext, body=request.body)
+
+    def refuse(self, peer: Peer, request: AnyCommand) -> Answer:
+        raise BrokerError(ResponseCode.NO_PERMISSION, "not you")
+
+    def last_first(self, peer: Peer, request: AnyCommand) -> Answer:
+        self.held.append((peer, request))
+        if len(self.held) == 10:
+            for held_peer, held in reversed(self.held):
+                held_peer.reply(held, Response(fields=held.ext))
+        return None
+
+    def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
+        peer.send(encode_request(command(40, opaque=request.opaque)))
+        return Response()
+
+
+@pytest.fixture
+def counterpart() -> Iterator[Counterpart]:
+    counterpart = Counterpart()
+    with in_thread(lambda: answering(counterpart.handlers())) as counterpart.address:
+        yield counterpart
+
+
+@pytest.fixture
+def client() -> Iterator[BlockingClient]:
+    client = BlockingClient()
+    yield client
+    client.close()
+
+
+def test_an_answer_brings_fields_and_body(client: BlockingClient, counterpart: Counterpart) -> None:
+    answer = client.call(counterpart.address, ECHO, {"n": 1, "b": True}, b"body")
+    assert (answer.ext, answer.body) == ({"n": "1", "b": "true"}, b"body")
+
+
+def test_answers_out_of_order_reach_their_callers_on_one_connection(
+    client: BlockingClient, counterpart: Counterpart
+) -> None:
+    pending = [client.begin(counterpart.address, LAST_FIRST, {"n": n}) for n in range(10)]
+    assert [each.result().ext["n"] for each in pending] == list(map(str, range(10)))
+    assert len({peer for peer, _ in counterpart.held}) == 1
+    assert all(each.is_done for each in pending)
+
+
+def test_neither_side_stops_the_other_by_not_reading(
+    client: BlockingClient, counterpart: Counterpart
+) -> None:
+    """Far more is under way than sockets hold, both ways, before an answer is asked for."""
+    body = bytes(1 << 20)
+    count = 8 * UNSENT_BYTES_MAX // len(body)
+    pending = [client.begin(counterpart.address, ECHO, {"n": n}, body) for n in range(count)]
+    answers = [each.result() for each in pending]
+    assert [int(answer.ext["n"]) for answer in answers] == list(range(count))
+    assert all(answer.body == body for answer in answers)
+
+
+def test_a_request_of_the_servers_is_no_answer(
+    client: BlockingClient, counterpart: Counterpart
+) -> None:
+    assert client.call(counterpart.address, ASK_BACK).is_response
+
+
+def test_a_refusal_is_the_error_of_its_code(
+    client: BlockingClient, counterpart: Counterpart
+) -> None:
+    with pytest.raises(NotPermitted) as caught:
+        client.call(counterpart.address, REFUSE)
+    assert str(caught.value) == f"code 16 from {counterpart.address}: not you"
+    assert client.begin(counterpart.address, REFUSE).answer().code == 16
+
+
+def test_an_overdue_answer_ends_the_connection(
+    client: BlockingClient, counterpart: Counterpart
+) -> None:
+    client.call(counterpart.address, ECHO)
+    other = client.begin(counterpart.address, SILENT)
+    late = f"{counterpart.address} did not answer in 0.05 s"
+    with pytest.raises(TimeoutError, match=f"^{late}$"):
+        client.call(counterpart.address, SILENT, timeout_seconds=0.05)
+    lost = f"^the connection to {counterpart.address} is lost: closed, because {late}$"
+    with pytest.raises(ConnectionError, match=lost):
+        other.result()
+    client.call(counterpart.address, ECHO)
+    assert len(counterpart.peers) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")]
+)
+def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
+    client: BlockingClient, counterpart: Counterpart, code: int, reason: str
+) -> None:
+    with pytest.raises(ConnectionError, match=f"{counterpart.address} is lost: .*({reason})"):
+        client.call(counterpart.address, code)
+    assert client.call(counterpart.address, ECHO, {"n": 2}).ext == {"n": "2"}
+
+
+def test_a_server_that_stops_is_asked_on_a_new_connection(
+    client: BlockingClient, counterpart: Counterpart
+) -> None:
+    client.call(counterpart.address, ECHO)
+    with pytest.raises(BrokerUnavailable, match="bye"):
+        client.call(counterpart.address, GO_AWAY)
+    client.call(counterpart.address, ECHO)
+    assert len(counterpart.peers) == 2
+
+
+def test_a_connection_that_was_closed_while_idle_is_opened_anew(client: BlockingClient) -> None:
+    counterpart = Counterpart()
+    with in_thread(lambda: answering(counterpart.handlers())) as address:
+        client.call(address, ECHO)
+    port = int(address.rpartition(":")[2])
+    with in_thread(lambda: answering(counterpart.handlers(), port)):
+        client.call(address, ECHO)
+    assert len(counterpart.peers) == 2
+
+
+def test_a_server_that_is_not_there(client: BlockingClient) -> None:
+    with in_thread(lambda: answering({})) as address:
+        pass
+    with pytest.raises(ConnectionError, match=f"^{address} can't be reached: "):
+        client.call(address, ECHO)
+
+
+def test_what_is_no_address(client: BlockingClient) -> None:
+    with pytest.raises(ConfigError, match="'host' is not an address"):
+        client.call("host", ECHO)
+
+
+def test_requests_are_signed(counterpart: Counterpart) -> None:
+    client = BlockingClient(Access(Credentials("user", "secret")))
+    ext = client.call(counterpart.address, ECHO, {"n": 1}, b"body").ext
+    client.close()
+    assert ext["AccessKey"] == "user"
+    assert ext["Signature"] == signature({"n": "1", "AccessKey": "user"}, b"body", "secret")
+
+
+# --- TLS ---
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1, signed by itself, and its key, in one file."""
+    made = tmp_path_factory.mktemp("tls") / "certificate.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    names = ["-subj", "/CN=tests", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(made), "-out", str(made.with_suffix(".crt"))]
+    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
+    made.write_text(made.read_text() + made.with_suffix(".crt").read_text())
+    return made
+
+
+@pytest.fixture
+def secure(certificate: Path) -> Iterator[str]:
+    """The address of a server that speaks TLS, and wants to know its clients."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    with in_thread(lambda: encrypting(Counterpart().handlers(), context)) as address:
+        yield address
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_encrypted_requests(secure: str, certificate: Path, verify: bool) -> None:
+    authorities = str(certificate) if verify else None
+    tls = Tls(authorities, str(certificate), verify=verify)
+    client = BlockingClient(pickle.loads(pickle.dumps(Access(tls=tls))))
+    body = bytes(range(256)) * 8192
+    pending = [client.begin(secure, ECHO, {"n": n}, body) for n in range(4)]
+    assert [(each.result().ext["n"], each.result().body == body) for each in pending] == [
+        (str(n), True) for n in range(4)
+    ]
+    client.close()
+
+
+def test_a_certificate_that_nobody_vouches_for(secure: str) -> None:
+    client = BlockingClient(Access(tls=Tls()))
+    with pytest.raises(ConnectionError, match=f"^{secure} can't be reached by TLS: .*CERTIFICATE"):
+        client.call(secure, ECHO)
+
+
+def test_a_server_without_tls(counterpart: Counterpart) -> None:
+    client = BlockingClient(Access(tls=Tls(verify=False)))
+    with pytest.raises(ConnectionError, match=f"^{counterpart.address} can't be reached by TLS: "):
+        client.call(counterpart.address, ECHO)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    with pytest.raises(ConfigError, match=f"^TLS authorities {missing}: "):
+        Tls(missing).context()
+    with pytest.raises(ConfigError, match=f"^TLS certificate {missing} with key "):
+        Tls(certificate_file=missing).context()
+
+
+def test_closing_fails_what_is_under_way(client: BlockingClient, counterpart: Counterpart) -> None:
+    pending = client.begin(counterpart.address, SILENT)
+    client.close()
+    with pytest.raises(ConnectionError, match="this side closed it"):
+        pending.result()
+
+
+def test_clients_of_several_threads_do_not_meet(counterpart: Counterpart) -> None:
+    found: list[str] = []
+
+    def ask(n: int) -> None:
+        client = BlockingClient()
+        found.append(client.call(counterpart.address, ECHO, {"n": n}).ext["n"])
+        client.close()
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == ["0", "1", "2", "3"]
