@@ -57,17 +57,17 @@ class RocketMQSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """What writes a batch; see ``firearrow.spark.sink``."""
-        made = import_module("firearrow.spark.sink").BatchWriter(
-            for_sink(self.options), to_arrow_schema(schema, timezone="UTC"), overwrite
-        )
-        return cast("DataSourceWriter", made)
+        from firearrow.spark.sink import BatchWriter  # the half that only writes
+
+        columns = to_arrow_schema(schema, timezone="UTC")
+        return BatchWriter(for_sink(self.options), columns, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """What writes a stream; see ``firearrow.spark.sink``."""
-        made = import_module("firearrow.spark.sink").StreamWriter(
-            for_sink(self.options), to_arrow_schema(schema, timezone="UTC"), overwrite
-        )
-        return cast("DataSourceStreamWriter", made)
+        from firearrow.spark.sink import StreamWriter  # the half that only writes
+
+        columns = to_arrow_schema(schema, timezone="UTC")
+        return StreamWriter(for_sink(self.options), columns, overwrite)
 
 
 def table_schema(options: Options) -> pa.Schema:

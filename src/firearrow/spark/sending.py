@@ -1,0 +1,295 @@
+"""Sends messages to brokers: batches under way to several queues, each acknowledged or tried again.
+
+A sender belongs to one task. It keeps one connection to each broker and some batches on their way
+on each; when their number is reached, the oldest is waited for. What a broker refuses for reasons
+of its own, or does not answer, goes to another queue, on another broker if there is one: the
+broker may have stored it nevertheless, so a message is sent at least once.
+
+Rows that name their queue, or have an order key, go to that queue only, and the next batch to a
+queue leaves when the one before it has been acknowledged: so they stay in order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import (
+    BrokerBusy,
+    BrokerError,
+    BrokerFailed,
+    BrokerUnavailable,
+    NotDurable,
+    NotPermitted,
+    TopicNotFound,
+)
+from firearrow.message.batch import split_batch
+from firearrow.message.names import AUTO_CREATE_TOPIC
+from firearrow.net.blocking import Pending
+from firearrow.net.cluster import Cluster
+from firearrow.spark.batching import Piece, Target, pieces_of, writable
+from firearrow.spark.options import Sink
+from firearrow.spark.outgoing import Rows
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import FieldValue
+
+UNDER_WAY_MAX: Final = 16  # batches on one connection: enough to keep a broker busy meanwhile
+PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
+PAUSE_SECONDS_MAX: Final = 5.0
+NEW_TOPIC_QUEUES: Final = 4  # what producers ask for of a topic that their message creates
+
+_TRY_AGAIN: Final = (OSError, BrokerBusy, BrokerUnavailable, BrokerFailed)
+_TRY_ELSEWHERE: Final = (NotPermitted, TopicNotFound)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages to send, and how that has gone so far."""
+
+    piece: Piece
+    attempts: int = 0
+    failed_on: str = ""  # the broker that did not take it last
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A batch on its way."""
+
+    batch: _Batch
+    target: Target
+    pending: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What has been acknowledged."""
+
+    messages: int
+    batches: int
+    retries: int
+    not_durable: int  # messages that a flush or a replica did not confirm in time
+
+    def __add__(self, other: Sent) -> Sent:
+        """What both have sent."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Sent(*(mine + theirs for mine, theirs in pairs))
+
+
+class Sender:
+    """Sends the messages of one task."""
+
+    def __init__(
+        self, cluster: Cluster, options: Sink, broker_name: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self._cluster = cluster
+        self._options = options
+        self._broker_name = broker_name
+        self._clock = clock or SystemClock()
+        self._targets: dict[str, list[Target]] = {}
+        self._turn = 0
+        self._flights: deque[_Flight] = deque()
+        self._under_way: Counter[str] = Counter()
+        self._pinned: Counter[tuple[str, str, int] | None] = Counter()
+        self._messages = self._batches = self._retries = self._not_durable = 0
+
+    @property
+    def sent(self) -> Sent:
+        """What has been acknowledged so far."""
+        return Sent(self._messages, self._batches, self._retries, self._not_durable)
+
+    def send(self, rows: Rows) -> None:
+        """Send messages. Some of them may still be on their way afterwards: see ``finish``.
+
+        Raises BrokerError, ConnectionError or TimeoutError for what could not be sent, in words
+        that say what was; MessageError for a queue that is not there.
+        """
+        pinned = rows.queue_id is not None or rows.order_hash is not None
+        targets = [self._patiently(topic) if pinned else [] for topic in rows.topics]
+        for piece in pieces_of(rows, targets, self._options.send_batch):
+            self._launch(_Batch(piece))
+
+    def finish(self) -> Sent:
+        """Wait until all is acknowledged; raises as ``send``."""
+        while self._flights:
+            self._land()
+        return self.sent
+
+    # --- on the way ---
+
+    def _launch(self, batch: _Batch) -> None:
+        """Bring a batch on its way, as soon as there is room."""
+        while True:
+            try:
+                target = self._target_of(batch)
+            except _TRY_AGAIN as error:
+                self._note_failure(batch, error, batch.failed_on)
+                continue
+            while self._is_full(batch, target):
+                self._land()
+            try:
+                pending = self._begin(batch.piece, target)
+            except _TRY_AGAIN as error:
+                self._note_failure(batch, error, target.broker_name)
+                continue
+            self._flights.append(_Flight(batch, target, pending))
+            self._under_way[target.address] += 1
+            self._pinned[_queue_of(batch)] += 1
+            return
+
+    def _is_full(self, batch: _Batch, target: Target) -> bool:
+        if batch.piece.target is not None and self._pinned[_queue_of(batch)]:
+            return True
+        return self._under_way[target.address] >= UNDER_WAY_MAX
+
+    def _land(self) -> None:
+        """Wait for the oldest batch; if it was not taken, send it again."""
+        flight = self._flights.popleft()
+        batch = flight.batch
+        self._under_way[flight.target.address] -= 1
+        self._pinned[_queue_of(batch)] -= 1
+        try:
+            flight.pending.result()
+        except NotDurable:
+            self._not_durable += (
+                batch.piece.messages
+            )  # stored and seen; again it would be there twice
+        except (*_TRY_AGAIN, *_TRY_ELSEWHERE) as error:
+            self._note_failure(batch, error, flight.target.broker_name)
+            self._launch(batch)
+            return
+        except BrokerError as error:
+            raise self._explained(batch, error) from None
+        self._messages += batch.piece.messages
+        self._batches += 1
+
+    def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
+        """Prepare another attempt, or raise the error if there is to be none."""
+        piece = batch.piece
+        batch.attempts += 1
+        known = self._targets.pop(piece.topic, [])  # it may be out of date
+        others = {target.broker_name for target in known} - {broker_name, batch.failed_on}
+        elsewhere = piece.target is None and bool(others)
+        final = isinstance(error, _TRY_ELSEWHERE) and not elsewhere
+        if final or batch.attempts > self._options.retries:
+            raise self._explained(batch, error) from None
+        self._retries += 1
+        batch.failed_on = broker_name
+        if not elsewhere:
+            _pause(batch.attempts)
+
+    def _explained(self, batch: _Batch, error: OSError | BrokerError) -> OSError | BrokerError:
+        """The error, with what could not be sent and what was."""
+        tried = "" if batch.attempts < 2 else f" in {batch.attempts} attempts"
+        piece = batch.piece
+        what = (
+            f"{piece.messages} messages ({len(piece.members)} bytes) to topic {piece.topic!r} were "
+            f"not taken{tried}; {self._messages} of this task were"
+        )
+        if isinstance(error, BrokerError):
+            remark = f"{error.remark or 'no remark'}; {what}"
+            return type(error)(error.code, remark, error.address)
+        return type(error)(f"{error}; {what}")
+
+    # --- requests ---
+
+    def _begin(self, piece: Piece, target: Target) -> Pending:
+        fields: dict[str, FieldValue] = {
+            "a": self._options.producer_group,
+            "b": piece.topic,
+            "c": AUTO_CREATE_TOPIC,
+            "d": NEW_TOPIC_QUEUES,
+            "e": target.queue_id,
+            "f": 0,
+            "g": self._clock.now_ms(),
+            "h": 0,
+            "i": "",
+            "j": 0,
+            "k": False,
+            "m": not piece.alone,
+            "n": target.broker_name,
+        }
+        if not piece.alone:
+            return self._cluster.client.begin(
+                target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members
+            )
+        [member] = split_batch(piece.members)
+        fields["h"] = member.flag
+        fields["i"] = member.properties.decode("utf-8", "replace")
+        return self._cluster.client.begin(
+            target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body
+        )
+
+    # --- where to ---
+
+    def _target_of(self, batch: _Batch) -> Target:
+        """The queue that a batch must go to, where that is now; else the one whose turn it is.
+
+        That is none of the broker that has just failed, if there is another.
+        """
+        piece = batch.piece
+        targets = self._targets_of(piece.topic)
+        if piece.target is not None:
+            name, _, queue_id = piece.target
+            for target in targets:
+                if (target.broker_name, target.queue_id) == (name, queue_id):
+                    return target
+            raise BrokerUnavailable(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"queue {queue_id} of {name} can't be written to any more",
+            )
+        others = [target for target in targets if target.broker_name != batch.failed_on]
+        self._turn += 1
+        return (others or targets)[self._turn % len(others or targets)]
+
+    def _patiently(self, topic: str) -> list[Target]:
+        """``_targets_of``, with retries."""
+        for attempt in range(1, self._options.retries + 1):
+            try:
+                return self._targets_of(topic)
+            except _TRY_AGAIN:
+                _pause(attempt)
+        return self._targets_of(topic)
+
+    def _targets_of(self, topic: str) -> list[Target]:
+        """The queues of a topic that may be written to, in the order that Java's clients have.
+
+        Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
+        """
+        targets = self._targets.get(topic)
+        if targets is None:
+            targets = self._targets[topic] = self._find_targets(topic)
+        return targets
+
+    def _find_targets(self, topic: str) -> list[Target]:
+        queues_max = None
+        try:
+            route = self._cluster.route(topic)
+        except TopicNotFound as error:
+            try:
+                route = self._cluster.route(AUTO_CREATE_TOPIC)
+            except TopicNotFound:
+                raise error from None
+            queues_max = NEW_TOPIC_QUEUES
+        targets = writable(route, queues_max)
+        if self._broker_name is not None:
+            targets = [target for target in targets if target.broker_name == self._broker_name]
+        if not targets:
+            only = "" if self._broker_name is None else f" named {self._broker_name!r}"
+            raise NotPermitted(
+                ResponseCode.NO_PERMISSION, f"no broker{only} lets topic {topic!r} be written to"
+            )
+        return targets
+
+
+def _queue_of(batch: _Batch) -> tuple[str, str, int] | None:
+    """The queue that a batch must go to, whatever its broker's address; None if any will do."""
+    target = batch.piece.target
+    return None if target is None else (batch.piece.topic, target.broker_name, target.queue_id)
+
+
+def _pause(attempt: int) -> None:
+    threading.Event().wait(min(PAUSE_SECONDS * 2 ** (attempt - 1), PAUSE_SECONDS_MAX))

@@ -1,0 +1,65 @@
+"""A broker in a process of its own, and what is in its queues, read by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from firearrow.message.model import MessageView
+from firearrow.message.record import iter_records
+from firearrow.net.blocking import BlockingClient
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import FieldValue
+from tests.interop.servers import SMALL_FILES, Server, serve
+
+PULLED_AT_ONCE = 32
+
+
+def serving(
+    directory: Path, settings: Mapping[str, str] | None = None, *, broker_port: int = 0
+) -> AbstractContextManager[Server]:
+    """Run name server and broker for a ``with`` block, with small files."""
+    keys = {**SMALL_FILES, **(settings or {})}
+    return serve(
+        "firearrow", directory / "store", directory / "logs", broker_port=broker_port, settings=keys
+    )
+
+
+def create_topic(server: Server, topic: str, queues: int = 4, perm: int = 6) -> None:
+    """Create a topic, or change it."""
+    client = BlockingClient()
+    fields: dict[str, FieldValue] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
+        "writeQueueNums": queues, "perm": perm, "topicFilterType": "SINGLE_TAG",
+    }  # fmt: skip
+    client.call(server.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    client.close()
+
+
+def stored(server: Server, topic: str, queues: int = 4) -> list[MessageView]:
+    """All messages of a topic, queue by queue."""
+    client = BlockingClient()
+    try:
+        return [view for n in range(queues) for view in _queue(client, server.broker, topic, n)]
+    finally:
+        client.close()
+
+
+def _queue(
+    client: BlockingClient, address: str, topic: str, queue_id: int
+) -> Iterator[MessageView]:
+    queue_offset = 0
+    while True:
+        fields: dict[str, FieldValue] = {
+            "consumerGroup": "by_hand", "topic": topic, "queueId": queue_id,
+            "queueOffset": queue_offset, "maxMsgNums": PULLED_AT_ONCE, "sysFlag": 4,
+            "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            "expressionType": "TAG",
+        }  # fmt: skip
+        answer = client.begin(address, RequestCode.PULL_MESSAGE, fields).answer()
+        if answer.code != 0:
+            assert answer.code == 19, answer
+            return
+        yield from iter_records(answer.body)
+        queue_offset = int(answer.ext["nextBeginOffset"])

@@ -1,0 +1,179 @@
+"""DataFrames sent to a broker, as batches and as streams, and what reaches the user if not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from firearrow.errors import ConfigError
+from firearrow.spark.options import for_sink
+from firearrow.spark.sending import Sent
+from firearrow.spark.sink import BatchWriter, StreamWriter, Written
+from tests.interop.servers import Server
+from tests.spark.brokers import create_topic, serving, stored
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"autoCreateTopicEnable": "false"}
+    with serving(tmp_path_factory.mktemp("sink"), settings) as server:
+        yield server
+
+
+def write(frame: DataFrame, server: Server, **options: str) -> None:
+    to = frame.write.format("rocketmq").mode("append").option("nameServer", server.namesrv)
+    to.options(**options).save()
+
+
+def test_a_frame_is_sent(spark: SparkSession, server: Server) -> None:
+    create_topic(server, "Orders")
+    create_topic(server, "Returns", queues=1)
+    frame = spark.range(0, 25_000, 1, 3).selectExpr(
+        "concat('body-', id) AS body",
+        "if(id % 100 = 0, 'Returns', 'Orders') AS topic",
+        "if(id % 2 = 0, 'even', null) AS tags",
+        "array(concat('k', id), 'all') AS keys",
+        "map('id', string(id), 'none', null) AS properties",
+        "int(id) AS flag",
+    )
+    write(frame, server)
+    views = [*stored(server, "Orders"), *stored(server, "Returns", 1)]
+    numbers = [int(view.body.decode().removeprefix("body-")) for view in views]
+    assert sorted(numbers) == list(range(25_000))
+    for number, view in zip(numbers, views, strict=True):
+        assert view.topic == ("Returns" if number % 100 == 0 else "Orders")
+        assert (view.flag, view.keys) == (number, [f"k{number}", "all"])
+        assert view.tags == ("even" if number % 2 == 0 else None)
+        assert view.properties["id"] == str(number)
+        assert "none" not in view.properties
+    assert len({view.unique_key for view in views}) == 25_000
+    assert len({view.queue_id for view in views}) == 4
+
+
+def test_rows_with_an_order_key_are_in_order(spark: SparkSession, server: Server) -> None:
+    create_topic(server, "Ordered")
+    frame = spark.range(0, 5_000, 1, 1).selectExpr("string(id) AS body", "id % 50 AS customer")
+    write(frame, server, topic="Ordered", orderKey="customer", sendBatch="20")
+    queues: dict[int, set[int]] = {}
+    last: dict[int, int] = {}
+    for view in stored(server, "Ordered"):
+        number = int(view.body)
+        assert last.get(number % 50, -1) < number
+        last[number % 50] = number
+        queues.setdefault(number % 50, set()).add(view.queue_id)
+    assert len(last) == 50
+    assert all(len(places) == 1 for places in queues.values())
+
+
+def test_a_frame_without_rows(spark: SparkSession, server: Server) -> None:
+    create_topic(server, "Empty")
+    write(spark.range(0).selectExpr("string(id) AS body"), server, topic="Empty")
+    assert stored(server, "Empty") == []
+
+
+def test_a_stream_is_sent_and_a_step_that_is_repeated_has_the_same_ids(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    create_topic(server, "Stream")
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(3):
+        (source / f"{number}.txt").write_text("".join(f"{number}-{n}\n" for n in range(100)))
+
+    def run() -> None:
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source))
+        query = (
+            lines.selectExpr("value AS body")
+            .writeStream.format("rocketmq")
+            .option("nameServer", server.namesrv)
+            .options(topic="Stream", idempotent="true")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    # As if the driver had been killed before it noted that the last step was done.
+    (commit,) = (tmp_path / "checkpoint" / "commits").glob("[2]")
+    commit.unlink()
+    (tmp_path / "checkpoint" / "commits" / f".{commit.name}.crc").unlink(missing_ok=True)
+    run()
+    seen = Counter((view.unique_key, view.body) for view in stored(server, "Stream"))
+    assert sum(seen.values()) == 400
+    assert len(seen) == len({body for _, body in seen}) == len({key for key, _ in seen}) == 300
+    assert Counter(seen.values()) == {1: 200, 2: 100}
+
+
+def test_a_task_that_is_repeated_has_the_same_ids(server: Server) -> None:
+    create_topic(server, "Repeated")
+    batch = pa.RecordBatch.from_pydict({"body": ["a", "b"]})
+    given = {"nameServer": server.namesrv, "topic": "Repeated", "idempotent": "true"}
+    writers = [BatchWriter(for_sink(given), batch.schema, False) for _ in range(2)]
+    for writer in (*writers, writers[0]):
+        assert writer.write(iter([batch, batch])).sent == Sent(4, 2, 0, 0)
+    keys = Counter(view.unique_key for view in stored(server, "Repeated"))
+    assert Counter(keys.values()) == {2: 4, 1: 4}
+
+
+def test_what_was_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    schema = pa.schema([("body", pa.binary())])
+    options = for_sink({"nameServer": "127.0.0.1:1", "topic": "T"})
+    told = [Written(Sent(10, 2, 1, 3)), Written(Sent(5, 1, 0, 0))]
+    batch, stream = BatchWriter(options, schema, False), StreamWriter(options, schema, False)
+    batch.commit(told)
+    batch.abort([*told, None])
+    stream.commit(told, 7)
+    stream.abort([None, None], 8)
+    sums = (
+        "15 messages in 3 requests by 2 tasks "
+        "(1 retries, 3 messages not confirmed by a disk or replica)"
+    )
+    nothing = (
+        "0 messages in 0 requests by 0 tasks "
+        "(0 retries, 0 messages not confirmed by a disk or replica)"
+    )
+    assert caplog.messages == [
+        f"sent {sums}",
+        f"the job has failed; consumers can see {sums}, and what 1 failed tasks had sent",
+        f"batch 7: sent {sums}",
+        f"batch 8 has failed; consumers can see {nothing}, and what 2 failed tasks had sent",
+    ]
+
+
+def test_overwriting_is_refused() -> None:
+    options = for_sink({"nameServer": "127.0.0.1:1", "topic": "T"})
+    with pytest.raises(ConfigError, match=r"can only be appended: use .mode\(.append.\)"):
+        BatchWriter(options, pa.schema([("body", pa.binary())]), True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "error"),
+    [
+        (["id AS body"], {"topic": "Bad"}, "column body is int64; it may be binary or string"),
+        (["'' AS body", "id"], {"topic": "Bad"}, "column 'id' can't be written: messages have"),
+        (["'' AS body"], {}, "the topic is missing: give option topic, or a column topic"),
+        (["'' AS body"], {"topic": "Unknown"}, "topic 'Unknown' has no route"),
+        (["'' AS body"], {"topic": "ReadOnly"}, "no broker lets topic 'ReadOnly' be written to"),
+        (["'' AS body"], {"topic": "Bad", "nameServer": "127.0.0.1:1"}, "no name server answers"),
+        (["cast(null AS string) AS body"], {"topic": "Bad"}, "column body, row 0: a message needs"),
+        (["repeat('x', 5000000) AS body"], {"topic": "Bad"}, "1 messages .* were not taken; 0 of"),
+        (["'' AS body", "int(9) AS queueId"], {"topic": "Bad"}, "topic 'Bad' has no queue 9"),
+    ],
+)  # fmt: skip
+def test_bad_input_reaches_the_user_as_one_sentence(
+    spark: SparkSession, server: Server, columns: list[str], options: dict[str, Any], error: str
+) -> None:
+    create_topic(server, "Bad", queues=2)
+    create_topic(server, "ReadOnly", perm=4)
+    with pytest.raises(PySparkException, match=error):
+        write(spark.range(1).selectExpr(*columns), server, **{"retries": "0"} | options)
+    assert stored(server, "Bad", 2) == []
