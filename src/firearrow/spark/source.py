@@ -50,10 +50,10 @@ class RocketMQSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What reads a stream; see ``firearrow.spark.stream``."""
+        from firearrow.spark.stream import StreamReader  # which opens origins by this module
+
         options = parse(self.options)
-        checked = checked_schema(options, schema)
-        made = import_module("firearrow.spark.stream").StreamReader(options, checked)
-        return cast("DataSourceStreamReader", made)
+        return StreamReader(options, checked_schema(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """What writes a batch; see ``firearrow.spark.sink``."""

@@ -1,0 +1,348 @@
+"""Messages to Parquet, each exactly once, before retention deletes them.
+
+::
+
+    archive(SparkWorkers(spark), source({"path": "store"}), Archive("lake/messages"))
+
+The driver decides on a range of queue offsets for each queue, workers read their parts and write
+Parquet files aside, the driver checks that each offset was written once, and commits by a manifest
+(``firearrow.spark.jobs.manifest``). No message passes through the JVM. Where it goes on is in the
+manifests: a run that was killed at any point is simply started again.
+
+The files are in ``topic=<name>/dt=<day stored, UTC>/``; columns are those of the table
+``messages``, bodies are decompressed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.spark import offsets
+from firearrow.spark.jobs.manifest import Archive, Gap, Manifest, QueueRows, State
+from firearrow.spark.jobs.parquet import Written, write_messages
+from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.options import MiB, parse
+from firearrow.spark.origin import Bound, Origin, Queue, Span
+from firearrow.spark.sizes import row_bytes
+from firearrow.spark.source import open_origin
+from firearrow.spark.tables import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+Source = Callable[[], Origin]
+"""Opens an origin, on the driver and in each worker; must be picklable."""
+
+STEP_BYTES: Final = 4096 * MiB  # what a killed run has to do again, at most
+
+LARGE_ROW_BYTES: Final = 65_536  # messages that would not reach the limit even so aren't looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an archive is written. ``starting`` counts for queues that it does not hold yet."""
+
+    step_rows_max: int | None = None
+    step_bytes_max: int = STEP_BYTES
+    fail_on_data_loss: bool = True
+    starting: offsets.Position = field(
+        default_factory=lambda: offsets.Position.of("startingOffsets", "earliest")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was archived."""
+
+    steps: int = 0
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    missing: int = 0
+
+    def plus(self, manifest: Manifest) -> Summary:
+        """Count a step."""
+        return Summary(
+            self.steps + 1,
+            self.files + len(manifest.added),
+            self.rows + sum(file.rows for file in manifest.added),
+            self.size_bytes + sum(file.size_bytes for file in manifest.added),
+            self.missing + sum(gap.missing for gap in manifest.gaps),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one worker reads, and where it writes."""
+
+    source: Source
+    partition: InputPartition
+    staging: Path
+    run: str
+    stem: str
+
+
+def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
+    """Give what to archive, and how, from the options of a read.
+
+    Raises ConfigError for options that would leave messages out of queues.
+    """
+    parsed = parse(options)
+    for name, value in (
+        ("tags", parsed.choice.tags),
+        ("keys", parsed.choice.keys),
+        ("endingOffsets", parsed.range.ending_offsets),
+        ("endingTimestamp", parsed.range.ending_ms),
+    ):
+        if value:
+            raise ConfigError(f"option {name}: an archive holds whole queues")
+    if parsed.place.table != "messages" or parsed.reading.visibility != "consumer":
+        raise ConfigError(
+            "options table and visibility: an archive holds what consumers see of messages"
+        )
+    settings = Settings(
+        step_rows_max=parsed.trigger.offsets_max,
+        step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
+        fail_on_data_loss=parsed.reading.fail_on_data_loss,
+        starting=offsets.Position.of(
+            "startingOffsets", parsed.range.starting_offsets or "earliest", parsed.range.starting_ms
+        ),
+    )
+    return functools.partial(open_origin, parsed), settings
+
+
+def archive(
+    workers: Workers,
+    source: Source,
+    archive: Archive,
+    settings: Settings | None = None,
+    *,
+    clock: Clock | None = None,
+    on_step: Callable[[Manifest], None] | None = None,
+) -> Summary:
+    """Archive what there is now and is not archived yet; give what that was.
+
+    ``on_step`` is told of each step once it counts. Raises DataLost if messages are gone that the
+    archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps) and
+    StoreLocked if another process changes the archive.
+    """
+    summary = Summary()
+    with archive.changing() as state:
+        job = _Job(workers, source, archive, state, settings or Settings(), clock)
+        target = job.origin.bounds()
+        while (manifest := job.step(target)) is not None:
+            summary = summary.plus(manifest)
+            if on_step is not None:
+                on_step(manifest)
+    return summary
+
+
+def follow(
+    workers: Workers,
+    source: Source,
+    archive: Archive,
+    settings: Settings | None = None,
+    *,
+    stop: Event,
+    interval_seconds: float = 60.0,
+    clock: Clock | None = None,
+    on_step: Callable[[Manifest], None] | None = None,
+) -> Summary:
+    """Archive whatever comes until ``stop`` is set, a step each ``interval_seconds`` at the most.
+
+    While more waits than one step takes, steps follow each other at once. Errors are those of
+    ``archive``; then it can be called again.
+    """
+    summary = Summary()
+    with archive.changing() as state:
+        job = _Job(workers, source, archive, state, settings or Settings(), clock)
+        while not stop.is_set():
+            manifest = job.step(job.origin.bounds())
+            if manifest is None:
+                stop.wait(interval_seconds)
+                continue
+            summary = summary.plus(manifest)
+            if on_step is not None:
+                on_step(manifest)
+            if not job.was_limited:
+                stop.wait(interval_seconds)
+    return summary
+
+
+def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
+    """Give what an archive holds now as the table ``messages``, by its manifests.
+
+    Spark can read the directory as well; this way a compaction that runs at the same time can't
+    show a message twice or not at all.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(MESSAGES)
+    paths = [str(archive.place(file)) for file in archive.load().files.values()]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
+
+
+class _Job:
+    """One process that archives, while it holds the lock."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        source: Source,
+        archive: Archive,
+        state: State,
+        settings: Settings,
+        clock: Clock | None,
+    ) -> None:
+        self.origin = source()
+        self.was_limited = False
+        self._first: dict[Queue, int] | None = None
+        self._workers = workers
+        self._source = source
+        self._archive = archive
+        self._state = state
+        self._settings = settings
+        self._clock = clock or SystemClock()
+
+    def step(self, bounds: Mapping[Queue, Bound]) -> Manifest | None:
+        """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
+        start = self._start(bounds)
+        spans, gaps = self._spans(start, bounds)
+        if not spans and not gaps:
+            return None
+        run = self._archive.new_run()
+        try:
+            written = self._workers.run(_write, self._tasks(spans, run)) if spans else []
+            gaps += self._missing(spans, written)
+        except BaseException:
+            self._archive.drop_run(run)
+            raise
+        new = {queue: offset for queue, offset in start.items() if queue in bounds}
+        manifest = Manifest(
+            archive=self._state.archive or run,
+            sequence=self._state.sequence + 1,
+            run=run,
+            created_ms=self._clock.now_ms(),
+            offsets=offsets.to_json(self._state.offsets | new | self._ends(start, spans, gaps)),
+            added=tuple(file for part in written for file in part.files),
+            gaps=tuple(gaps),
+        )
+        self._archive.commit(self._state, manifest)
+        log.info(
+            "archived step=%d files=%d rows=%d missing=%d",
+            manifest.sequence,
+            len(manifest.added),
+            sum(file.rows for file in manifest.added),
+            sum(gap.missing for gap in gaps),
+        )
+        return manifest
+
+    def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
+        """Where each queue is to be read from."""
+        if self._state.sequence:
+            return self._state.offsets
+        if self._first is None:
+            starting, offset_at = self._settings.starting, self.origin.offset_at
+            self._first = offsets.resolve(starting, bounds, offset_at)
+        return self._first
+
+    def _spans(
+        self, start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]
+    ) -> tuple[Mapping[Queue, Span], list[Gap]]:
+        """What to read, and what can't be read any more."""
+        plan = offsets.plan(start, offsets.new_end(start, bounds), bounds)
+        if self._settings.fail_on_data_loss:
+            offsets.require_whole(plan.losses)
+        losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
+        gaps = [_gap(loss.queue, loss.span) for loss in losses]
+        spans: Mapping[Queue, Span] = plan.spans
+        if self._settings.step_rows_max is not None:
+            spans = offsets.limit_rows(spans, self._settings.step_rows_max)
+        bytes_max = self._settings.step_bytes_max
+        if offsets.row_count(spans) * LARGE_ROW_BYTES > bytes_max:
+            spans = offsets.limit_bytes(spans, bytes_max, row_bytes(self.origin, spans))
+        self.was_limited = spans != plan.spans
+        return spans, gaps
+
+    def _tasks(self, spans: Mapping[Queue, Span], run: str) -> list[Task]:
+        name = f"{self._state.sequence + 1:012}"
+        staging = self._archive.staging
+        return [
+            Task(self._source, partition, staging, run, f"{name}-{number:05}")
+            for number, partition in enumerate(self.origin.partitions(spans))
+        ]
+
+    def _missing(self, spans: Mapping[Queue, Span], written: Iterable[Written]) -> list[Gap]:
+        """Compare what was written with what was to be."""
+        gaps = missing(spans, [part for one in written for part in one.queues])
+        if gaps and self._settings.fail_on_data_loss:
+            shown = "; ".join(
+                f"queue {gap.queue_id} of topic {gap.topic!r} on {gap.broker}: {gap.missing} of"
+                f" offsets {gap.start} to {gap.end}"
+                for gap in gaps[:5]
+            )
+            raise DataLost(
+                f"messages that were to be archived are not there: {shown}"
+                " (failOnDataLoss=false records gaps)"
+            )
+        return gaps
+
+    def _ends(
+        self, start: Mapping[Queue, int], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
+    ) -> dict[Queue, int]:
+        """Where the queues of this step are to be read on: behind what was read or is lost."""
+        found = {queue: span.end for queue, span in spans.items()}
+        for gap in gaps:
+            queue = Queue(gap.topic, gap.broker, gap.queue_id)
+            if queue not in found:
+                found[queue] = max(start.get(queue, 0), gap.end)
+        return found
+
+
+def _write(task: Task) -> Written:
+    """Do one task, in a worker."""
+    batches = iter(task.source().read(task.partition, MESSAGES))
+    return write_messages(batches, task.staging, task.run, task.stem)
+
+
+def _gap(queue: Queue, span: Span) -> Gap:
+    return Gap(*queue, span.start, span.end, span.end - span.start)
+
+
+def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[Gap]:
+    """Give what of the spans was not written; each part is what one task has of a queue.
+
+    A task has no offset twice. So if parts don't overlap, lie within their spans and have as many
+    rows together, each offset was written exactly once. Raises CorruptStore for parts that overlap
+    or lie elsewhere.
+    """
+    parts: dict[Queue, list[QueueRows]] = {queue: [] for queue in spans}
+    for part in written:
+        parts[part.queue].append(part)
+    gaps = []
+    for queue, span in spans.items():
+        found = sorted(parts[queue], key=lambda part: part.first)
+        for before, after in itertools.pairwise(found):
+            if before.last >= after.first:
+                raise CorruptStore(f"two tasks have read the same: {before} and {after}")
+        if found and not span.start <= found[0].first <= found[-1].last < span.end:
+            raise CorruptStore(f"tasks have read {found[0]} to {found[-1]}, and not {span}")
+        lacking = span.end - span.start - sum(part.rows for part in found)
+        if lacking:
+            gaps.append(Gap(*queue, span.start, span.end, lacking))
+    return gaps

@@ -1,0 +1,75 @@
+"""Who does the pieces of a job: Spark's executors, or processes of this machine.
+
+A job that reduces messages to a few numbers, or writes them itself, needs nothing of Spark but its
+workers: then a JVM would only cost time. Pieces and functions travel as pickles either way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
+from threading import Thread
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Workers(Protocol):
+    """Runs a function on many pieces at once."""
+
+    def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+        """Give the results in the order of the pieces; a failure of one is one of all."""
+
+
+class SparkWorkers:
+    """The executors of a Spark application, one task a piece."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+
+    def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+        """Run a job of as many tasks as there are pieces."""
+        if not pieces:
+            return []
+        return self._context.parallelize(pieces, len(pieces)).map(work).collect()
+
+
+class ProcessWorkers:
+    """Processes of this machine. ``local_workers`` makes them and ends them."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+        """Run the pieces; a process that dies is an error (BrokenProcessPool)."""
+        return list(self._pool.map(work, pieces))
+
+
+@contextmanager
+def local_workers(jobs: int) -> Iterator[ProcessWorkers]:
+    """Have ``jobs`` processes for the time of a block; they end with this one however it ends."""
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
+    try:
+        yield ProcessWorkers(pool)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def end_with_parent() -> None:
+    """Have this process end when the one that has started it ends, even if that is killed."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(process: BaseProcess) -> None:
+    process.join()
+    os._exit(1)

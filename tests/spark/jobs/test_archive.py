@@ -1,0 +1,269 @@
+"""An archive holds each message exactly once, whatever ends the process that writes it."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from pathlib import Path
+from threading import Event
+
+import pyarrow.dataset as ds
+import pytest
+
+from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.spark.jobs.archive import Settings, Summary, archive, follow, missing, source
+from firearrow.spark.jobs.manifest import Archive, Gap, QueueRows
+from firearrow.spark.jobs.workers import local_workers
+from firearrow.spark.offsets import Position
+from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.tables import MESSAGES
+from tests.broker.fakes import HandClock
+from tests.spark.jobs.inline import Inline, Killed, Mortal
+from tests.spark.origins import DAY_MS, RECORD_BYTES, MemoryOrigin
+
+A, B, RETRY = Queue("T", "a", 0), Queue("T", "a", 1), Queue("%RETRY%g", "b", 0)
+
+
+def run(origin: MemoryOrigin, root: Path, settings: Settings | None = None) -> Summary:
+    return archive(Inline(), lambda: origin, Archive(root), settings, clock=HandClock())
+
+
+def rows_of(root: Path) -> list[tuple[Queue, int]]:
+    """What somebody sees who reads the directory and knows nothing of manifests."""
+    table = ds.dataset(root, schema=MESSAGES, format="parquet").to_table()
+    names = ("topic", "broker", "queueId", "queueOffset")
+    columns = (table.column(name).to_pylist() for name in names)
+    return [(Queue(t, b, q), offset) for t, b, q, offset in zip(*columns, strict=True)]
+
+
+def every(origin: MemoryOrigin) -> list[tuple[Queue, int]]:
+    return sorted(
+        (queue, offset)
+        for queue, bound in origin.held.items()
+        for offset in range(bound.earliest, bound.latest)
+    )
+
+
+def test_what_is_there_is_archived_and_later_what_is_new(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(5, 2005), B: Bound(0, 0), RETRY: Bound(0, 7)})
+    summary = run(origin, tmp_path)
+    assert (summary.steps, summary.rows, summary.missing) == (1, 2007, 0)
+    assert sorted(rows_of(tmp_path)) == every(origin)
+    assert run(origin, tmp_path) == Summary()
+    origin.held |= {A: Bound(1000, 2100), B: Bound(0, 3), Queue("U", "a", 3): Bound(4, 5)}
+    assert run(origin, tmp_path).rows == 99
+    assert set(every(origin)) < set(rows_of(tmp_path))
+    assert max(Counter(rows_of(tmp_path)).values()) == 1
+
+
+def test_files_are_by_topic_and_day_and_sorted(tmp_path: Path) -> None:
+    held = {A: Bound(0, 1000), RETRY: Bound(0, 5)}
+    midnight_nears = (
+        MemoryOrigin().base_ms + DAY_MS - 700_000
+    )  # T's queue sees midnight at offset 700
+    origin = MemoryOrigin(held, base_ms=midnight_nears, split_rows=500, scrambled=True)
+    run(origin, tmp_path)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
+    assert found == [
+        "topic=%25RETRY%25g/dt=2024-10-04/000000000001-00000.parquet",
+        "topic=T/dt=2024-10-04/000000000001-00001.parquet",
+        "topic=T/dt=2024-10-04/000000000001-00002.parquet",
+        "topic=T/dt=2024-10-05/000000000001-00002.parquet",
+    ]
+    assert sorted(rows_of(tmp_path)) == every(origin)
+    assert rows_of(tmp_path / "topic=T" / "dt=2024-10-05") == [(A, n) for n in range(700, 1000)]
+
+
+def test_the_manifest_says_what_a_file_holds(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 3), B: Bound(7, 9)})
+    run(origin, tmp_path)
+    state = Archive(tmp_path).load()
+    assert state.offsets == {A: 3, B: 9}
+    parts = [part for file in state.files.values() for part in file.queues]
+    assert parts == [QueueRows(*A, 0, 2, 3), QueueRows(*B, 7, 8, 2)]
+    (first, _) = state.files.values()
+    assert (first.rows, first.day, first.topic) == (3, "2024-10-04", "T")
+    assert first.stored_max_ms - first.stored_min_ms == 2000
+    assert Archive(tmp_path).place(first).stat().st_size == first.size_bytes
+
+
+def test_a_large_backlog_is_several_steps(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 50), B: Bound(0, 50)})
+    steps: list[int] = []
+    settings = Settings(step_rows_max=60)
+    archive(
+        Inline(), lambda: origin, Archive(tmp_path), settings,
+        on_step=lambda manifest: steps.append(sum(file.rows for file in manifest.added)),
+    )  # fmt: skip
+    assert steps == [60, 40]
+    origin.held[A] = Bound(0, 100)
+    assert run(origin, tmp_path, Settings(step_bytes_max=20 * RECORD_BYTES)).steps == 3
+    assert sorted(rows_of(tmp_path)) == every(origin)
+
+
+def test_queues_begin_where_they_are_told_to(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 50), B: Bound(0, 50)})
+    starting = Position.of("startingOffsets", '{"T": {"a": {"0": 48}}}')
+    assert run(origin, tmp_path, Settings(starting=starting)).rows == 52
+
+
+# --- losses ---
+
+
+def test_retention_that_was_faster_is_an_error_or_a_gap_on_record(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 10)})
+    run(origin, tmp_path)
+    origin.held[A] = Bound(15, 20)
+    with pytest.raises(DataLost, match="offsets 10 to 15, the queue now begins at 15"):
+        run(origin, tmp_path)
+    summary = run(origin, tmp_path, Settings(fail_on_data_loss=False))
+    assert (summary.rows, summary.missing) == (5, 5)
+    assert Archive(tmp_path).load().gaps == [Gap(*A, 10, 15, 5)]
+
+
+def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 10)})
+    run(origin, tmp_path)
+    origin.held[A] = Bound(15, 15)
+    lenient = Settings(fail_on_data_loss=False)
+    assert run(origin, tmp_path, lenient) == Summary(steps=1, missing=5)
+    assert run(origin, tmp_path, lenient) == Summary()
+
+
+def test_a_queue_that_began_anew_is_archived_from_its_beginning(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 10)})
+    run(origin, tmp_path)
+    lenient = Settings(fail_on_data_loss=False)
+    origin.held[A] = Bound(0, 0)
+    assert run(origin, tmp_path, lenient) == Summary()
+    origin.held[A] = Bound(0, 4)
+    assert run(origin, tmp_path, lenient).rows == 4
+    assert run(origin, tmp_path) == Summary()
+
+
+def test_messages_that_vanish_while_they_are_read_are_noticed(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 10), B: Bound(0, 3)}, missing={A: {0, 1, 2}})
+    with pytest.raises(DataLost, match="queue 0 of topic 'T' on a: 3 of offsets 0 to 10"):
+        run(origin, tmp_path)
+    assert Archive(tmp_path).load().sequence == 0
+    assert rows_of(tmp_path) == []
+    summary = run(origin, tmp_path, Settings(fail_on_data_loss=False))
+    assert (summary.rows, summary.missing) == (10, 3)
+
+
+def part(first: int, last: int) -> QueueRows:
+    return QueueRows(*A, first, last, last - first + 1)
+
+
+def test_parts_that_make_no_whole_are_refused() -> None:
+    assert missing({A: Span(0, 10)}, [part(5, 9), part(0, 4)]) == []
+    assert missing({A: Span(0, 10)}, [part(5, 9)]) == [Gap(*A, 0, 10, 5)]
+    with pytest.raises(CorruptStore, match="two tasks have read the same"):
+        missing({A: Span(0, 10)}, [part(0, 5), part(5, 9)])
+    with pytest.raises(CorruptStore, match="and not Span"):
+        missing({A: Span(0, 10)}, [part(5, 10)])
+
+
+# --- ends of the process ---
+
+
+def test_a_process_that_dies_anywhere_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = MemoryOrigin({A: Bound(0, 10), B: Bound(0, 5)}, split_rows=4)
+    mortal = Mortal(monkeypatch)
+    deaths = 0
+    for operations in range(200):
+        mortal.left = operations
+        try:
+            run(origin, tmp_path, Settings(step_rows_max=12))
+        except Killed:
+            deaths += 1
+            mortal.left = -1
+            seen = Counter(rows_of(tmp_path))
+            assert not seen or max(seen.values()) == 1
+            origin.held[A] = Bound(0, origin.held[A].latest + 7)
+        else:
+            break
+    assert 20 < deaths < 199
+    mortal.left = -1
+    run(origin, tmp_path)
+    assert sorted(rows_of(tmp_path)) == every(origin)
+    assert list(Archive(tmp_path).staging.iterdir()) == []
+
+
+def test_processes_of_this_machine_can_do_it(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 3000), B: Bound(0, 10)})
+    with local_workers(2) as workers:
+        summary = archive(workers, functools.partial(_give, origin), Archive(tmp_path))
+    assert summary.rows == 3010
+    assert sorted(rows_of(tmp_path)) == every(origin)
+
+
+def _give(origin: MemoryOrigin) -> MemoryOrigin:
+    return origin
+
+
+# --- following ---
+
+
+class Growing(MemoryOrigin):
+    """Gets messages with each look, until it is enough."""
+
+    def grow_until(self, stop: Event) -> Growing:
+        self.stop = stop
+        return self
+
+    def bounds(self) -> dict[Queue, Bound]:
+        now = dict(self.held)
+        self.held[A] = Bound(0, now[A].latest + 10)
+        if now[A].latest >= 50:
+            self.stop.set()
+        return now
+
+
+def test_following_archives_what_comes_until_it_is_stopped(tmp_path: Path) -> None:
+    stop = Event()
+    origin = Growing({A: Bound(0, 0)}).grow_until(stop)
+    summary = follow(Inline(), lambda: origin, Archive(tmp_path), stop=stop, interval_seconds=0.001)
+    assert (summary.steps, summary.rows) == (5, 50)
+
+
+def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
+    stop = Event()
+    origin = Growing({A: Bound(0, 20)}).grow_until(stop)
+    settings = Settings(starting=Position.of("startingOffsets", "latest"))
+    summary = follow(
+        Inline(), lambda: origin, Archive(tmp_path), settings, stop=stop, interval_seconds=0.001
+    )
+    assert summary.rows == 30
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"tags": "a"}, "option tags: an archive holds whole queues"),
+        ({"endingTimestamp": "7"}, "option endingTimestamp: an archive holds whole queues"),
+        ({"visibility": "log"}, "an archive holds what consumers see"),
+        ({"table": "topics"}, "an archive holds what consumers see"),
+    ],
+)
+def test_options_that_leave_messages_out_are_refused(
+    options: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        source({"path": "x"} | options)
+
+
+def test_options_say_how_it_is_archived() -> None:
+    opener, settings = source(
+        {"path": "x", "maxOffsetsPerTrigger": "7", "failOnDataLoss": "false",
+         "maxBytesPerTrigger": "1m", "startingTimestamp": "77"}
+    )  # fmt: skip
+    assert callable(opener)
+    assert (settings.step_rows_max, settings.step_bytes_max) == (7, 1 << 20)
+    assert settings.fail_on_data_loss is False
+    assert settings.starting.timestamp_ms == 77

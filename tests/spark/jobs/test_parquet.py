@@ -1,0 +1,74 @@
+"""What the files of an archive look like inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from firearrow.errors import CorruptStore
+from firearrow.spark.jobs.parquet import CAN_BLOOM, partition_path, write_messages
+from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.tables import MESSAGES
+from tests.spark.origins import MemoryOrigin, Piece
+
+A, B = Queue("T", "a", 0), Queue("T", "a", 1)
+
+
+def written(tmp_path: Path, spans: dict[Queue, Span], scrambled: bool) -> pq.ParquetFile:
+    origin = MemoryOrigin({q: Bound(*s) for q, s in spans.items()}, scrambled=scrambled)
+    result = write_messages(origin.read(Piece(spans), MESSAGES), tmp_path, "run", "name")
+    (file,) = result.files
+    assert result.queues == file.queues
+    return pq.ParquetFile(tmp_path / "run" / file.path)
+
+
+@pytest.mark.parametrize("scrambled", [False, True])
+def test_rows_come_sorted_whatever_order_they_are_read_in(tmp_path: Path, scrambled: bool) -> None:
+    found = written(tmp_path, {A: Span(3, 400), B: Span(0, 350)}, scrambled).read()
+    places = list(zip(found["queueId"].to_pylist(), found["queueOffset"].to_pylist(), strict=True))
+    assert places == sorted(places)
+    assert len(places) == 747
+    assert found.schema.equals(MESSAGES)
+    assert found["body"][397].as_py() == b"T/a/1/0"
+
+
+def test_columns_are_stored_as_it_pays(tmp_path: Path) -> None:
+    file = written(tmp_path, {A: Span(0, 1000)}, False)
+    group = file.metadata.row_group(0)
+    columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+    assert {column.compression for column in columns.values()} == {"ZSTD"}
+    assert [n for n, c in columns.items() if "RLE_DICTIONARY" in c.encodings] == ["topic"]
+    assert "DELTA_BINARY_PACKED" in columns["queueOffset"].encodings
+    assert (columns["queueOffset"].statistics.min, columns["queueOffset"].statistics.max) == (
+        0,
+        999,
+    )
+    assert columns["body"].statistics is None
+    assert [sort.column_index for sort in group.sorting_columns] == [0, 2, 3]
+    assert columns["queueOffset"].has_offset_index
+
+
+def test_keys_and_ids_have_bloom_filters(tmp_path: Path) -> None:
+    assert CAN_BLOOM
+    group = written(tmp_path, {A: Span(0, 1000)}, False).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    filtered = [c.path_in_schema for c in columns if c.bloom_filter_offset is not None]
+    assert filtered == ["msgId", "keys"]
+
+
+def test_a_message_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    origin = MemoryOrigin()
+    batches = [*origin.read(Piece({A: Span(0, 9)}), MESSAGES)]
+    with pytest.raises(CorruptStore, match="an offset between 0 and 8 comes twice"):
+        write_messages(iter(batches * 2), tmp_path, "run", "name")
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_nothing_is_no_file(tmp_path: Path) -> None:
+    assert write_messages(iter(()), tmp_path, "run", "name").files == ()
+
+
+def test_topics_are_escaped() -> None:
+    assert partition_path("%RETRY%a|b", "2026-11-21") == "topic=%25RETRY%25a%7Cb/dt=2026-11-21"
