@@ -131,7 +131,7 @@ def archive(
     settings: Settings | None = None,
     *,
     clock: Clock | None = None,
-    on_step: Callable[[Manifest], None] | None = None,
+    on_step: Callable[[Manifest], object] | None = None,
 ) -> Summary:
     """Archive what there is now and is not archived yet; give what that was.
 
@@ -159,7 +159,7 @@ def follow(
     stop: Event,
     interval_seconds: float = 60.0,
     clock: Clock | None = None,
-    on_step: Callable[[Manifest], None] | None = None,
+    on_step: Callable[[Manifest], object] | None = None,
 ) -> Summary:
     """Archive whatever comes until ``stop`` is set, a step each ``interval_seconds`` at the most.
 

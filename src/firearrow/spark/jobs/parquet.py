@@ -31,7 +31,7 @@ FALSE_POSITIVES: Final = 0.01
 _LOOKED_UP: Final = ("keys", "msgId")
 _ORDER: Final = ("topic", "broker", "queueId", "queueOffset")
 _DELTA: Final = ("queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp")
-_UNMEASURED: Final = {"body", "properties"}  # their statistics would be copies of long values
+UNMEASURED: Final = ("body", "properties")  # their statistics would be copies of long values
 
 CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).parameters
 
@@ -49,18 +49,21 @@ def partition_path(topic: str, day: str) -> str:
 
 
 def write_messages(
-    batches: Iterator[pa.RecordBatch], staging: Path, run: str, stem: str
+    batches: Iterator[pa.RecordBatch], staging: Path, run: str, stem: str, *, unique: bool = True
 ) -> Written:
     """Write messages below ``staging/run``, each file whole and on the disk or not there.
 
     ``stem`` is the name of the files without ``.parquet``, the same in every directory. Raises
-    CorruptStore if a message comes twice.
+    CorruptStore if a queue offset comes twice and ``unique`` says that it can't (it can where a
+    topic was deleted and made again).
     """
     table = pa.Table.from_batches(batches, MESSAGES)
     if table.num_rows == 0:
         return Written()
     table = _sorted(table)
     queues = tuple(_queues(table))
+    if unique:
+        _require_unique(table)
     files = []
     for topic, day, part in _partitions(table):
         path = f"{partition_path(topic, day)}/{stem}.parquet"
@@ -121,12 +124,20 @@ def _queues(table: pa.Table) -> Iterator[QueueRows]:
     for begin, end in zip(begins, [*begins[1:], table.num_rows], strict=True):
         topic, broker, queue_id = _key(table, begin)
         first, last = int(offsets[begin]), int(offsets[end - 1])
-        if not (np.diff(offsets[begin:end]) > 0).all():
-            raise CorruptStore(
-                f"queue {queue_id} of topic {topic!r} on {broker}: an offset between {first} and"
-                f" {last} comes twice"
-            )
         yield QueueRows(topic, broker, queue_id, first, last, end - begin)
+
+
+def _require_unique(table: pa.Table) -> None:
+    """Raise CorruptStore if a sorted table has a message twice."""
+    same = np.diff(table.column("queueOffset").to_numpy()) == 0
+    same[np.array(_begins(table)[1:], np.int64) - 1] = False
+    if same.any():
+        at = int(np.argmax(same))
+        topic, broker, queue_id = _key(table, at)
+        raise CorruptStore(
+            f"queue {queue_id} of topic {topic!r} on {broker}: offset"
+            f" {table.column('queueOffset')[at]} comes twice"
+        )
 
 
 def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
@@ -167,7 +178,7 @@ def _settings(table: pa.Table) -> dict[str, Any]:
         "compression_level": 1,
         "use_dictionary": ["topic"],
         "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
-        "write_statistics": [name for name in names if name not in _UNMEASURED],
+        "write_statistics": [name for name in names if name not in UNMEASURED],
         "write_page_index": True,
         "sorting_columns": [pq.SortingColumn(names.index(name)) for name in _ORDER[1:]],
     }
