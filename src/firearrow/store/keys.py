@@ -28,7 +28,8 @@ Words = npt.NDArray[np.uint32]
 _PAIR_END: Final = 2
 _NAME_END: Final = 1
 _SPACE: Final = 0x20
-_PADDING: Final = bytes(16)
+PADDING: Final = bytes(16)
+"""What follows the text of ``joined``, so that whole words can be read to its end."""
 
 
 def _name_word(name: bytes) -> np.uint64:
@@ -71,8 +72,8 @@ class Properties:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._text, row_bytes = _joined(columns)
-        self._end = len(self._text) - len(_PADDING)
+        self._text, row_bytes = joined(columns)
+        self._end = len(self._text) - len(PADDING)
         self._high = int(self._text.max()) > 127
         spans = (self._evenly(row_bytes) if row_bytes else None) or self._one_by_one()
         self.unique, self.keys, self.tags = spans
@@ -237,20 +238,20 @@ class Properties:
         ]
 
 
-def _joined(columns: Columns) -> tuple[Bytes, int]:
+def joined(columns: Columns) -> tuple[Bytes, int]:
     """The property strings of all records, a pair's end after each, and padding; how long each is
     with its end, if all are equally long, else 0."""
     count = len(columns)
     size = int(columns.properties_size[0]) if count else 0
     if size and np.count_nonzero(columns.properties_size == size) == count:
-        text = np.zeros(count * (size + 1) + len(_PADDING), np.uint8)
-        rows = text[: -len(_PADDING)].reshape(count, size + 1)
+        text = np.zeros(count * (size + 1) + len(PADDING), np.uint8)
+        rows = text[: -len(PADDING)].reshape(count, size + 1)
         strings = gather(columns.buffer, np.dtype((np.void, size)), columns.properties_start)
         rows[:, :size] = strings.view(np.uint8).reshape(count, size)
         rows[:, size] = _PAIR_END
         return text, size + 1
     strings_of_all = columns.slices(columns.properties_start, columns.properties_size)
-    return np.frombuffer(b"\x02".join([*strings_of_all, _PADDING]), np.uint8), 0
+    return np.frombuffer(b"\x02".join([*strings_of_all, PADDING]), np.uint8), 0
 
 
 @lru_cache(maxsize=64)

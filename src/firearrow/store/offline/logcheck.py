@@ -26,6 +26,7 @@ from firearrow.message.sysflag import (
 from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
+from firearrow.store.offline.pairs import faults
 from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, Run, walk_file
 from firearrow.store.scan import Columns, Ints, gather
@@ -192,13 +193,8 @@ class FileCheck:
             self._bad(columns, number)
 
     def _properties(self, columns: Columns) -> None:
-        if _pairs_are_even(columns):
-            return
-        texts = columns.slices(columns.properties_start, columns.properties_size)
-        for number, text in enumerate(texts):
-            fault = _fault_of(text)
-            if fault:
-                self._found("record-properties", columns, number, fault)
+        for number, fault in faults(columns):
+            self._found("record-properties", columns, number, fault)
 
     def _flags(self, columns: Columns) -> None:
         flags = columns.sys_flag
@@ -220,22 +216,6 @@ class FileCheck:
                 self._found("record-transaction", columns, number, text)
 
 
-def _pairs_are_even(columns: Columns) -> bool:
-    """Whether all properties are surely in order: ASCII, and a separator for each pair's end.
-
-    A record's last pair may lack its end; such records, and others that are rare, are looked at one
-    by one.
-    """
-    size = int(columns.properties_size[0])
-    if size and bool((columns.properties_size == size).all()):
-        strings = gather(columns.buffer, np.dtype((np.void, size)), columns.properties_start)
-        together = strings.tobytes()
-    else:
-        together = b"".join(columns.slices(columns.properties_start, columns.properties_size))
-    even = together.count(b"\x01") == together.count(b"\x02")
-    return even and together.isascii()
-
-
 def _topic_of(columns: Columns, number: int) -> str:
     start, size = int(columns.topic_start[number]), int(columns.topic_size[number])
     return bytes(columns.buffer[start : start + size]).decode("utf-8", "replace")
@@ -247,17 +227,6 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _fault_of(text: bytes) -> str | None:
-    """Why a property string is not as senders and brokers write them; None if it is."""
-    if not _is_utf8(text):
-        return "its properties are not UTF-8"
-    for pair in text.split(b"\x02"):
-        name, separator, value = pair.partition(b"\x01")
-        if pair and (not separator or not name or b"\x01" in value):
-            return f"its properties have the odd pair {pair.decode()!r}"
-    return None
 
 
 def check_file(
