@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from firearrow.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from firearrow.store.crc import ROW_BYTES_MAX, ROWS_MIN, crc32_of_rows
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
 Ints = npt.NDArray[np.int64]
@@ -189,12 +190,18 @@ class Columns:
 
     def body_crc_holds(self) -> npt.NDArray[np.bool_]:
         """Whether the CRC of each body equals the stored one."""
+        holds: npt.NDArray[np.bool_] = self._body_crcs() & 0x7FFFFFFF == self.body_crc
+        return holds
+
+    def _body_crcs(self) -> Ints:
+        size = int(self.body_size[0]) if len(self) >= ROWS_MIN else 0
+        if 0 < size <= ROW_BYTES_MAX and bool((self.body_size == size).all()):
+            bodies = gather(self.buffer, np.dtype((np.void, size)), self.body_start)
+            return crc32_of_rows(bodies.view(np.uint8).reshape(-1, size)).astype(np.int64)
         view = memoryview(self.buffer)
         starts, ends = self.body_start.tolist(), (self.body_start + self.body_size).tolist()
-        bodies = map(view.__getitem__, map(slice, starts, ends))  # no loop of ours: bodies are many
-        found = np.fromiter(map(zlib.crc32, bodies), np.int64, len(self))
-        holds: npt.NDArray[np.bool_] = found & 0x7FFFFFFF == self.body_crc
-        return holds
+        parts = map(view.__getitem__, map(slice, starts, ends))  # no loop of ours: bodies are many
+        return np.fromiter(map(zlib.crc32, parts), np.int64, len(self))
 
 
 def scan(buffer: Buffer, start: int, end: int, records_max: int = RECORDS_MAX) -> Columns:

@@ -58,6 +58,7 @@ def test_nothing_fails(
         write(root, name, at, data[: size - at])
     layout = Layout(root)
     verdict = verify(layout)
+    assert verify(layout, stretch_bytes=50_000) == verdict
     assert plan(layout).verdict == verdict
     records = stat(layout).records
     assert len(messages(root)) <= records == verdict.records

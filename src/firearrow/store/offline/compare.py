@@ -8,7 +8,8 @@ costs no more than comparing memory.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +54,17 @@ class QueueReport:
     covered: list[list[int]] = field(default_factory=list)
     wrong: list[Wrong] = field(default_factory=list)
     numbers: list[list[int]] = field(default_factory=list)
+
+
+def add_queues(whole: dict[QueueKey, QueueReport], part: Mapping[QueueKey, QueueReport]) -> None:
+    """Add what a later part of the log says of queues."""
+    for key, more in part.items():
+        report = whole.setdefault(key, QueueReport())
+        for first, end in more.covered:
+            extend(report.covered, first, end)
+        for first, end in more.numbers:
+            extend(report.numbers, first, end)
+        report.wrong += more.wrong
 
 
 class QueueSink:
@@ -182,11 +194,20 @@ class IndexRows:
         column: Ints = self.rows["hash"].astype(np.int64)
         return column
 
-    @cached_property
-    def seconds(self) -> Ints:
-        """Seconds of the entries since the begin of the file."""
-        column: Ints = self.rows["seconds"].astype(np.int64)
-        return column
+    def place_of(self, physical_offset: int) -> int:
+        """The number, from 0 on, of the first entry of a record at or after an offset; a few are
+        looked at, so that no column is read as a whole."""
+        offsets = self.rows["physical_offset"]
+        return bisect_left(offsets, physical_offset)
+
+    def part(self, low: int, high: int) -> tuple[Ints, Ints, Ints]:
+        """Hash, offset and seconds since the begin of the file of some entries."""
+        rows = self.rows[low:high]
+        return (
+            rows["hash"].astype(np.int64),
+            rows["physical_offset"].astype(np.int64),
+            rows["seconds"].astype(np.int64),
+        )
 
 
 def index_geometry(view: StoreView, file: StoreFile) -> tuple[int, int]:
@@ -225,6 +246,20 @@ class IndexReport:
     late_count: int = 0
     key_count: int = 0
 
+    def add(self, part: IndexReport, keep_max: int) -> None:
+        """Add what a later part of the log says; of each list so many are kept."""
+        for mine, more in (
+            (self.missing, part.missing),
+            (self.foreign, part.foreign),
+            (self.late, part.late),
+        ):
+            mine += more[: keep_max - len(mine)]
+        self.missing_count += part.missing_count
+        self.outside_count += part.outside_count
+        self.foreign_count += part.foreign_count
+        self.late_count += part.late_count
+        self.key_count += part.key_count
+
 
 class IndexSink:
     """Takes keys in place of the index and notes which it lacks, and what it has besides."""
@@ -240,7 +275,7 @@ class IndexSink:
             )
             if rows.taken > 1
         ]
-        spans = [rows.span for rows in self.files]  # whole columns are read where they are needed
+        spans = [rows.span for rows in self.files]
         self.begin_offset = min((first for first, _ in spans), default=-1)
         self.end_offset = max((last for _, last in spans), default=-1)
         self.report = IndexReport()
@@ -278,13 +313,12 @@ class IndexSink:
         for rows in self.files:
             if rows.span[1] < first or rows.span[0] > last:
                 continue
-            low, high = rows.offsets.searchsorted([first, last + 1]).tolist()
+            low, high = rows.place_of(first), rows.place_of(last + 1)
             if low < high:
                 begin_ms = np.full(high - low, rows.begin_ms)
                 if low == 0:
                     begin_ms[0] = -1  # taken against the begin that the file inherited
-                part = slice(low, high)
-                parts.append((rows.hashes[part], rows.offsets[part], rows.seconds[part], begin_ms))
+                parts.append((*rows.part(low, high), begin_ms))
         if not parts:
             nothing = np.empty(0, np.int64)
             return nothing, nothing, nothing, nothing

@@ -1,33 +1,70 @@
 """Verifies the IndexFiles: header, slots and chains of each, their order, and the keys of the log.
 
 The chains of a file follow from the hashes of its entries: each entry's predecessor is the one
-before it in the same slot, and the slot holds the last. So all are checked by one stable sort.
+before it in the same slot, and the slot holds the last. That holds if every predecessor is an
+earlier entry of the slot, none is that of two, and as many entries have none as slots are in use:
+one pass over the entries. Only to name what is wrong they are sorted.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from firearrow.store.index import HEADER
 from firearrow.store.offline.compare import IndexRows, Key, index_geometry
-from firearrow.store.offline.findings import Findings
+from firearrow.store.offline.findings import Finding, Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.view import StoreFile, StoreView
 
+_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
 
-def check_index(view: StoreView, reports: list[FileReport], findings: Findings) -> None:
-    """Verify all IndexFiles of a store."""
+
+class IndexLook(NamedTuple):
+    """What one IndexFile is by itself: its findings, and where its entries begin and end.
+
+    ``opened`` says that its size is right, ``taken`` how many entries it has, the unused one
+    included.
+    """
+
+    name: str
+    findings: list[Finding]
+    opened: bool = False
+    taken: int = 0
+    times_ms: tuple[int, int] = (0, 0)
+    offsets: tuple[int, int] = (-1, -1)
+
+
+def check_index(
+    view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings
+) -> None:
+    """Verify the IndexFiles of a store together; ``looks`` has each by itself, in order."""
     for stray in view.index.strays:
         findings.add("index-stray", "is no IndexFile", file=f"index/{stray.name}")
-    rows = [_check_file(view, file, findings) for file in view.index.files]
-    opened = [file for file in rows if file is not None]
-    _check_order(view, opened, findings)
+    for look in looks:
+        findings.extend(look.findings)
+    opened = [look for look in looks if look.opened]
+    _check_order(opened, findings)
     if opened:
         _check_keys(view, opened, reports, findings)
     elif any(report.index.key_count for report in reports):
         findings.add("index-behind-log", "there is no index: no key finds anything", file="index")
+
+
+def look_at_index(view: StoreView, name: str) -> IndexLook:
+    """Verify one IndexFile by itself."""
+    file = next((file for file in view.index.files if file.path.name == name), None)
+    found = Findings()
+    rows = None if file is None else _check_file(view, file, found)
+    shown = f"index/{name}"
+    if rows is None:
+        return IndexLook(shown, found.all())
+    if rows.taken <= 1:
+        return IndexLook(shown, found.all(), opened=True, taken=rows.taken)
+    times_ms = rows.begin_ms, rows.end_ms
+    return IndexLook(shown, found.all(), True, rows.taken, times_ms, rows.span)
 
 
 def _check_file(view: StoreView, file: StoreFile, findings: Findings) -> IndexRows | None:
@@ -49,7 +86,14 @@ def _check_file(view: StoreView, file: StoreFile, findings: Findings) -> IndexRo
         findings.add("index-header", text, file=name, position=32)
     if not view.live:
         _check_ends(rows, name, findings)
-        _check_chains(rows, name, findings)
+        if not _chains_hold(rows):
+            _check_chains(rows, name, findings)
+    if rows.taken > 1:
+        offsets = rows.rows["physical_offset"]
+        for number in np.flatnonzero(offsets[1:] < offsets[:-1])[:1].tolist():
+            text = f"entry {number + 2} belongs to an earlier record than the one before it"
+            at = rows.entries_at + (number + 2) * 20
+            findings.add("index-order", text, file=name, position=at)
     return rows
 
 
@@ -57,7 +101,7 @@ def _check_ends(rows: IndexRows, name: str, findings: Findings) -> None:
     """Compare the header's offsets with the first and the last entry."""
     if rows.taken <= 1:
         return
-    first, last = int(rows.offsets[0]), int(rows.offsets[-1])
+    first, last = rows.span
     if (rows.begin_offset, rows.end_offset) != (first, last):
         text = (
             f"the header says that entries belong to records from {rows.begin_offset} to "
@@ -67,6 +111,33 @@ def _check_ends(rows: IndexRows, name: str, findings: Findings) -> None:
     if rows.begin_ms > rows.end_ms:
         text = f"the header says that keys begin at {rows.begin_ms} and end at {rows.end_ms}"
         findings.add("index-header", text, file=name, position=0)
+
+
+def _chains_hold(rows: IndexRows) -> bool:
+    """Whether all chains are as the hashes want them."""
+    slot_of = np.zeros(rows.taken, np.int32)
+    is_before = np.zeros(rows.taken, np.bool_)
+    newest = np.zeros(rows.slots, np.int32)
+    chains = 0
+    for start in range(1, rows.taken, _STEP):
+        entries = rows.rows[start - 1 : start - 1 + _STEP]
+        numbers = np.arange(start, start + len(entries), dtype=np.int32)
+        previous = entries["previous"].astype(np.int32)
+        if (previous < 0).any() or (previous >= numbers).any():
+            return False
+        slots = slot_of[numbers] = entries["hash"].astype(np.int32) % rows.slots
+        newest[slots] = numbers
+        known = previous[previous > 0]
+        if (slot_of[known] != slots[previous > 0]).any():
+            return False
+        is_before[known] = True
+        chains += len(numbers) - len(known)
+    links = max(rows.taken - 1, 0) - chains
+    return (
+        int(np.count_nonzero(is_before)) == links
+        and int(np.count_nonzero(newest)) == chains
+        and bool((newest == rows.slot_heads).all())
+    )
 
 
 def _check_chains(rows: IndexRows, name: str, findings: Findings) -> None:
@@ -89,33 +160,24 @@ def _check_chains(rows: IndexRows, name: str, findings: Findings) -> None:
         findings.add("index-chain", text, file=name, position=HEADER.size + 4 * slot)
 
 
-def _check_order(view: StoreView, files: list[IndexRows], findings: Findings) -> None:
-    for file in files:
-        if file.taken > 1:
-            for number in np.flatnonzero(np.diff(file.offsets) < 0)[:1].tolist():
-                text = f"entry {number + 2} belongs to an earlier record than the one before it"
-                at = file.entries_at + (number + 2) * 20
-                findings.add("index-order", text, file=view.name_of(file.file.path), position=at)
-    filled = [file for file in files if file.taken > 1]
-    for before, file in pairwise(filled):
-        if file.begin_ms < before.end_ms or file.offsets[0] < before.offsets[-1]:
-            text = f"its keys are older than the last of {before.file.path.name}"
-            findings.add("index-order", text, file=view.name_of(file.file.path), position=0)
+def _check_order(looks: list[IndexLook], findings: Findings) -> None:
+    for before, look in pairwise(look for look in looks if look.taken > 1):
+        if look.times_ms[0] < before.times_ms[1] or look.offsets[0] < before.offsets[1]:
+            text = f"its keys are older than the last of {before.name.removeprefix('index/')}"
+            findings.add("index-order", text, file=look.name, position=0)
 
 
 def _check_keys(
-    view: StoreView, files: list[IndexRows], reports: list[FileReport], findings: Findings
+    view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings
 ) -> None:
     index = [report.index for report in reports]
-    filled = [file for file in files if file.taken > 1]
+    filled = [look for look in looks if look.taken > 1]
     outside = sum(part.outside_count for part in index)
     missing = sum(part.missing_count for part in index)
     if outside:
-        begin = int(filled[0].offsets[0]) if filled else -1
-        end = int(filled[-1].offsets[-1]) if filled else -1
         text = f"{outside} keys of the log's records lie outside of what the index spans"
         if filled:
-            text += f": {begin} to {end}"
+            text += f": {filled[0].offsets[0]} to {filled[-1].offsets[1]}"
         kind = "index-behind-log" if not view.clean or view.live else "index-key-missing"
         findings.add(kind, text, times=outside)
     _list_keys(

@@ -1,7 +1,8 @@
-"""Verifies one CommitLog file, and with its records the queue entries and index keys of them.
+"""Verifies a stretch of a CommitLog file, and with its records their queue entries and index keys.
 
-Files are looked at one by one, perhaps in several processes; what goes beyond one file (queue
-offsets, the end of the log) is settled by ``firearrow.store.offline.verdict`` from the reports.
+Stretches are looked at one by one, perhaps in several processes, and their reports joined to one of
+each file. What goes beyond one file (queue offsets, the end of the log) is settled by
+``firearrow.store.offline.verdict`` from the reports.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
 )
 from firearrow.store.delays import DelayLevels
-from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport
+from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
 from firearrow.store.offline.pairs import faults
+from firearrow.store.offline.pieces import Stretch
 from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
-from firearrow.store.offline.walk import FileEnd, Gap, Run, walk_file
+from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
 from firearrow.store.scan import Columns, Ints, gather
 
 _KNOWN_FLAGS: Final = (
@@ -54,12 +56,32 @@ class GapReport(NamedTuple):
     why: str
 
 
+class First(NamedTuple):
+    """The place of the first record of a stretch, and when it was stored."""
+
+    position: int
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_ms: int
+
+
 @dataclass
 class FileReport:
-    """What one log file holds; ``bad_records`` are (physical offset, size)."""
+    """What a log file, or a stretch of one, holds; ``bad_records`` are (physical offset, size).
+
+    ``begin`` is the position of the first record, None without one; ``reached`` that behind the
+    last one or the damage there; ``over`` says that no record can follow in the file.
+    """
 
     base: int
     size_bytes: int
+    end: int = 0
+    begin: int | None = None
+    reached: int = 0
+    over: bool = False
+    first: First | None = None
     records: int = 0
     last_offset: int = -1
     end_offset: int = -1
@@ -73,29 +95,39 @@ class FileReport:
     index: IndexReport = field(default_factory=IndexReport)
 
 
-class FileCheck:
-    """Looks at one file; ``run`` gives the report."""
+class StretchCheck:
+    """Looks at the records of one file that begin in a stretch; ``run`` gives the report."""
 
-    def __init__(self, view: StoreView, file: StoreFile, delays: DelayLevels) -> None:
+    def __init__(self, view: StoreView, file: StoreFile, stretch: Stretch) -> None:
         self._view = view
         self._file = file
+        self._stretch = stretch
         self._name = view.name_of(file.path)
         self._findings = Findings()
+        delays = DelayLevels(view.layout.delay_levels)
         self._comparison = Comparison(view, delays, FINDINGS_PER_PLACE_MAX)
-        self.report = FileReport(file.base, file.size_bytes, end_offset=file.base)
+        self.report = FileReport(file.base, file.size_bytes, stretch.end, end_offset=file.base)
 
-    def run(self, limit: int | None = None) -> FileReport:
-        """Look at all records up to a position."""
-        report = self.report
-        for piece in walk_file(self._view, self._file, 0, limit):
+    def run(self) -> FileReport:
+        """Look at all records."""
+        report, stretch = self.report, self._stretch
+        start: int | None = stretch.start
+        if not stretch.known:
+            start = first_record(self._view, self._file, stretch.start, stretch.end)
+        report.begin = start
+        if start is None:
+            return report
+        for piece in walk_file(self._view, self._file, start, stretch.end):
             match piece:
                 case Run():
                     self._records(piece.columns)
+                    report.reached = piece.columns.end
                 case Gap():
-                    start, end = piece.physical_offset, piece.physical_end
-                    report.gaps.append(GapReport(start, end, piece.invariant, piece.why))
+                    places = piece.physical_offset, piece.physical_end
+                    report.gaps.append(GapReport(*places, piece.invariant, piece.why))
+                    report.reached = piece.end
                 case FileEnd():
-                    report.blank = piece.blank
+                    report.blank, report.over = piece.blank, True
         self._take_comparison()
         report.findings = self._findings.all()
         return report
@@ -139,10 +171,17 @@ class FileCheck:
         store_ms = columns.store_ms
         if not self.report.records:
             self.report.first_ms = int(store_ms[0])
+            self.report.first = First(
+                int(columns.position[0]),
+                int(columns.physical_offset[0]),
+                _topic_of(columns, 0),
+                int(columns.queue_id[0]),
+                int(columns.queue_offset[0]),
+                int(store_ms[0]),
+            )
         before = np.append(self.report.last_ms, store_ms[:-1])
         for number in np.flatnonzero(store_ms < before).tolist():
-            earlier = int(before[number])
-            text = f"stored at {int(store_ms[number])}, the record before it at {earlier}"
+            text = _late(int(store_ms[number]), int(before[number]))
             self._found("record-store-time", columns, number, text)
 
     def _bodies(self, columns: Columns) -> None:
@@ -229,8 +268,72 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def check_file(
-    view: StoreView, file: StoreFile, delays: DelayLevels, end: int | None = None
-) -> FileReport:
-    """Verify one file of the log."""
-    return FileCheck(view, file, delays).run(end)
+def _late(store_ms: int, before_ms: int) -> str:
+    return f"stored at {store_ms}, the record before it at {before_ms}"
+
+
+def check_stretch(view: StoreView, stretch: Stretch) -> FileReport | None:
+    """Verify a stretch of the log; None if its file is gone by now."""
+    file = _file_at(view, stretch.base)
+    return None if file is None else StretchCheck(view, file, stretch).run()
+
+
+def _name(view: StoreView, base: int) -> str | None:
+    file = _file_at(view, base)
+    return None if file is None else view.name_of(file.path)
+
+
+def _file_at(view: StoreView, base: int) -> StoreFile | None:
+    return next((file for file in view.log.files if file.base == base), None)
+
+
+def join_stretches(view: StoreView, reports: list[FileReport]) -> FileReport:
+    """Make one report of those of a file's stretches, which are in order.
+
+    A stretch that does not begin where the one before it ended is looked at again, from there on:
+    so it is behind the last record of a file that is not full, and where bytes look like a record.
+    """
+    whole, *parts = reports
+    for part in parts:
+        if whole.over:
+            break
+        if whole.reached >= part.end:  # a record or damage reaches over the whole stretch
+            continue
+        if part.begin != whole.reached:
+            again = check_stretch(view, Stretch(part.base, whole.reached, part.end, known=True))
+            if again is None:
+                break
+            part = again
+        _append(view, whole, part)
+    return whole
+
+
+def _append(view: StoreView, whole: FileReport, part: FileReport) -> None:
+    """Add the report of the next stretch."""
+    findings = Findings()
+    findings.extend(whole.findings)
+    if part.first and part.first.store_ms < whole.last_ms:
+        findings.add(
+            "record-store-time",
+            _late(part.first.store_ms, whole.last_ms),
+            file=_name(view, part.base),
+            position=part.first.position,
+            physical_offset=part.first.physical_offset,
+            topic=part.first.topic,
+            queue_id=part.first.queue_id,
+            queue_offset=part.first.queue_offset,
+        )
+    findings.extend(part.findings)
+    whole.findings = findings.all()
+    if part.records:
+        whole.first = whole.first or part.first
+        whole.first_ms = whole.first_ms if whole.records else part.first_ms
+        whole.last_offset, whole.end_offset = part.last_offset, part.end_offset
+        whole.last_ms = part.last_ms
+    whole.records += part.records
+    whole.end, whole.reached, whole.over = part.end, part.reached, part.over
+    whole.blank = part.blank
+    whole.gaps += part.gaps
+    whole.bad_records += part.bad_records
+    add_queues(whole.queues, part.queues)
+    whole.index.add(part.index, FINDINGS_PER_PLACE_MAX)

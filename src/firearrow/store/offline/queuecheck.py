@@ -1,7 +1,7 @@
 """Verifies the ConsumeQueues: their files by themselves, and their entries against the log.
 
-The entries have been compared with the log file by file (``logcheck``); here the reports of all
-files come together, so that an entry that no record accounts for shows.
+The entries have been compared with the log stretch by stretch (``logcheck``); here the reports of
+all come together, so that an entry that no record accounts for shows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.offline.around import configured_topics
-from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, extend, read_queue
-from firearrow.store.offline.findings import Findings, Severity
-from firearrow.store.offline.logcheck import FileReport, GapReport
+from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, read_queue
+from firearrow.store.offline.findings import Finding, Findings, Severity
+from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.view import Directory, QueueKey, StoreFile, StoreView, is_zero
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
@@ -23,20 +23,6 @@ _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _EXTENSION_BELOW: Final = -(1 << 31)  # lower tag codes are addresses in the extension file
 
 Entries = npt.NDArray[Any]
-
-
-def merge_reports(reports: list[FileReport]) -> dict[QueueKey, QueueReport]:
-    """Bring together what the log files say of each queue, in the order of the log."""
-    merged: dict[QueueKey, QueueReport] = {}
-    for report in reports:
-        for key, part in report.queues.items():
-            whole = merged.setdefault(key, QueueReport())
-            for first, end in part.covered:
-                extend(whole.covered, first, end)
-            for first, end in part.numbers:
-                extend(whole.numbers, first, end)
-            whole.wrong += part.wrong
-    return merged
 
 
 class QueueCheck:
@@ -65,8 +51,13 @@ class QueueCheck:
         return True
 
     def run(self, gaps: list[GapReport]) -> None:
-        """Look at files, then at entries; ``gaps`` are the stretches of the log without records."""
+        """Look at entries; ``gaps`` are the stretches of the log without records."""
         self._lost = [(gap.start, gap.end) for gap in gaps]
+        self._wrong_entries()
+        self._extra_entries()
+
+    def files(self) -> None:
+        """Look at the files by themselves."""
         for stray in self._directory.strays:
             where = self._view.name_of(stray)
             self._findings.add("queue-stray", "is no file of a queue", file=where)
@@ -74,8 +65,6 @@ class QueueCheck:
         if self._files_fit(files):
             for file in files:
                 self._file(file, last=file is files[-1])
-        self._wrong_entries()
-        self._extra_entries()
 
     def _found(
         self,
@@ -305,11 +294,13 @@ def _without(start: int, end: int, known: list[tuple[int, int]]) -> list[tuple[i
 
 
 def check_queues(
-    view: StoreView, reports: list[FileReport], log_end: int, gaps: list[GapReport],
+    view: StoreView,
+    merged: dict[QueueKey, QueueReport],
+    log_end: int,
+    gaps: list[GapReport],
     findings: Findings,
-) -> int:  # fmt: skip
-    """Verify all queues; return how many there are."""
-    merged = merge_reports(reports)
+) -> int:
+    """Verify all queues against the log; return how many there are."""
     keys = sorted({*view.queues, *merged})
     configured = configured_topics(view)
     for key in keys:
@@ -320,3 +311,12 @@ def check_queues(
         if not view.rocksdb_queues and not check.missing(deleted):
             check.run(gaps)
     return len(keys)
+
+
+def look_at_queues(view: StoreView, keys: tuple[QueueKey, ...]) -> list[Finding]:
+    """Verify the files of some queues by themselves."""
+    findings = Findings()
+    for key in keys:
+        if view.queues.get(key, Directory([], [])).files:
+            QueueCheck(view, key, QueueReport(), 0, findings).files()
+    return findings.all()

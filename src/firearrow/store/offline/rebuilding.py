@@ -32,7 +32,7 @@ from firearrow.store.fs import OS_FILES
 from firearrow.store.index import Index
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import index_geometry
-from firearrow.store.offline.view import Layout, QueueKey, StoreView, utc_name
+from firearrow.store.offline.view import Layout, QueueKey, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ConsumeQueues, Entries, OnArrival
@@ -149,8 +149,8 @@ def rebuild_in_place(
     ``only`` names the queues to make, by default all: such of them as the log has nothing of go.
     ``kept`` is where the old files go.
     """
-    fresh = view.root / f".rebuild-{utc_name(clock)}"
-    kept = kept or view.root / f".replaced-{utc_name(clock)}"
+    fresh = free_directory(view.root, "rebuild", clock)
+    kept = kept or free_directory(view.root, "replaced", clock)
     made = build(view, clock, fresh, queues, index, queue_file_bytes, on_progress, only)
     made_keys = {
         (path.parent.name, int(path.name)) for path in (fresh / "consumequeue").glob("*/*")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -34,15 +33,15 @@ from firearrow.store.offline.around import sound_copies
 from firearrow.store.offline.compare import QUEUE_ENTRY
 from firearrow.store.offline.findings import INVARIANTS, Repair
 from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import rebuild_in_place
 from firearrow.store.offline.records import read
 from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
-from firearrow.store.offline.view import Layout, QueueKey, StoreView, utc_name
+from firearrow.store.offline.view import Layout, QueueKey, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
 
-OnProgress = Callable[[int, int], None]
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray"}
 _FILES_MADE_MAX: Final = 64  # where more seem to be missing, a name is wrong
 _TIMER_FILES: Final = ("timerlog", "timerwheel", "config/timercheck")
@@ -120,7 +119,7 @@ class _Work(msgspec.Struct):
 def plan(layout: Layout, *, jobs: int | None = None, on_progress: OnProgress | None = None) -> Plan:
     """Verify a store and say what would mend it; nothing is changed."""
     with StoreView(layout) as view:
-        verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
+        verdict, evidence = examine(view, workers_for(view, jobs), on_progress)
         return Plan(str(view.root), verdict, _work(view, verdict, evidence).steps)
 
 
@@ -139,16 +138,16 @@ def apply(
     guard.take()
     try:
         with StoreView(layout, owned=True) as view:
-            verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
+            verdict, evidence = examine(view, workers_for(view, jobs), on_progress)
             work = _work(view, verdict, evidence)
             extended = [step for step in work.steps if step.action is Action.EXTEND]
             for step in extended:
                 _extend(view.path_of(step.file or ""), view.log_file_bytes)
         with StoreView(layout, owned=True) as view:
             if extended:  # only now is to be seen what else there is to do
-                verdict, evidence = examine(view, jobs=jobs, on_progress=on_progress)
+                verdict, evidence = examine(view, workers_for(view, jobs), on_progress)
                 work = _work(view, verdict, evidence)
-            kept = root / f".repair-{utc_name(clock)}"
+            kept = free_directory(root, "repair", clock)
             last_ms = max((report.last_ms for report in evidence.reports), default=0)
             left_out = _carry_out(view, work, kept, clock, last_ms)
         after = verify(layout, jobs=jobs, owned=True)

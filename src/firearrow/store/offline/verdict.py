@@ -1,32 +1,54 @@
 """Verifies a store: every invariant of ``firearrow.store.offline.findings``, in one pass.
 
-The log is read once, file by file and in several processes if that pays; queues, index and what
-lies around them are looked at with what the log says. Beside a running broker the end is taken
-once: what grew meanwhile, and what the broker has not written yet, is no finding.
+Stretches of the log, IndexFiles and the files of queues are looked at each by itself, in several
+processes if that pays (``pieces``); the log's records with their share of queues and index. What is
+left to settle of the reports is little: whether they fit, and what no record accounts for. Beside a
+running broker the end is taken once: what grew meanwhile, and what the broker has not written yet,
+is no finding.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import pairwise
-from multiprocessing import get_context
 from typing import Final, NamedTuple
 
 import msgspec
 
-from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.around import check_checkpoint, check_config, check_state
+from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import Finding, Findings, Severity
-from firearrow.store.offline.indexcheck import check_index
-from firearrow.store.offline.logcheck import FileReport, GapReport, check_file
-from firearrow.store.offline.queuecheck import check_queues
+from firearrow.store.offline.indexcheck import IndexLook, check_index, look_at_index
+from firearrow.store.offline.logcheck import (
+    FileReport,
+    GapReport,
+    check_stretch,
+    join_stretches,
+)
+from firearrow.store.offline.pieces import (
+    STRETCH_BYTES,
+    OnProgress,
+    Stretch,
+    Workers,
+    stretches,
+    workers_for,
+)
+from firearrow.store.offline.queuecheck import check_queues, look_at_queues
 from firearrow.store.offline.timercheck import check_timer
-from firearrow.store.offline.view import Layout, StoreView
+from firearrow.store.offline.view import Layout, QueueKey, StoreView
 
-OnProgress = Callable[[int, int], None]
-_PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more than it saves
+_QUEUES_A_PIECE: Final = 32  # a queue's files have some MB, most of them little in them
+
+
+class IndexName(NamedTuple):
+    """An IndexFile, as a piece of work."""
+
+    name: str
+
+
+class QueueKeys(NamedTuple):
+    """Queues, as a piece of work."""
+
+    keys: tuple[QueueKey, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -69,13 +91,17 @@ def verify(
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
     owned: bool = False,
+    workers: Workers | None = None,
+    stretch_bytes: int = STRETCH_BYTES,
 ) -> Verdict:
     """Look at a whole store. Raises StoreError where there is none.
 
-    ``owned`` says that the caller holds the store's lock itself.
+    ``owned`` says that the caller holds the store's lock itself. The log is read in stretches, by
+    ``workers`` or so many ``jobs``.
     """
     with StoreView(layout, owned=owned) as view:
-        return examine(view, jobs=jobs, on_progress=on_progress)[0]
+        workers = workers or workers_for(view, jobs)
+        return examine(view, workers, on_progress, stretch_bytes)[0]
 
 
 class Evidence(NamedTuple):
@@ -86,19 +112,26 @@ class Evidence(NamedTuple):
 
 
 def examine(
-    view: StoreView, *, jobs: int | None = None, on_progress: OnProgress | None = None
+    view: StoreView,
+    workers: Workers,
+    on_progress: OnProgress | None = None,
+    stretch_bytes: int = STRETCH_BYTES,
 ) -> tuple[Verdict, Evidence]:
     """Look at a whole store; give the verdict and what it rests on."""
     findings = Findings()
-    reports = read_log(view, jobs, on_progress)
+    looks = _look(view, workers, stretch_bytes, on_progress)
+    reports = looks.reports
     state = log_state(reports)
     _log_findings(view, reports, state, findings)
-    queues = check_queues(view, reports, state.end, [*state.gaps, *state.tail], findings)
-    check_index(view, reports, findings)
+    findings.extend(looks.queues)
+    merged: dict[QueueKey, QueueReport] = {}
+    for report in reports:
+        add_queues(merged, report.queues)
+    queues = check_queues(view, merged, state.end, [*state.gaps, *state.tail], findings)
+    check_index(view, looks.index_files, reports, findings)
     check_checkpoint(view, reports, state.end, findings)
     check_state(view, findings)
-    topics = {topic for report in reports for topic, _ in report.queues}
-    config = check_config(view, topics, findings)
+    config = check_config(view, {topic for topic, _ in merged}, findings)
     check_timer(view, state.end, findings)
     found = findings.all()
     verdict = Verdict(
@@ -131,44 +164,67 @@ def _skipped(view: StoreView) -> list[str]:
     return skipped
 
 
-def read_log(view: StoreView, jobs: int | None, on_progress: OnProgress | None) -> list[FileReport]:
-    """The reports of all log files, in order."""
+Piece = Stretch | IndexName | QueueKeys
+Look = FileReport | IndexLook | list[Finding] | None
+
+
+class _Looks(NamedTuple):
+    """What the pieces were found to be: files of the log, IndexFiles, files of queues."""
+
+    reports: list[FileReport]
+    index_files: list[IndexLook]
+    queues: list[Finding]
+
+
+def pieces_of(view: StoreView, stretch_bytes: int) -> list[Piece]:
+    """What there is to look at; what takes longest comes first."""
+    keys = list(view.queues)
+    return [
+        *(IndexName(file.path.name) for file in view.index.files),
+        *stretches(view, stretch_bytes),
+        *(
+            QueueKeys(tuple(keys[start : start + _QUEUES_A_PIECE]))
+            for start in range(0, len(keys), _QUEUES_A_PIECE)
+        ),
+    ]
+
+
+def look_at(view: StoreView, piece: Piece) -> Look:
+    """Look at one piece; None if the file is gone by now."""
+    match piece:
+        case Stretch():
+            return check_stretch(view, piece)
+        case IndexName():
+            return look_at_index(view, piece.name)
+        case QueueKeys():
+            return look_at_queues(view, piece.keys)
+
+
+def _look(
+    view: StoreView, workers: Workers, stretch_bytes: int, on_progress: OnProgress | None
+) -> _Looks:
+    """Look at all pieces, and join the stretches of each file of the log."""
+    pieces = pieces_of(view, stretch_bytes)
     total = sum(file.size_bytes for file in view.log.files)
-    if jobs is None:
-        jobs = min(os.cpu_count() or 1, len(view.log.files)) if total > _PARALLEL_FROM_BYTES else 1
     done = 0
-    reports: list[FileReport] = []
-    read = _read_parallel(view, jobs) if jobs > 1 else _read(view)
-    for report in read:
-        reports.append(report)
-        done += report.size_bytes
-        if on_progress is not None:
-            on_progress(done, total)
-    return sorted(reports, key=lambda report: report.base)
-
-
-def _read(view: StoreView) -> Iterator[FileReport]:
-    delays = DelayLevels(view.layout.delay_levels)
-    for file in view.log.files:
-        yield check_file(view, file, delays)
-
-
-def _read_parallel(view: StoreView, jobs: int) -> Iterator[FileReport]:
-    bases = [file.base for file in view.log.files]
-    # A forked process would inherit the threads' locks of a program that embeds this.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        tasks = [pool.submit(_read_one, view.layout, base) for base in bases]
-        for task in as_completed(tasks):
-            report = task.result()
-            if report is not None:
-                yield report
-
-
-def _read_one(layout: Layout, base: int) -> FileReport | None:
-    """In another process: the report of one file; None if it is gone by now."""
-    with StoreView(layout) as view:
-        file = view.log.find(base)
-        return None if file is None else check_file(view, file, DelayLevels(layout.delay_levels))
+    stretches_of: dict[int, list[FileReport | None]] = {}
+    looks = _Looks([], [], [])
+    for piece, found in zip(pieces, workers.work(view, look_at, pieces), strict=True):
+        if isinstance(found, IndexLook):
+            looks.index_files.append(found)
+        elif isinstance(found, list):
+            looks.queues.extend(found)
+        if isinstance(piece, Stretch):
+            assert not isinstance(found, IndexLook | list)
+            stretches_of.setdefault(piece.base, []).append(found)
+            done += piece.end - piece.start
+            if on_progress is not None:
+                on_progress(done, total)
+    for parts in stretches_of.values():
+        whole = [part for part in parts if part is not None]
+        if len(whole) == len(parts):  # else the file was deleted meanwhile
+            looks.reports.append(join_stretches(view, whole))
+    return looks
 
 
 def log_state(reports: list[FileReport]) -> LogState:

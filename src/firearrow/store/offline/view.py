@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -270,9 +271,12 @@ def _sorted_children(directory: Path) -> list[Path]:
         return []
 
 
-def utc_name(clock: Clock) -> str:
-    """The time as it stands in names of directories: ``20261121T034500Z``."""
-    return f"{datetime.fromtimestamp(clock.now_ms() / 1000, UTC):%Y%m%dT%H%M%SZ}"
+def free_directory(root: Path, purpose: str, clock: Clock) -> Path:
+    """A name for a directory that is not there yet, with the time: ``.repair-20261121T034500Z``."""
+    now = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+    first = root / f".{purpose}-{now:%Y%m%dT%H%M%SZ}"
+    names = (first if number == 1 else Path(f"{first}.{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def lock_holder(lock: Path) -> int | None:

@@ -20,6 +20,7 @@ from firearrow.store.offline.view import StoreFile, StoreView, is_zero
 from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
 
 _LOOK_BYTES: Final = 1 << 20
+_WINDOW_BYTES: Final = 1 << 16  # a magic that does not occur is not looked for to the file's end
 _MAGICS: Final = tuple(
     (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 )
@@ -67,7 +68,7 @@ Piece = Run | Gap | FileEnd
 
 
 def walk(view: StoreView, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-    """All pieces of the log between two physical offsets, in order.
+    """All pieces of the log that begin between two physical offsets, in order.
 
     ``start`` within a file that is not the start of a record reads as a gap up to the next one.
     """
@@ -80,7 +81,11 @@ def walk(view: StoreView, start: int = 0, end: int | None = None) -> Iterator[Pi
 def walk_file(
     view: StoreView, file: StoreFile, start: int = 0, end: int | None = None
 ) -> Iterator[Piece]:
-    """The pieces of one file, from the start of a record on."""
+    """The pieces of one file that begin before ``end``, from the start of a record on.
+
+    The last one may reach beyond. Only a walk that gets to where the records are over ends with a
+    ``FileEnd``.
+    """
     buffer = view.maps.of(file)
     size = len(buffer)
     end = size if end is None else min(end, size)
@@ -99,29 +104,40 @@ def walk_file(
         if fault is None:
             yield FileEnd(file, at, blank=columns.stop is Stop.BLANK)
             return
-        if end < size and at + BLANK_BYTES > end:
-            break  # the stretch asked for ends here, not the record
         look_from: int | None = at + 1
         if columns.stop is Stop.ZERO:
-            look_from = next_written(file, buffer, at)
+            look_from = next_written(file, buffer, at, size)
             if look_from is None:
                 yield FileEnd(file, at, blank=False)
                 return
         gap_end = find_record(buffer, look_from or at + 1, size, file.base)
         yield Gap(file, at, size if gap_end is None else gap_end, *fault)
         at = size if gap_end is None else gap_end
-    yield FileEnd(file, at, blank=False)
+    if at >= size:
+        yield FileEnd(file, at, blank=False)
+
+
+def first_record(view: StoreView, file: StoreFile, start: int, end: int) -> int | None:
+    """Where in a file the first sound record, or the blank that ends it, begins between two
+    positions that may be anywhere; None if none does."""
+    buffer = view.maps.of(file)
+    written = next_written(file, buffer, start, min(end, len(buffer)))
+    if written is None:
+        return None
+    # The first bytes of a record may be zero: they are the upper ones of its size.
+    return find_record(buffer, max(start, written - 3), len(buffer), file.base, end)
 
 
 def _scan(buffer: Buffer, at: int, end: int) -> Columns:
-    """A scan of bounded memory; it stops as FULL where more follows."""
+    """A scan of bounded memory of records that begin before ``end``; it stops as FULL where more
+    may follow."""
     bounded = min(end, at + SCAN_BYTES_MAX)
     columns = scan(buffer, at, bounded, RECORDS_MAX)
-    if bounded < end and columns.stop is Stop.END:
+    if bounded < len(buffer) and columns.stop is Stop.END:
         if len(columns):
             columns.stop = Stop.FULL
         else:
-            columns = scan(buffer, at, end, 1)
+            columns = scan(buffer, at, len(buffer), 1)
     return columns
 
 
@@ -158,32 +174,34 @@ def _fault(buffer: Buffer, at: int, columns: Columns, sound: Columns) -> tuple[s
     return "record-frame", f"the record there has {size} bytes, its parts do not add up to that"
 
 
-def find_record(buffer: Buffer, start: int, end: int, base: int | None) -> int | None:
+def find_record(
+    buffer: Buffer, start: int, end: int, base: int | None, before: int | None = None
+) -> int | None:
     """The first position from ``start`` on at which a sound record, or the blank that ends the
-    file, begins; None if there is none.
+    file, begins, if that is ``before`` a position; None if there is none.
 
     ``base`` is the offset of the buffer's first byte: a record must then say that it belongs to its
     place. Without it any record counts whose parts add up and whose body has its CRC.
     """
-    candidates = _magic_positions(buffer, start + 4, end)
-    for at in candidates:
+    magics_end = end if before is None else min(end, before + 7)
+    for at in _magic_positions(buffer, start + 4, magics_end):
         if _stands(buffer, at - 4, end, base):
             return at - 4
     return None
 
 
 def _magic_positions(buffer: Buffer, start: int, end: int) -> Iterator[int]:
-    """Where one of the three magics lies, in order."""
+    """Where one of the three magics lies whole, in order."""
     view = buffer if not isinstance(buffer, memoryview) else bytes(buffer)
-    at = [view.find(magic, start, end) for magic in _MAGICS]
-    while True:
-        found = [place for place in at if place >= 0]
-        if not found:
-            return
-        first = min(found)
-        yield first
-        number = at.index(first)
-        at[number] = view.find(_MAGICS[number], first + 1, end)
+    for low in range(start, end, _WINDOW_BYTES):
+        high = min(low + _WINDOW_BYTES + 3, end)  # a magic belongs to where it begins
+        found: list[int] = []
+        for magic in _MAGICS:
+            at = view.find(magic, low, high)
+            while at >= 0:
+                found.append(at)
+                at = view.find(magic, at + 1, high)
+        yield from sorted(found)
 
 
 def _stands(buffer: Buffer, at: int, end: int, base: int | None) -> bool:
@@ -199,10 +217,10 @@ def _stands(buffer: Buffer, at: int, end: int, base: int | None) -> bool:
     return int(columns.physical_offset[0]) == base + at
 
 
-def next_written(file: StoreFile, buffer: Buffer, start: int) -> int | None:
+def next_written(file: StoreFile, buffer: Buffer, start: int, end: int) -> int | None:
     """A position at or after ``start``, not behind the first byte from there that is not zero.
 
-    None if all bytes up to the end are zero; holes of the file are not looked at.
+    None if all bytes up to ``end`` are zero; holes of the file are not looked at.
     """
     try:
         fd = os.open(file.path, os.O_RDONLY)
@@ -210,12 +228,12 @@ def next_written(file: StoreFile, buffer: Buffer, start: int) -> int | None:
         return None
     try:
         at = start
-        while at < len(buffer):
+        while at < end:
             try:
                 at = os.lseek(fd, at, os.SEEK_DATA)
-            except OSError:  # no data up to the end
+            except OSError:  # no data up to the file's end
                 return None
-            hole = min(os.lseek(fd, at, os.SEEK_HOLE), len(buffer))
+            hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
             for piece in range(at, hole, _LOOK_BYTES):
                 if not is_zero(bytes(buffer[piece : min(piece + _LOOK_BYTES, hole)])):
                     return piece

@@ -1,0 +1,136 @@
+"""Work on a store in pieces: what large tools are cut into, and who may do it.
+
+A tool that reads a whole log is a function of a view and a piece, and what makes one result of the
+results. The pieces know nothing of each other, and pieces and results can be pickled. So the same
+tool runs here, in several processes, or on a cluster that sees the store's files: ``Workers`` says
+what is asked of them.
+
+Log files are large and few. So a piece is a stretch of one, and begins anywhere: its first record
+is looked for, which is the first place where a record says that it belongs there. Whoever joins the
+results sees that each begins where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import lru_cache
+from itertools import count
+from multiprocessing import get_context
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from firearrow.store.offline.view import Layout, StoreView
+
+STRETCH_BYTES: Final = 64 * 1024 * 1024
+_AHEAD: Final = 8  # pieces under way for each process: bounds the results that wait for their turn
+_PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more than it saves
+_looks = count()
+
+OnProgress = Callable[[int, int], None]
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Stretch(NamedTuple):
+    """The records of the log file at ``base`` that begin between two positions in it.
+
+    ``known`` says that one begins at ``start``, so that none needs to be looked for.
+    """
+
+    base: int
+    start: int
+    end: int
+    known: bool
+
+
+def stretches(view: StoreView, stretch_bytes: int = STRETCH_BYTES) -> list[Stretch]:
+    """The whole log in pieces, in order; an empty file is one piece, too."""
+    return [
+        Stretch(file.base, start, min(start + stretch_bytes, file.size_bytes), not start)
+        for file in view.log.files
+        for start in range(0, max(file.size_bytes, 1), stretch_bytes)
+    ]
+
+
+class Workers(Protocol):
+    """Whoever does pieces of work."""
+
+    def work(
+        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+    ) -> Iterator[R]:
+        """Give the results of a function of the store and a piece, in the order of the pieces."""
+
+
+class ThisProcess:
+    """Does one piece after the other."""
+
+    def work(
+        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+    ) -> Iterator[R]:
+        """Do each piece when it is asked for."""
+        for piece in pieces:
+            yield function(view, piece)
+
+
+class Processes(NamedTuple):
+    """Does pieces in so many other processes."""
+
+    number: int
+
+    def work(
+        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+    ) -> Iterator[R]:
+        """Do some pieces more than are asked for, so that no process waits."""
+        whose = Whose.of(view)
+        rest = iter(pieces)
+        # A forked process would inherit the threads' locks of a program that embeds this.
+        with ProcessPoolExecutor(self.number, mp_context=get_context("spawn")) as pool:
+            under_way: deque[Future[R]] = deque()
+            try:
+                while True:
+                    for piece in rest:
+                        under_way.append(pool.submit(work_on, whose, function, piece))
+                        if len(under_way) > _AHEAD * self.number:
+                            break
+                    if not under_way:
+                        return
+                    yield under_way.popleft().result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def workers_for(view: StoreView, jobs: int | None) -> Workers:
+    """So many processes; by default as many as there are cores, if the log is worth it."""
+    total = sum(file.size_bytes for file in view.log.files)
+    if jobs is None:
+        jobs = (os.cpu_count() or 1) if total > _PARALLEL_FROM_BYTES else 1
+    return Processes(jobs) if jobs > 1 else ThisProcess()
+
+
+class Whose(NamedTuple):
+    """How another process gets the same view: the layout, who has the store open as far as the
+    first one knows, and a name of the look, as files change between two."""
+
+    layout: Layout
+    holder: int | None
+    look: str
+
+    @staticmethod
+    def of(view: StoreView) -> Whose:
+        """What is to be sent along with pieces."""
+        return Whose(view.layout, view.holder, f"{os.getpid()}-{next(_looks)}")
+
+
+def work_on(whose: Whose, function: Callable[[StoreView, P], R], piece: P) -> R:
+    """Do a piece in a process that has no view of its own."""
+    return function(_view(whose), piece)
+
+
+@lru_cache(maxsize=1)
+def _view(whose: Whose) -> StoreView:
+    """The process's view, for all pieces of one look: to list many queues takes a while."""
+    view = StoreView(whose.layout, owned=True)
+    view.holder = whose.holder
+    return view
