@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_delta_gets_each_step_once(tmp_path: Path, origin: MemoryOrigin) -> None
     archive(Inline(), lambda: origin, held, on_step=Delta(held).publish)
     table = DeltaTable(str(tmp_path))
     assert places(table.to_pyarrow_table()) == every(origin)
-    days = table.to_pyarrow_table(filters=[("topic", "=", "T"), ("dt", "=", "2024-10-05")])
+    days = table.to_pyarrow_table(filters=[("topic", "=", "T"), ("dt", "=", date(2024, 10, 5))])
     assert days.num_rows == 40
 
 
