@@ -26,7 +26,7 @@ def test_rows_are_read_back_in_order(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         batch = database.batch()
         for key, value in reversed(rows):
-            batch.put_default(key, value)
+            batch.put(DEFAULT, key, value)
         batch.put("other", b"k001", b"elsewhere")
         database.write(batch)
         for table in database.tables.values():
@@ -58,7 +58,7 @@ def test_a_database_is_open_once(tmp_path: Path) -> None:
 def test_damage_is_named_with_its_place(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         batch = database.batch()
-        batch.put_default(b"key", b"value" * 1000)
+        batch.put(DEFAULT, b"key", b"value" * 1000)
         database.write(batch)
         database.tables[DEFAULT].flush()
     (table,) = tmp_path.glob("*.sst")

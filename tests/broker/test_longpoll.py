@@ -66,11 +66,11 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_in_their_order() -> None:
     for number in (1, 2, 3):
         stage.hold(number)
     stage.hold(4, queue_id=1)
-    stage.pulls.arrived("U", 0, 0, 1)
+    stage.pulls.arrived([("U", 0, 0, 1)])
     assert stage.take() == []
-    stage.pulls.arrived("T", 0, 0, 1)
+    stage.pulls.arrived([("T", 0, 0, 1)])
     assert stage.take() == [1, 2, 3]
-    stage.pulls.arrived("T", 0, 1, 2)
+    stage.pulls.arrived([("T", 0, 1, 2)])
     assert stage.take() == []
     assert len(stage.pulls) == 1
 
@@ -78,22 +78,22 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_in_their_order() -> None:
 def test_a_pull_of_a_later_offset_stays() -> None:
     stage = Stage()
     stage.hold(1, offset=3)
-    stage.pulls.arrived("T", 0, 0, 3)
+    stage.pulls.arrived([("T", 0, 0, 3)])
     assert stage.take() == []
-    stage.pulls.arrived("T", 0, 3, 4)
+    stage.pulls.arrived([("T", 0, 3, 4)])
     assert stage.take() == [1]
 
 
 def test_tags_are_looked_up_once_and_only_if_somebody_asks() -> None:
     stage = Stage(7, 8, 9, 7)
     stage.hold(1)
-    stage.pulls.arrived("T", 0, 0, 1)
+    stage.pulls.arrived([("T", 0, 0, 1)])
     assert stage.entries.looked_at == []
     stage.hold(2, codes=frozenset({8}))
     stage.hold(3, codes=frozenset({9, 10}))
     stage.hold(4, codes=frozenset({10}))
     stage.hold(5, codes=frozenset())
-    stage.pulls.arrived("T", 0, 1, 4)
+    stage.pulls.arrived([("T", 0, 1, 4)])
     assert stage.take() == [1, 2, 3]
     assert stage.entries.looked_at == [1, 2, 3]
     assert len(stage.pulls) == 2
@@ -138,11 +138,11 @@ def test_a_pull_that_is_run_again_may_wait_again() -> None:
 
     stage.on_resume = hold_again
     stage.hold(1)
-    stage.pulls.arrived("T", 0, 0, 1)
+    stage.pulls.arrived([("T", 0, 0, 1)])
     assert stage.take() == [1]
     assert len(stage.pulls) == 1
     stage.on_resume = lambda number: None
-    stage.pulls.arrived("T", 0, 1, 6)
+    stage.pulls.arrived([("T", 0, 1, 6)])
     assert stage.take() == [101]
 
 
@@ -150,6 +150,6 @@ def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(longpoll, "HELD_PULLS_MAX", 2)
     stage = Stage()
     assert [stage.hold(number) for number in range(3)] == [True, True, False]
-    stage.pulls.arrived("T", 0, 0, 1)
+    stage.pulls.arrived([("T", 0, 0, 1)])
     assert stage.take() == [0, 1]
     assert stage.hold(3)

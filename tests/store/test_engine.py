@@ -518,7 +518,7 @@ def test_arrivals_are_told_by_queue(tmp_path: Path) -> None:
     arrivals: list[tuple[str, int, int, int]] = []
     calls: list[None] = []
     with opened(tmp_path) as store:
-        store.on_arrival = lambda *arrival: arrivals.append(arrival)
+        store.on_arrivals = lambda arrived: arrivals.extend(arrived)
         store.on_work = lambda: calls.append(None)
         for n in range(6):
             append(store, b"", "TU"[n % 2], n // 4)

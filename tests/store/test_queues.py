@@ -1,6 +1,6 @@
 """Queues of either kind behave alike: what is put is read, over cuts, deletions and restarts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,16 +43,19 @@ def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
     """Columns of (topic, queue id, first queue offset, messages)."""
     messages = [message for run in runs for message in run[3]]
     numbered: list[int] = []
+    ids: list[int] = []
     places = []
     for topic, queue_id, first, some in runs:
         start = len(numbered)
         numbered += range(first, first + len(some))
+        ids += [queue_id] * len(some)
         places.append(Run(topic, queue_id, first, start, len(numbered)))
     physical, size, tag = (np.array(part, np.int64) for part in zip(*messages, strict=True))
-    return Entries(physical, size, tag, physical + 1, np.array(numbered, np.int64), places)
+    queue_ids, queue_offset = (np.array(column, np.int64) for column in (ids, numbered))
+    return Entries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
 
 
-def ignore(queue: ConsumeQueue, first: int) -> None:
+def ignore(arrived: Sequence[tuple[ConsumeQueue, int]]) -> None:
     """Nobody waits for messages."""
 
 
@@ -167,7 +170,9 @@ def test_arrivals_are_told_with_the_queue_and_its_first_new_offset(
         runs = [("T", 0, 2, [(300, 100, 0)]), ("T", 1, 0, [(400, 100, 0), (500, 100, 0)])]
         queues.put(
             entries_of(runs),
-            lambda queue, first: told.append((queue.queue_id, first, queue.max_offset)),
+            lambda arrived: told.extend(
+                [(queue.queue_id, first, queue.max_offset) for queue, first in arrived]
+            ),
         )
     assert told == [(0, 2, 3), (1, 0, 2)]
 

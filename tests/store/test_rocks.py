@@ -1,5 +1,6 @@
 """Queues in a database: what is on the disk after any end, and what is in memory."""
 
+import errno
 import gc
 import shutil
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.database import Table
+from firearrow.database import Batch, Database, Table
 from firearrow.errors import ConfigError
 from firearrow.store import rocks
 from firearrow.store.rocks import RocksConsumeQueues
@@ -32,6 +33,14 @@ def messages(first: int, count: int) -> list[Message]:
 
 def put(queues: RocksConsumeQueues, queue_id: int, first: int, some: list[Message]) -> None:
     queues.put(entries_of([("T", queue_id, first, some)]), ignore)
+
+
+def objects_of(queues: RocksConsumeQueues) -> int:
+    """How many queues are objects."""
+    return sum(
+        isinstance(item, RocksConsumeQueue) and item.of_topic.store is queues
+        for item in gc.get_objects()
+    )
 
 
 def as_after_a_kill(directory: Path) -> RocksConsumeQueues:
@@ -120,6 +129,68 @@ def test_no_queue_claims_entries_that_are_not_on_the_disk(
     again.close()
 
 
+def test_rows_that_the_disk_refused_are_written_by_the_next_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = queues_in(tmp_path / "queues")
+    put(queues, 0, 0, messages(0, 8))
+
+    def full(database: Database, batch: Batch) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "write", full)
+        with pytest.raises(OSError, match="full"):
+            queues.flush(0)
+    put(queues, 1, 0, messages(8, 2))
+    queues.flush(0)
+    killed = as_after_a_kill(tmp_path / "queues")
+    assert contents(killed.open("T", 0)) == messages(0, 8)
+    assert contents(killed.open("T", 1)) == messages(8, 2)
+    killed.close()
+    queues.close()
+
+
+def test_a_write_that_the_disk_refused_leaves_the_queues_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = queues_in(tmp_path / "queues")
+    put(queues, 0, 0, messages(0, 3))
+    told: list[object] = []
+
+    def full(database: Database, batch: Batch) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    more = entries_of([("T", 0, 3, messages(3, 2)), ("U", 0, 0, messages(5, 1))])
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "write", full)
+        with pytest.raises(OSError, match="full"):
+            queues.put(more, told.append)
+    assert not told
+    assert queues.dispatched_offset == 300
+    assert contents(queues.open("T", 0)) == messages(0, 3)
+    assert queues.open("U", 0).max_offset == 0
+    queues.put(more, told.append)
+    assert contents(queues.open("T", 0)) == messages(0, 5)
+    assert told == [[(queues.open("T", 0), 3), (queues.open("U", 0), 0)]]
+    queues.close()
+
+
+def test_many_entries_are_flushed_before_the_thorough_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "_FLUSH_ENTRIES", 8)
+    queues = queues_in(tmp_path / "queues")
+    for count, dispatched_offset in ((7, 0), (8, 800), (15, 800), (16, 1600)):
+        first = queues.open("T", 0).max_offset
+        put(queues, 0, first, messages(first, count - first))
+        queues.flush(2)
+        killed = as_after_a_kill(tmp_path / "queues")
+        assert killed.dispatched_offset == dispatched_offset
+        killed.close()
+    queues.close()
+
+
 def test_a_topic_that_is_deleted_during_a_flush_stays_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,26 +227,27 @@ def test_the_kind_of_queues_may_change_at_any_start(tmp_path: Path) -> None:
 # --- what is in memory ---
 
 
-def test_few_queues_stay_in_memory_and_none_with_messages_to_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rocks, "QUEUES_IN_MEMORY_MAX", 8)
+def test_the_first_use_of_a_topic_takes_up_its_queues_and_no_others(tmp_path: Path) -> None:
     queues = queues_in(tmp_path)
-    for queue_id in range(40):
-        put(queues, queue_id, 0, messages(queue_id, 1))
+    for number, (topic, queue_id) in enumerate((t, q) for t in ("T", "TT") for q in range(4)):
+        queues.put(entries_of([(topic, queue_id, 0, messages(number, 1))]), ignore)
     queues.flush(0)
-    held, appended = queues.open("T", 0), queues.open("T", 1)
+    queues.close()
+    queues = queues_in(tmp_path)
+    assert len(list(queues.ranges())) == 8
+    assert objects_of(queues) == 0
+    appended = queues.open("T", 1)
+    assert objects_of(queues) == 4
     appended.next_offset += 1
-    del appended
-    for queue_id in range(2, 40):
-        assert contents(queues.open("T", queue_id)) == messages(queue_id, 1)
-    gc.collect()
-    in_memory = sum(isinstance(item, RocksConsumeQueue) for item in gc.get_objects())
-    assert in_memory <= 8 + 2
-    assert queues.open("T", 0) is held
-    assert queues.open("T", 1).next_offset == 2
+    assert queues.find("T", 1) is appended
+    assert queues.find("T", 4) is None
+    assert queues.find("U", 0) is None
     put(queues, 1, 1, messages(50, 1))
-    assert not queues.pending
+    assert contents(appended) == [*messages(1, 1), *messages(50, 1)]
+    queues.delete_topic("T")
+    assert queues.find("T", 1) is None
+    assert queues.open("T", 1) is not appended
+    assert len(list(queues.ranges())) == 4
     queues.close()
 
 

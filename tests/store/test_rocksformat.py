@@ -2,10 +2,12 @@
 
 import struct
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.store import rocksformat as rows
+from firearrow.store.queues import Entries
 
 topics = st.text(min_size=1, max_size=127)
 queue_ids = st.integers(0, 0xFFFFFFFF)
@@ -22,6 +24,31 @@ def test_the_worked_example() -> None:
         rows.offset_key("T", 1, rows.MAX).hex() == "00000001015401" + "6d6178" + "01" + "00000001"
     )
     assert rows.PLACE.pack(4096, 2).hex() == "0000000000001000" + "0000000000000002"
+
+
+numbers = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@given(st.lists(st.tuples(topics, queue_ids, offsets, offsets, st.integers(0, 99), numbers)))
+def test_columns_give_the_same_bytes_as_single_values(
+    some: list[tuple[str, int, int, int, int, int]],
+) -> None:
+    columns = [np.array(column, np.int64) for column in list(zip(*some, strict=True))[1:]]
+    queue_id, queue_offset, physical_offset, size, tag_code = columns or [np.empty(0, np.int64)] * 5
+    entries = Entries(physical_offset, size, tag_code, tag_code, queue_id, queue_offset, [])
+    heads = [rows.topic_head(topic) for topic, *_ in some]
+    assert rows.entry_keys(heads, queue_id, queue_offset) == [
+        rows.entry_head(topic, queue_id) + queue_offset.to_bytes(8)
+        for topic, queue_id, queue_offset, *_ in some
+    ]
+    assert rows.entry_values(entries) == [
+        rows.VALUE.pack(physical_offset, size, tag_code, tag_code)
+        for *_, physical_offset, size, tag_code in some
+    ]
+    assert rows.places(physical_offset, queue_offset) == [
+        rows.PLACE.pack(physical_offset, queue_offset)
+        for _, _, queue_offset, physical_offset, *_ in some
+    ]
 
 
 @given(topics, queue_ids, st.sampled_from([rows.MAX, rows.MIN]), offsets, offsets)

@@ -164,6 +164,14 @@ def test_records_of_one_size_and_other_contents() -> None:
     assert [topics[n] for n in numbers.tolist()] == [b"T" if n % 3 else b"U" for n in range(1000)]
 
 
+def test_topics_are_numbered_by_length_and_then_in_order() -> None:
+    names = ["UU", "T", "U", "TTT", "UU", "", "TU", "T"]
+    buffer = b"".join(record(topic=name) for name in names)
+    topics, numbers = scan(buffer, 0, len(buffer)).topics()
+    assert topics == [b"", b"T", b"U", b"TU", b"UU", b"TTT"]
+    assert [topics[n].decode() for n in numbers.tolist()] == names
+
+
 def test_a_body_that_does_not_match_its_crc_is_found() -> None:
     records = [record(b"%04d" % n) for n in range(20)]
     buffer = bytearray(b"".join(records))

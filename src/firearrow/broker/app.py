@@ -151,7 +151,7 @@ class Broker:
             self._clock,
         )
         self.store.know_progress(self.offsets.progress)
-        self.store.on_arrival = self._pulls.held.arrived
+        self.store.on_arrivals = self._pulls.held.arrived
         self._pulls.held.on_first = self._pull_waits
         parts = self._parts()
         self._sends = SendProcessor(

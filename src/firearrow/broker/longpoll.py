@@ -7,7 +7,7 @@ one sweep a second ends those whose time is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from firearrow.net.server import Peer
@@ -67,11 +67,24 @@ class HeldPulls:
             self.on_first()
         return True
 
-    def arrived(self, topic: str, queue_id: int, first_offset: int, max_offset: int) -> None:
-        """Wake the pulls of a queue for which there is something among the new entries."""
-        waiting = self._by_queue.get((topic, queue_id))
-        if waiting is None:
+    def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
+        """Wake the pulls for which there is something among the new entries of their queues, each
+        given by its topic and id, the first of them and what follows the last."""
+        if not self._by_queue:
             return
+        for topic, queue_id, first_offset, max_offset in arrivals:
+            waiting = self._by_queue.get((topic, queue_id))
+            if waiting is not None:
+                self._arrived(topic, queue_id, first_offset, max_offset, waiting)
+
+    def _arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        first_offset: int,
+        max_offset: int,
+        waiting: list[HeldPull],
+    ) -> None:
         codes: set[int] | None = None
         stay: list[HeldPull] = []
         wake: list[HeldPull] = []

@@ -25,7 +25,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrival, Run
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Run
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Dispatcher:
         queues: ConsumeQueues,
         index: Index | None,
         delays: DelayLevels,
-        on_arrival: OnArrival,
+        on_arrivals: OnArrivals,
         only: AbstractSet[tuple[str, int]] | None = None,
     ) -> None:
         self._only = only
@@ -50,7 +50,7 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._delays = delays
-        self._on_arrival = on_arrival
+        self._on_arrivals = on_arrivals
         self.offset = 0
         self.queues_offset = 0  # queues have what they are to have of the records before
         self.complete = False  # whether ``offset`` began at the start of the log
@@ -110,7 +110,8 @@ class Dispatcher:
         self, columns: Columns, topics: list[bytes], topic_number: Ints, tag_codes: Ints
     ) -> None:
         kind = columns.sys_flag & TRANSACTION_MASK
-        group = topic_number << 32 | columns.queue_id & 0xFFFFFFFF
+        queue_id = columns.queue_id & 0xFFFFFFFF
+        group = topic_number << 32 | queue_id
         order = group.argsort(kind="stable")
         if np.count_nonzero(kind):
             order = order[(kind[order] == TRANSACTION_NONE) | (kind[order] == TRANSACTION_COMMIT)]
@@ -126,10 +127,11 @@ class Dispatcher:
             columns.size[order],
             tag_codes[order],
             columns.store_ms[order],
+            queue_id[order],
             queue_offset,
             _runs(group[order], queue_offset, topics),
         )
-        self._queues.put(entries, self._on_arrival, complete=self.complete)
+        self._queues.put(entries, self._on_arrivals, complete=self.complete)
 
     def _keys_of(self, topics: list[bytes]) -> list[int]:
         """The group numbers of the queues that are dispatched."""
@@ -143,8 +145,12 @@ def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> list[Run]:
     starts = [0, *(new.nonzero()[0] + 1).tolist()]
     ends = [*starts[1:], len(group)]
     names = [topic.decode("utf-8", "replace") for topic in topics]
-    rows = zip(group[starts].tolist(), queue_offset[starts].tolist(), starts, ends, strict=True)
-    return [
-        Run(names[key >> 32], key & 0xFFFFFFFF, first, start, end)
-        for key, first, start, end in rows
-    ]
+    key = group[starts]
+    columns = (
+        [names[number] for number in (key >> 32).tolist()],
+        (key & 0xFFFFFFFF).tolist(),
+        queue_offset[starts].tolist(),
+        starts,
+        ends,
+    )
+    return list(map(Run._make, zip(*columns, strict=True)))

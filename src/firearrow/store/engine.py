@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from firearrow.clock import Clock
@@ -37,7 +37,8 @@ from firearrow.store.rocks import RocksConsumeQueues
 
 log = logging.getLogger(__name__)
 
-OnArrival = Callable[[str, int, int, int], None]
+# Told of the queues with new messages: topic, queue id, first new offset, max offset.
+OnArrivals = Callable[[Iterable[tuple[str, int, int, int]]], None]
 RunInLoop = Callable[[Callable[[], None]], object]
 
 _DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
@@ -55,8 +56,8 @@ class MessageStore:
     """A store directory, open.
 
     ``store_host`` is the broker's advertised address as records hold it (see
-    ``firearrow.message.hosts.pack_host``). ``on_arrival`` is told (topic, queue id, first new
-    offset, max offset) of each queue that has new messages; ``run_in_loop`` hands a callback from
+    ``firearrow.message.hosts.pack_host``). ``on_arrivals`` is told of new messages in
+    queues; ``run_in_loop`` hands a callback from
     the flush thread to the event loop.
     """
 
@@ -82,7 +83,7 @@ class MessageStore:
             else None
         )
         self.on_work: Callable[[], None] = _nothing
-        self.on_arrival: OnArrival = _nothing
+        self.on_arrivals: OnArrivals = _nothing
         self.on_queues_deleted: Callable[[], None] = _nothing
         self.run_in_loop: RunInLoop = _run_here
         self._delays = DelayLevels(config.message_delay_level)
@@ -292,8 +293,11 @@ class MessageStore:
             if behind >= before:
                 return
 
-    def _arrived(self, queue: ConsumeQueue, first_offset: int) -> None:
-        self.on_arrival(queue.topic, queue.queue_id, first_offset, queue.max_offset)
+    def _arrived(self, arrived: Sequence[tuple[ConsumeQueue, int]]) -> None:
+        self.on_arrivals(
+            (queue.topic, queue.queue_id, first_offset, queue.max_offset)
+            for queue, first_offset in arrived
+        )
 
     # --- reading ---
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
-from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrival, QueueRange
+from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +75,14 @@ class FileConsumeQueues:
             queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
-    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Write each run to its queue, see ``ConsumeQueues.put``."""
         rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
         rows["physical_offset"] = entries.physical_offset
         rows["size"] = entries.size
         rows["tag_code"] = entries.tag_code
         data = rows.tobytes()
+        arrived: list[tuple[FileConsumeQueue, int]] = []
         for topic, queue_id, first, start, end in entries.runs:
             try:
                 queue = self.open(topic, queue_id)
@@ -90,7 +91,8 @@ class FileConsumeQueues:
             except CorruptStore as error:
                 self._leave_out(topic, queue_id, error)
                 continue
-            on_arrival(queue, first)
+            arrived.append((queue, first))
+        on_arrivals(arrived)
 
     def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
         """One broken queue must not keep the others from their messages."""

@@ -9,7 +9,7 @@ Source: upstream ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -32,15 +32,29 @@ class Run(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """What one round of dispatch has for the queues: columns in order of the queues, and where in
-    them each queue has its run. A queue may have several."""
+    """What one round of dispatch has for the queues: columns in order of the queues, and the runs
+    that they are made of, one after another. A queue may have several."""
 
     physical_offset: Ints
     size: Ints
     tag_code: Ints
     store_ms: Ints
+    queue_id: Ints
     queue_offset: Ints
     runs: list[Run]
+
+    def part(self, run: Run) -> Entries:
+        """One run by itself."""
+        rows = slice(run.start, run.end)
+        return Entries(
+            self.physical_offset[rows],
+            self.size[rows],
+            self.tag_code[rows],
+            self.store_ms[rows],
+            self.queue_id[rows],
+            self.queue_offset[rows],
+            [run._replace(start=0, end=run.end - run.start)],
+        )
 
 
 class QueueRange(NamedTuple):
@@ -87,8 +101,8 @@ class ConsumeQueue(Protocol):
         """The queue offset of the first entry whose record lies at or after a physical offset."""
 
 
-# Told of new messages in a queue: the queue, and its first new queue offset.
-OnArrival = Callable[[ConsumeQueue, int], None]
+# Told of the queues that have new messages, each with its first new queue offset.
+OnArrivals = Callable[[Sequence[tuple[ConsumeQueue, int]]], None]
 
 
 class ConsumeQueues(Protocol):
@@ -112,8 +126,9 @@ class ConsumeQueues(Protocol):
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; CorruptStore if its data can't be used."""
 
-    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
-        """Write what a round of dispatch has; what a queue has already is skipped.
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
+        """Write what a round of dispatch has, then tell who has it; what a queue has already is
+        skipped.
 
         A queue that would get a hole is left out, with the reason logged. ``complete`` says that
         the log is being dispatched from its start: what is missing before the first message of a

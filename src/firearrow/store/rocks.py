@@ -1,13 +1,17 @@
 """The ConsumeQueues of a store with ``storeType=defaultRocksDB``: all in one database.
 
-``rocksformat`` has the rows. Queues cost no files, so there may be a million of them; a queue is an
-object only while it is in use. The database keeps no log of its own writes: what a kill takes from
-it is dispatched again from the CommitLog.
+``rocksformat`` has the rows. Queues cost no files, so there may be a million of them. The database
+keeps no log of its own writes: what a kill takes from it is dispatched again from the CommitLog.
 
-Entries are written in each round of dispatch, one batch for all queues. A queue's row in
-``offset``, which says how far it goes, and the row that says how far dispatch has come are written
-when the entries that they vouch for are on the disk (``flush``). So whatever is on the disk after
-any end, no queue claims an entry that is missing; entries that none claims are written over.
+The first use of a topic reads the rows of all its queues, which lie side by side, in little more
+time than that of one. From then on they are objects, of some 200 bytes each, until the store is
+closed: an appender's count and dispatch's must be the same object's.
+
+Entries are written in each round of dispatch, one batch for all queues, by columns: with very many
+queues each message is a run of its own. A queue's row in ``offset``, which says how far it goes,
+and the row that says how far dispatch has come are written when the entries that they vouch for are
+on the disk (``flush``). So whatever is on the disk after any end, no queue claims an entry that is
+missing; entries that none claims are written over.
 
 Source: upstream ``RocksDBConsumeQueueStore``.
 """
@@ -16,45 +20,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import islice
+from itertools import batched, chain, groupby, islice, repeat
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
-from weakref import WeakValueDictionary
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.store import rocksformat as rows
-from firearrow.store.queues import Entries, OnArrival, QueueRange, Run
-from firearrow.store.rocksqueue import RocksConsumeQueue
+from firearrow.store.queues import Entries, OnArrivals, QueueRange, Run
+from firearrow.store.rocksqueue import RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import RECORD_BYTES_MIN, Ints
 
 log = logging.getLogger(__name__)
 
-QUEUES_IN_MEMORY_MAX: Final = 65_536
-"""How many queues that nothing holds may stay objects, of some 600 bytes, for their next use."""
 _OPEN_FILES_MAX: Final = 512
 _CACHE_BYTES: Final = 64 * MiB
 _ENTRY_BUFFER_BYTES: Final = 32 * MiB
 _OFFSET_BUFFER_BYTES: Final = 16 * MiB
-_OFFSET_BLOCK_BYTES: Final = 4 * KiB  # rows are looked up one by one, when a queue is first used
+_OFFSET_BLOCK_BYTES: Final = 4 * KiB  # a topic's rows are read when it is first used: often few
 _FLUSH_STEP_QUEUES: Final = 1024  # bounds how long a flush keeps dispatch waiting
 _FLUSH_ENTRIES: Final = 262_144  # what a kill may cost the next start: some two seconds
 _END_KEY: Final = b"\xff"
-_VALUE: Final = np.dtype(
-    [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
-)
 
 
 class RocksConsumeQueues:
     """Implements ``ConsumeQueues``.
 
-    There is one object for a queue at any time. ``pending`` keeps those that have messages which
-    are not dispatched yet, ``_unsaved`` those whose row is out of date, and two generations those
-    that were used last; others go when nobody holds them.
+    ``_unsaved`` has what the rows of queues in ``offset`` are to say; ``_saving`` is that of it
+    which the flush under way makes true.
     """
 
     def __init__(self, directory: Path, elsewhere: Path, compression: str) -> None:
@@ -68,12 +63,10 @@ class RocksConsumeQueues:
         self._database: Database | None = None
         self.log_start_offset = 0
         self.dispatched_offset = 0
-        self.pending: set[RocksConsumeQueue] = set()
-        self._all: WeakValueDictionary[tuple[str, int], RocksConsumeQueue] = WeakValueDictionary()
-        self._recent: dict[tuple[str, int], RocksConsumeQueue] = {}
-        self._less_recent: dict[tuple[str, int], RocksConsumeQueue] = {}
+        self._topics: dict[str, RocksTopic] = {}
         self._left_out: set[tuple[str, int]] = set()
-        self._unsaved: set[RocksConsumeQueue] = set()
+        self._unsaved: dict[RocksConsumeQueue, bytes] = {}
+        self._saving: dict[RocksConsumeQueue, bytes] = {}
         self._unflushed_entries = 0
         self._expire_to = self._expired_to = 0  # where the log began, and as far as rows know it
         self._writing = Lock()  # entries together with what is known of them, against flush
@@ -123,12 +116,10 @@ class RocksConsumeQueues:
             with self._writing:
                 self._unflushed_entries = 0
                 dispatched_offset = self.dispatched_offset
-                ends = [
-                    (queue, queue.max_physical_offset, queue.max_offset) for queue in self._unsaved
-                ]
+                self._saving.update(self._unsaved)
+                self._unsaved = {}
             self.entries.flush()
-            for start in range(0, len(ends), _FLUSH_STEP_QUEUES):
-                self._save(ends[start : start + _FLUSH_STEP_QUEUES])
+            self._save()
             with self._writing:
                 batch = self._open_database.batch()
                 dispatched_offset = min(dispatched_offset, self.dispatched_offset)
@@ -140,65 +131,68 @@ class RocksConsumeQueues:
                 self._expired_to = expire_to
             self._offsets.flush()
 
-    def _save(self, ends: list[tuple[RocksConsumeQueue, int, int]]) -> None:
+    def _save(self) -> None:
         """Write the rows of queues whose entries are on the disk."""
-        batch = self._open_database.batch()
-        with self._writing:
-            for queue, physical_offset, max_offset in ends:
-                if queue not in self._unsaved:
-                    continue  # its topic was deleted meanwhile
-                _put_place(batch, queue, rows.MAX, physical_offset, max_offset - 1)
-                if (queue.max_physical_offset, queue.max_offset) == (physical_offset, max_offset):
-                    self._unsaved.discard(queue)
-            self._open_database.write(batch)
+        for some in batched(list(self._saving), _FLUSH_STEP_QUEUES):
+            batch = self._open_database.batch()
+            with self._writing:
+                left = [queue for queue in some if queue in self._saving]  # others were deleted
+                places = [self._saving[queue] for queue in left]
+                batch.put_all(rows.OFFSETS, [queue.offset_key for queue in left], places)
+                self._open_database.write(batch)
+        self._saving.clear()
 
     def close(self) -> None:
         """Close the database; what was not flushed is dispatched again at the next start."""
         if self._database is not None:
             self._database.close()
             self._database = None
-        for some in (self._recent, self._less_recent, self.pending, self._unsaved):
-            some.clear()
+        self._topics.clear()
+        self._unsaved.clear()
+        self._saving.clear()
 
     # --- queues in memory ---
 
     def find(self, topic: str, queue_id: int) -> RocksConsumeQueue | None:
         """The queue, if it has messages or is in use."""
-        queue = self._recent.get((topic, queue_id))
-        if queue is None:
-            queue = self._all.get((topic, queue_id)) or self._load(topic, queue_id)
-            if queue is not None:
-                self._keep(queue)
-        return queue
+        of_topic = self._topic(topic)
+        return of_topic.queues.get(queue_id) if of_topic else None
 
     def open(self, topic: str, queue_id: int) -> RocksConsumeQueue:
         """The queue; a new one gets its row some time after its first message."""
-        queue = self._recent.get((topic, queue_id)) or self.find(topic, queue_id)
+        of_topic = self._topics.get(topic) or self._topic(topic)
+        if of_topic is None:
+            of_topic = self._topics[topic] = RocksTopic(self, topic)
+        queue = of_topic.queues.get(queue_id)
         if queue is None:
-            queue = self._all[topic, queue_id] = RocksConsumeQueue(self, topic, queue_id, (-1, -1))
-            self._keep(queue)
+            queue = of_topic.queues[queue_id] = RocksConsumeQueue(of_topic, queue_id)
         return queue
 
-    def _load(self, topic: str, queue_id: int) -> RocksConsumeQueue | None:
-        value = self._offsets.get(rows.offset_key(topic, queue_id, rows.MAX))
-        if value is None or len(value) != rows.PLACE.size:
-            return None
-        queue = RocksConsumeQueue(self, topic, queue_id, rows.PLACE.unpack(value))
-        self._all[topic, queue_id] = queue
-        return queue
+    def _topic(self, name: str) -> RocksTopic | None:
+        """The queues of a topic; None if none has messages or is in use."""
+        if name not in self._topics:
+            head = rows.topic_head(name) + rows.MAX_MIDDLE
+            found = [
+                (rows.QUEUE_ID.unpack_from(key, len(head))[0], rows.PLACE.unpack(value))
+                for key, value in self._offsets.rows(head)
+                if len(value) == rows.PLACE.size
+            ]
+            if not found:
+                return None
+            of_topic = self._topics[name] = RocksTopic(self, name)
+            for queue_id, place in found:
+                of_topic.queues[queue_id] = RocksConsumeQueue(of_topic, queue_id, place)
+        return self._topics[name]
 
-    def _keep(self, queue: RocksConsumeQueue) -> None:
-        if len(self._recent) >= QUEUES_IN_MEMORY_MAX // 2:
-            self._less_recent, self._recent = self._recent, {}
-        self._recent[queue.topic, queue.queue_id] = queue
-
-    def _forget(self, key: tuple[str, int]) -> None:
-        self._recent.pop(key, None)
-        self._less_recent.pop(key, None)
-        queue = self._all.pop(key, None)
+    def _forget(self, topic: str, queue_id: int) -> None:
+        of_topic = self._topics.get(topic)
+        queue = of_topic.queues.pop(queue_id, None) if of_topic else None
         if queue is not None:
-            self.pending.discard(queue)
-            self._unsaved.discard(queue)
+            self._forget_row(queue)
+
+    def _forget_row(self, queue: RocksConsumeQueue) -> None:
+        self._unsaved.pop(queue, None)
+        self._saving.pop(queue, None)
 
     def _rows(self, prefix: bytes = b"") -> Iterator[rows.OffsetRow]:
         for key, value in self._offsets.rows(prefix):
@@ -206,77 +200,101 @@ class RocksConsumeQueues:
             if row is not None:
                 yield row
 
-    def _keys(self, prefix: bytes = b"") -> set[tuple[str, int]]:
-        """Topic and queue id of every queue that has messages; ``prefix`` is of their keys."""
-        saved = {(row.topic, row.queue_id) for row in self._rows(prefix) if row.kind == rows.MAX}
-        unsaved = {(queue.topic, queue.queue_id) for queue in list(self._unsaved)}
-        return saved | {key for key in unsaved if rows.topic_head(key[0]).startswith(prefix)}
+    def _filled(self) -> Iterator[RocksConsumeQueue]:
+        """All queues that have messages; those whose topic was not used are made for the caller."""
+        used = dict(self._topics)
+        for of_topic in used.values():
+            yield from [queue for queue in of_topic.queues.values() if queue.max_offset]
+        others = (row for row in self._rows() if row.kind == rows.MAX and row.topic not in used)
+        for topic, some in groupby(others, attrgetter("topic")):
+            of_topic = RocksTopic(self, topic)
+            for row in some:
+                place = row.physical_offset, row.queue_offset
+                yield RocksConsumeQueue(of_topic, row.queue_id, place)
 
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""
-        for topic, queue_id in sorted(self._keys()):
-            queue = self.find(topic, queue_id)
-            if queue is not None:
-                yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+        for queue in self._filled():
+            yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
 
     # --- writing ---
 
-    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
-        arrived: list[tuple[RocksConsumeQueue, int]] = []
-        before: list[tuple[RocksConsumeQueue, int, int]] = []
+        changes: list[_Change] = []
+        places: dict[RocksConsumeQueue, bytes] = {}
         with self._writing:
             batch = self._open_database.batch()
             try:
-                self._stage(batch, entries, arrived, before, complete)
+                self._stage(batch, entries, changes, places, complete)
                 self._open_database.write(batch)
             except OSError:
-                for queue, max_offset, physical_offset in reversed(before):
-                    queue.max_offset, queue.max_physical_offset = max_offset, physical_offset
+                for queue, _, max_offset, physical_offset in reversed(changes):
+                    queue.set_end(max_offset, physical_offset)
                 raise
+            self._unsaved.update(places)
+            self._unflushed_entries += len(entries.size)
             last = int(entries.physical_offset.argmax())
             end = int(entries.physical_offset[last] + entries.size[last])
             self.dispatched_offset = max(self.dispatched_offset, end)
-            changed = [queue for queue, _ in arrived]
-            self._unsaved.update(changed)
-            self.pending.difference_update([queue for queue in changed if queue.is_settled])
-        for queue, first in arrived:
-            on_arrival(queue, first)
+        on_arrivals([(queue, first) for queue, first, _, _ in changes])
 
     def _stage(
         self,
         batch: Batch,
         entries: Entries,
-        arrived: list[tuple[RocksConsumeQueue, int]],
-        before: list[tuple[RocksConsumeQueue, int, int]],
+        changes: list[_Change],
+        places: dict[RocksConsumeQueue, bytes],
         complete: bool,
     ) -> None:
         """Add the rows of all runs to a batch and note the new ends of the queues."""
-        keys = entries.queue_offset.astype(">i8").view("V8").tolist()
-        values = _values(entries)
         physical = entries.physical_offset
-        firsts = physical[[run.start for run in entries.runs]].tolist()
-        lasts = physical[[run.end - 1 for run in entries.runs]].tolist()
-        put = batch.put_default
-        for run, first_physical, last_physical in zip(entries.runs, firsts, lasts, strict=True):
+        values = rows.entry_values(entries)
+        lasts = [run.end - 1 for run in entries.runs]
+        of_runs = zip(
+            entries.runs,
+            physical[[run.start for run in entries.runs]].tolist(),
+            physical[lasts].tolist(),
+            rows.places(physical[lasts], entries.queue_offset[lasts]),
+            strict=True,
+        )
+        heads: list[bytes] = []
+        known: list[tuple[int, int]] = []
+        for run, first_physical, last_physical, place in of_runs:
             topic, queue_id, first, start, end = run
             queue = self.open(topic, queue_id)
-            before.append((queue, queue.max_offset, queue.max_physical_offset))
+            heads.append(queue.of_topic.head)
             if first != queue.max_offset or first_physical <= queue.max_physical_offset:
-                try:
-                    start = self._fit(batch, queue, run, physical, values, complete)
-                except CorruptStore as error:
-                    self._leave_out(topic, queue_id, error)
+                start = self._fit_or_leave_out(batch, queue, run, physical, values, complete)
+                known.append((run.start, start))
+                if start == end:
                     continue
-            head = queue.head
-            if end - start == 1:
-                put(head + keys[start], values[start])
-            else:
-                for key, value in zip(keys[start:end], values[start:end], strict=True):
-                    put(head + key, value)
-            if start < end:
-                queue.set_end(first + end - run.start, last_physical)
-            arrived.append((queue, first))
+                first += start - run.start
+            changes.append((queue, first, queue.max_offset, queue.max_physical_offset))
+            queue.set_end(first + end - start, last_physical)
+            places[queue] = place
+        lengths = (run.end - run.start for run in entries.runs)
+        head_of_each = chain.from_iterable(map(repeat, heads, lengths))
+        keys = rows.entry_keys(head_of_each, entries.queue_id, entries.queue_offset)
+        for start, end in reversed(known):
+            del keys[start:end], values[start:end]
+        batch.put_all(rows.ENTRIES, keys, values)
+
+    def _fit_or_leave_out(
+        self,
+        batch: Batch,
+        queue: RocksConsumeQueue,
+        run: Run,
+        physical: Ints,
+        values: list[bytes],
+        complete: bool,
+    ) -> int:
+        """The row from which on the queue lacks entries; the end of those it can't take."""
+        try:
+            return self._fit(batch, queue, run, physical, values, complete)
+        except CorruptStore as error:
+            self._leave_out(run.topic, run.queue_id, error)
+            return run.end
 
     def _fit(
         self,
@@ -308,9 +326,8 @@ class RocksConsumeQueues:
             )
         elif queue.max_offset:  # what is lost leads to what follows it
             for missing in range(queue.max_offset, queue_offset):
-                batch.put_default(
-                    queue.head + missing.to_bytes(8, "big"), values[run.start + known]
-                )
+                key = queue.head + missing.to_bytes(8, "big")
+                batch.put(rows.ENTRIES, key, values[run.start + known])
         queue.forget_min()
         return run.start + known
 
@@ -334,8 +351,6 @@ class RocksConsumeQueues:
     def correct_min(self, log_start_offset: int) -> None:
         """Have each ``min_offset`` be the first message that the log still holds."""
         self.log_start_offset = log_start_offset
-        for queue in list(self._all.values()):
-            queue.forget_min()
 
     def cut(self, log_end_offset: int) -> None:
         """Forget the entries of records at or after a physical offset."""
@@ -343,8 +358,7 @@ class RocksConsumeQueues:
             return
         self.dispatched_offset = log_end_offset
         batch = self._open_database.batch()
-        for topic, queue_id in self._keys():
-            queue = self.open(topic, queue_id)
+        for queue in self._filled():
             if queue.max_physical_offset >= log_end_offset:
                 self._cut_queue(batch, queue, log_end_offset)
         _put_dispatched(batch, log_end_offset)
@@ -357,9 +371,10 @@ class RocksConsumeQueues:
         physical_offset = queue.physical_offset_at(end - 1)
         if physical_offset < 0:
             end = 0
-            batch.delete(rows.OFFSETS, rows.offset_key(queue.topic, queue.queue_id, rows.MAX))
+            batch.delete(rows.OFFSETS, queue.offset_key)
         else:
-            _put_place(batch, queue, rows.MAX, physical_offset, end - 1)
+            batch.put(rows.OFFSETS, queue.offset_key, rows.PLACE.pack(physical_offset, end - 1))
+        self._forget_row(queue)
         queue.next_offset = 0
         queue.set_end(end, physical_offset)
         queue.forget_min()
@@ -405,10 +420,9 @@ class RocksConsumeQueues:
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues; that they are deleted is on the disk on return."""
-        self._delete(
-            self._keys(rows.topic_head(topic)) | {key for key in list(self._all) if key[0] == topic}
-        )
-        self._offsets.flush()
+        of_topic = self._topic(topic)
+        if of_topic is not None:
+            self.delete_queues({(topic, queue_id) for queue_id in of_topic.queues})
 
     def delete_queues(self, keys: set[tuple[str, int]]) -> None:
         """Forget single queues; that they are deleted is on the disk on return."""
@@ -422,7 +436,7 @@ class RocksConsumeQueues:
                 batch.delete_range(rows.ENTRIES, *rows.entry_range(rows.entry_head(*key)))
                 for kind in (rows.MAX, rows.MIN):
                     batch.delete(rows.OFFSETS, rows.offset_key(*key, kind))
-                self._forget(key)
+                self._forget(*key)
             self._open_database.write(batch)
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
@@ -435,34 +449,21 @@ class RocksConsumeQueues:
 
     def clear(self) -> int:
         """Delete all queues; return how many had messages."""
-        keys = self._keys()
+        filled = sum(1 for _ in self._filled())
         batch = self._open_database.batch()
         for family in (rows.ENTRIES, rows.OFFSETS):
             batch.delete_range(family, b"", _END_KEY)
         with self._writing:
             self._open_database.write(batch)
-            for key in list(self._all):
-                self._forget(key)
+            self._topics.clear()
+            self._unsaved.clear()
+            self._saving.clear()
             self.dispatched_offset = 0
-        return len(keys)
+        return filled
 
 
-def _values(entries: Entries) -> list[bytes]:
-    """The values of all entries' rows."""
-    columns: npt.NDArray[Any] = np.empty(len(entries.size), _VALUE)
-    columns["physical_offset"] = entries.physical_offset
-    columns["size"] = entries.size
-    columns["tag_code"] = entries.tag_code
-    columns["store_ms"] = entries.store_ms
-    values: list[bytes] = columns.view(f"V{rows.VALUE_BYTES}").tolist()
-    return values
-
-
-def _put_place(
-    batch: Batch, queue: RocksConsumeQueue, kind: bytes, physical_offset: int, queue_offset: int
-) -> None:
-    key = rows.offset_key(queue.topic, queue.queue_id, kind)
-    batch.put(rows.OFFSETS, key, rows.PLACE.pack(physical_offset, queue_offset))
+# A queue, its first new queue offset, and its end as it was: max_offset, max_physical_offset.
+_Change = tuple[RocksConsumeQueue, int, int, int]
 
 
 def _put_dispatched(batch: Batch, physical_offset: int) -> None:

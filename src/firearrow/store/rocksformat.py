@@ -51,12 +51,22 @@ Source: upstream ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable`
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from operator import add
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.queues import Entries
+from firearrow.store.scan import Ints
 
 ENTRIES: Final = "default"
 OFFSETS: Final = "offset"
 MAX: Final = b"max"
 MIN: Final = b"min"
+MAX_MIDDLE: Final = MAX + b"\1"
+"""What follows the head of a topic in its rows ``MAX``; the rest is the queue id."""
 
 VALUE: Final = struct.Struct(">qiqq")
 VALUE_BYTES: Final = 28
@@ -64,8 +74,14 @@ STORE_MS_AT: Final = 20
 PLACE: Final = struct.Struct(">qq")
 DISPATCHED: Final = struct.Struct(">q")
 _TOPIC_HEAD: Final = struct.Struct(">IB")
-_QUEUE_ID: Final = struct.Struct(">I")
+QUEUE_ID: Final = struct.Struct(">I")
+ENTRY_KEY_MIDDLE: Final = struct.Struct(">IB")
 _OFFSET_KEY_REST_BYTES: Final = 3 + 1 + 4
+_ENTRY_KEY_REST: Final = np.dtype([("queue_id", ">u4"), ("mark", "u1"), ("queue_offset", ">i8")])
+_VALUE: Final = np.dtype(
+    [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
+)
+_PLACE: Final = np.dtype([("physical_offset", ">i8"), ("queue_offset", ">i8")])
 
 
 def topic_head(topic: str) -> bytes:
@@ -76,7 +92,39 @@ def topic_head(topic: str) -> bytes:
 
 def entry_head(topic: str, queue_id: int) -> bytes:
     """What the keys of a queue's entries begin with: the rest is the queue offset, i64."""
-    return topic_head(topic) + _QUEUE_ID.pack(queue_id) + b"\1"
+    return topic_head(topic) + ENTRY_KEY_MIDDLE.pack(queue_id, 1)
+
+
+def entry_keys(heads: Iterable[bytes], queue_id: Ints, queue_offset: Ints) -> list[bytes]:
+    """The keys of many entries, given the ``topic_head`` of each."""
+    rests: npt.NDArray[Any] = np.empty(len(queue_id), _ENTRY_KEY_REST)
+    rests["queue_id"] = queue_id
+    rests["mark"] = 1
+    rests["queue_offset"] = queue_offset
+    return list(map(add, heads, _strings(rests)))
+
+
+def entry_values(entries: Entries) -> list[bytes]:
+    """The values of many entries."""
+    values: npt.NDArray[Any] = np.empty(len(entries.size), _VALUE)
+    values["physical_offset"] = entries.physical_offset
+    values["size"] = entries.size
+    values["tag_code"] = entries.tag_code
+    values["store_ms"] = entries.store_ms
+    return _strings(values)
+
+
+def places(physical_offset: Ints, queue_offset: Ints) -> list[bytes]:
+    """The values of many rows in ``offset``."""
+    values: npt.NDArray[Any] = np.empty(len(physical_offset), _PLACE)
+    values["physical_offset"] = physical_offset
+    values["queue_offset"] = queue_offset
+    return _strings(values)
+
+
+def _strings(items: npt.NDArray[Any]) -> list[bytes]:
+    strings: list[bytes] = items.view(f"V{items.itemsize}").tolist()
+    return strings
 
 
 def entry_range(head: bytes) -> tuple[bytes, bytes]:
@@ -86,7 +134,7 @@ def entry_range(head: bytes) -> tuple[bytes, bytes]:
 
 def offset_key(topic: str, queue_id: int, kind: bytes) -> bytes:
     """The key of a queue's row ``MAX`` or ``MIN``."""
-    return topic_head(topic) + kind + b"\1" + _QUEUE_ID.pack(queue_id)
+    return topic_head(topic) + kind + b"\1" + QUEUE_ID.pack(queue_id)
 
 
 DISPATCHED_KEY: Final = offset_key("CHECKPOINT_TOPIC", 0, MAX)
@@ -111,5 +159,5 @@ def offset_row(key: bytes, value: bytes) -> OffsetRow | None:
     if len(key) != at + _OFFSET_KEY_REST_BYTES:
         return None
     topic = key[_TOPIC_HEAD.size : at - 1].decode("utf-8", "replace")
-    kind, (queue_id,) = key[at : at + 3], _QUEUE_ID.unpack_from(key, at + 4)
+    kind, (queue_id,) = key[at : at + 3], QUEUE_ID.unpack_from(key, at + 4)
     return OffsetRow(topic, queue_id, kind, *PLACE.unpack(value))

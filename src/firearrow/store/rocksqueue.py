@@ -12,69 +12,88 @@ from firearrow.store import rocksformat as rows
 from firearrow.store.queues import ENTRY_BYTES
 
 if TYPE_CHECKING:
+    from firearrow.database import Table
     from firearrow.store.rocks import RocksConsumeQueues
+
+
+class RocksTopic:
+    """A topic's queues by their ids, and what they share."""
+
+    __slots__ = ("field", "head", "magic", "name", "queues", "store")
+
+    def __init__(self, store: RocksConsumeQueues, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.magic, self.field = topic_field(name)
+        self.head = rows.topic_head(name)
+        self.queues: dict[int, RocksConsumeQueue] = {}
 
 
 class RocksConsumeQueue:
     """Implements ``ConsumeQueue`` by rows of a database."""
 
+    # There may be a million: what all queues of a topic have is one object.
     __slots__ = (
-        "__weakref__",
+        "_min_of_log",
         "_min_offset",
-        "_next_offset",
-        "_queues",
-        "head",
         "magic",
         "max_offset",
         "max_physical_offset",
+        "next_offset",
+        "of_topic",
         "queue_id",
         "topic",
         "topic_field",
     )
 
     def __init__(
-        self, queues: RocksConsumeQueues, topic: str, queue_id: int, place: tuple[int, int]
+        self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = (-1, -1)
     ) -> None:
-        self._queues = queues
-        self.topic = topic
+        """Have the queue of which ``place`` says where the record of its last message lies, and
+        that one's queue offset."""
+        self.of_topic = of_topic
+        self.topic = of_topic.name
         self.queue_id = queue_id
-        self.magic, self.topic_field = topic_field(topic)
-        self.head = rows.entry_head(topic, queue_id)
+        self.magic = of_topic.magic
+        self.topic_field = of_topic.field
         self.max_physical_offset, last = place
-        self.max_offset = self._next_offset = last + 1
-        self._min_offset = -1
-
-    @property
-    def next_offset(self) -> int:
-        """What the next appended message gets."""
-        return self._next_offset
-
-    @next_offset.setter
-    def next_offset(self, queue_offset: int) -> None:
-        self._next_offset = queue_offset
-        self._queues.pending.add(self)
+        self.max_offset = self.next_offset = last + 1
+        self._min_offset = 0
+        self._min_of_log = -1  # the start of the log that it was looked up for
 
     @property
     def min_offset(self) -> int:
         """The first whose record the log still holds; looked up when it is asked for."""
-        if self._min_offset < 0:
-            self._min_offset = self.first_at_or_after(self._queues.log_start_offset)
+        log_start_offset = self.of_topic.store.log_start_offset
+        if self._min_of_log != log_start_offset:
+            self._min_offset = self.first_at_or_after(log_start_offset)
+            self._min_of_log = log_start_offset
         return self._min_offset
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all that was appended is dispatched."""
-        return self._next_offset == self.max_offset
 
     def set_end(self, max_offset: int, max_physical_offset: int) -> None:
         """Take note of what was written."""
         self.max_offset = max_offset
         self.max_physical_offset = max_physical_offset
-        self._next_offset = max(self._next_offset, max_offset)
+        if self.next_offset < max_offset:
+            self.next_offset = max_offset
 
     def forget_min(self) -> None:
         """Have the first message looked up again."""
-        self._min_offset = -1
+        self._min_of_log = -1
+
+    @property
+    def offset_key(self) -> bytes:
+        """The key of its row ``MAX``."""
+        return self.of_topic.head + rows.MAX_MIDDLE + rows.QUEUE_ID.pack(self.queue_id)
+
+    @property
+    def head(self) -> bytes:
+        """What the keys of its entries begin with."""
+        return self.of_topic.head + rows.ENTRY_KEY_MIDDLE.pack(self.queue_id, 1)
+
+    @property
+    def _entries(self) -> Table:
+        return self.of_topic.store.entries
 
     def _key(self, queue_offset: int) -> bytes:
         return self.head + queue_offset.to_bytes(8, "big")
@@ -82,7 +101,7 @@ class RocksConsumeQueue:
     def _value(self, queue_offset: int) -> bytes | None:
         if not 0 <= queue_offset < self.max_offset:
             return None
-        return self._queues.entries.get(self._key(queue_offset))
+        return self._entries.get(self._key(queue_offset))
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag code; IndexError where there is none."""
@@ -107,7 +126,7 @@ class RocksConsumeQueue:
         count = min(count, self.max_offset - queue_offset)
         if count <= 0:
             return b""
-        found = self._queues.entries.some(self._key(queue_offset), count)
+        found = self._entries.some(self._key(queue_offset), count)
         # Rows come in order: if the last is as far on as it should be, none in between is missing.
         if len(found) < count or found[-1][0] != self._key(queue_offset + count - 1):
             found = self._side_by_side(found, queue_offset)
@@ -123,7 +142,7 @@ class RocksConsumeQueue:
 
     def gap_end(self, queue_offset: int) -> int:
         """Where to go on when ``read`` has nothing at an offset: at the next entry there is."""
-        found = self._queues.entries.some(self._key(queue_offset), 1)
+        found = self._entries.some(self._key(queue_offset), 1)
         if not found or not found[0][0].startswith(self.head):
             return self.max_offset
         return min(int.from_bytes(found[0][0][-8:], "big"), self.max_offset)

@@ -32,7 +32,8 @@ Ints = npt.NDArray[np.int64]
 RECORDS_MAX: Final = 8192  # bounds the memory of one scan; a caller goes on at ``Columns.end``
 RECORD_BYTES_MIN: Final = 91
 
-_RUN_MIN: Final = 8  # so many records of one size make it likely that more follow
+_EVENLY_MIN: Final = 8  # positions, below which it takes longer to see that they are even
+_RUN_MIN: Final = 32  # so many records of one size make it likely that as many more follow
 
 _SIZE_MAGIC: Final = struct.Struct(">ii")
 _SIZE_AND_MAGIC: Final = np.dtype(">i8")
@@ -168,17 +169,24 @@ class Columns:
         return good
 
     def topics(self) -> tuple[list[bytes], Ints]:
-        """The topics that occur, as stored bytes, and for each record the number of its topic."""
-        size = int(self.topic_size[0]) if len(self) else 0
-        if size and (self.topic_size == size).all():
-            texts = gather(self.buffer, np.dtype((np.void, size)), self.topic_start)
+        """The topics that occur, as stored bytes, shorter ones first, those of one length in order;
+        and for each record the number of its topic."""
+        topics: list[bytes] = []
+        column = np.zeros(len(self), np.int64)
+        for size in np.bincount(self.topic_size).nonzero()[0].tolist():
+            chosen = (self.topic_size == size).nonzero()[0]
+            texts = gather(self.buffer, np.dtype((np.void, size)), self.topic_start[chosen])
             first = texts[0].tobytes()
             if texts.tobytes() == first * len(texts):
-                return [first], np.zeros(len(self), np.int64)
-        numbers: dict[bytes, int] = {}
-        texts_of_all = self.slices(self.topic_start, self.topic_size)
-        column = np.array([numbers.setdefault(t, len(numbers)) for t in texts_of_all], np.int64)
-        return list(numbers), column
+                column[chosen] = len(topics)
+                topics.append(first)
+                continue
+            strings = texts.tolist()
+            some = sorted(set(strings))
+            numbers = dict(zip(some, range(len(topics), len(topics) + len(some)), strict=True))
+            column[chosen] = [numbers[string] for string in strings]
+            topics += some
+        return topics, column
 
     def slices(self, start: Ints, size: Ints) -> list[bytes]:
         """Copies of variable parts, one per record."""
@@ -275,7 +283,7 @@ def gather(buffer: Buffer, dtype: np.dtype[Any], positions: Ints) -> npt.NDArray
     count = len(positions)
     if not count:
         return np.empty(0, dtype)
-    if count > _RUN_MIN:
+    if count > _EVENLY_MIN:
         first = int(positions[0])
         step = int(positions[1]) - first
         if step > 0 and _is_progression(positions, step):

@@ -23,7 +23,7 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import HEADER, Index
 from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
-from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueues, Entries, OnArrival
+from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueues, Entries, OnArrivals
 from firearrow.store.scan import Columns, Ints
 
 QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
@@ -133,7 +133,7 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink] = {}
 
-    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
         rows: npt.NDArray[Any] = np.empty(len(entries.size), QUEUE_ENTRY)
         rows["physical_offset"] = entries.physical_offset
@@ -380,7 +380,7 @@ class Comparison:
             cast(ConsumeQueues, self.queues),
             cast(Index, self.index),
             delays,
-            lambda queue, first: None,
+            lambda arrived: None,
         )
 
     def compare(self, columns: Columns) -> None:

@@ -35,7 +35,7 @@ from firearrow.store.offline.compare import index_geometry
 from firearrow.store.offline.view import Layout, QueueKey, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrival
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals
 
 OnProgress = Callable[[int, int], None]
 _DEFAULTS: Final = StoreConfig()
@@ -88,7 +88,7 @@ class _Target:
         self.left_out: dict[QueueKey, str] = {}
         self.stand_ins = 0
 
-    def put(self, entries: Entries, on_arrival: OnArrival, *, complete: bool = False) -> None:
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Write the runs of the queues that are wanted and could be made so far."""
         runs = [run for run in entries.runs if self._wanted((run.topic, run.queue_id))]
         for run in runs:
@@ -96,7 +96,7 @@ class _Target:
             if key in self.left_out:
                 continue
             end = self.ends.get(key, run.queue_offset)
-            self._queues.put(entries._replace(runs=[run]), on_arrival, complete=complete)
+            self._queues.put(entries.part(run), on_arrivals, complete=complete)
             self.ends[key] = run.queue_offset + run.end - run.start
             if self._queues.open(*key).max_offset != self.ends[key]:
                 self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
@@ -203,7 +203,7 @@ def build(
         cast(ConsumeQueues, target),
         keys if index else None,
         DelayLevels(view.layout.delay_levels),
-        lambda queue, first: None,
+        lambda arrived: None,
     )
     dispatcher.complete = True  # the log is read from its start
     try:
