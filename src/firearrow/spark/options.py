@@ -357,11 +357,13 @@ class Reading:
     )
     pushdown: str = _option(
         "pushdown",
-        *_one_of("auto", "off"),
-        "whether filters choose what is read, where the session allows it "
-        "(spark.sql.python.filterPushdown.enabled)",
-        "auto",
-        "auto",
+        *_one_of("off", "on"),
+        "of files: whether the filters of a query choose what is read. Spark then keeps the choice "
+        "of one query for all others on what `load()` returned: with `on`, use that for one query "
+        "only. The options for topics, offsets, times, tags and keys choose as well, and safely. "
+        "Needs spark.sql.python.filterPushdown.enabled",
+        "off",
+        "off",
     )
 
 

@@ -6,7 +6,7 @@ tasks as pickles. What reads is an ``Origin``; here it is only chosen, and told 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,12 +17,16 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.errors import ConfigError
+from firearrow.spark import offsets
+from firearrow.spark.files import FileOrigin
+from firearrow.spark.filters import Narrow, narrowed
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.origin import Queue, Span
 from firearrow.spark.tables import PROPERTIES_MAP, TABLES
@@ -46,7 +50,8 @@ class RocketMQSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads a batch."""
         options = parse(self.options)
-        return MessageReader(options, checked_schema(options, schema))
+        kind = NarrowingReader if options.reading.pushdown == "on" else MessageReader
+        return kind(options, checked_schema(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What reads a stream; see ``firearrow.spark.stream``."""
@@ -105,12 +110,15 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     return asked
 
 
-def open_origin(options: Options) -> Origin:
-    """Where the messages are: the files of stores, or brokers."""
-    kind = "brokers.BrokerOrigin" if options.place.name_servers else "files.FileOrigin"
-    module, _, name = kind.partition(".")
-    made: Any = getattr(import_module(f"firearrow.spark.{module}"), name)
-    return cast("Origin", made(options))
+def open_origin(options: Options, narrow: Narrow | None = None) -> Origin:
+    """Where the messages are: the files of stores, or brokers.
+
+    ``narrow`` is what a query needs; who can't make use of it may read more.
+    """
+    if options.place.name_servers:
+        made: Any = import_module("firearrow.spark.brokers").BrokerOrigin
+        return cast("Origin", made(options))
+    return FileOrigin(options, narrow)
 
 
 class MessageReader(DataSourceReader):
@@ -119,17 +127,34 @@ class MessageReader(DataSourceReader):
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self.options = options
         self.schema = schema
+        self.narrow: Narrow | None = None
 
     def partitions(self) -> list[InputPartition]:
         """The tasks; Spark asks for a list."""
-        origin = open_origin(self.options)
+        origin = open_origin(self.options, self.narrow)
+        if isinstance(origin, FileOrigin) and self.options.reading.visibility == "log":
+            return origin.log_partitions()
         return origin.partitions(batch_spans(origin, self.options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
-        if partition.value is None and type(partition) is InputPartition:
+        if type(partition) is InputPartition:
             return iter(())  # Spark's own, made where there are no tasks
-        return iter(open_origin(self.options).read(partition, self.schema))
+        return iter(open_origin(self.options, self.narrow).read(partition, self.schema))
+
+
+class NarrowingReader(MessageReader):
+    """Reads only what the filters of a query need (``pushdown=on``).
+
+    Spark keeps one plan for each ``load()``, that of the filters it saw last, and uses it for every
+    other query on the same DataFrame, and for both sides of a join with itself. So this is nothing
+    for a default, and all filters are handed back: rows of another query's never come through.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take note of what is needed; Spark is to look at all of them again."""
+        self.narrow = narrowed(filters)
+        return filters
 
 
 def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
@@ -137,7 +162,6 @@ def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
     bounds = origin.bounds()
     if options.range == Range():
         return {queue: Span(bound.earliest, bound.latest) for queue, bound in bounds.items()}
-    offsets = import_module("firearrow.spark.offsets")
     limits = options.range
     start = offsets.Position.of(
         "startingOffsets", limits.starting_offsets or "earliest", limits.starting_ms
@@ -152,4 +176,4 @@ def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
     )
     if options.reading.fail_on_data_loss:
         offsets.require_whole(plan.losses)
-    return cast("dict[Queue, Span]", plan.spans)
+    return plan.spans

@@ -136,6 +136,11 @@ class Columns:
         return len(self.position)
 
     @property
+    def magic(self) -> Ints:
+        """The magic of each record; where they were not found by ``scan`` it may be anything."""
+        return self._head["magic"].astype(np.int64)
+
+    @property
     def body_crc(self) -> Ints:
         """The stored CRC of each body."""
         return self._head["body_crc"].astype(np.int64)

@@ -1,0 +1,264 @@
+"""From places in the log to batches: finds the records, checks and chooses them, makes columns.
+
+A batch is made of a few megabytes of records, since what is looked at several times should still be
+in the processor's cache the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firearrow.errors import CorruptStore
+from firearrow.message.record import MAGIC_V1, MAGIC_V2
+from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
+from firearrow.spark.filters import Narrow
+from firearrow.spark.options import Options
+from firearrow.spark.queueentries import LMQ_PREFIX, Entries, Ints
+from firearrow.spark.storage import NumberedFile
+from firearrow.spark.stores import Store
+from firearrow.store.scan import RECORD_BYTES_MIN, Columns
+
+Mask = npt.NDArray[np.bool_]
+
+_ROWS_MAX: Final = 32_768
+_LEAN_ROW_BYTES: Final = 128  # what a row without a body is taken for
+
+
+class Wanted(NamedTuple):
+    """Entries in the order of the log, and of which part of the task each is."""
+
+    entries: Entries
+    part: Ints
+
+    def rows(self, start: int, end: int) -> Wanted:
+        """Some of them."""
+        entries = Entries(*(column[start:end] for column in self.entries))
+        return Wanted(entries, self.part[start:end])
+
+    def take(self, chosen: Mask) -> Wanted:
+        """Some of them."""
+        return Wanted(self.entries.take(chosen), self.part[chosen])
+
+
+class Batches:
+    """Makes the batches of a task: of exactly ``schema``, without what is not chosen."""
+
+    def __init__(self, options: Options, narrow: Narrow, schema: pa.Schema, store: Store) -> None:
+        self._choice = options.choice
+        self._reading = options.reading
+        self._narrow = narrow
+        self._schema = schema
+        self._store = store
+        self._has_body = "body" in schema.names
+
+    # --- what consumers see ---
+
+    def of_queues(
+        self, file: NumberedFile, wanted: Wanted, topics: pa.Array, queue_ids: Ints
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of a file that entries refer to.
+
+        Raises CorruptStore where one is not what its entry means, unless such are to be skipped.
+        """
+        wanted = self._inside(file, wanted)
+        places = wanted.entries.physical_offset
+        if len(again := (places[1:] == places[:-1]).nonzero()[0] + 1):  # also in a light queue
+            repeated = np.zeros(len(places), np.bool_)
+            repeated[again] = True
+            yield from self.of_queues(file, wanted.take(repeated), topics, queue_ids)
+            wanted = wanted.take(~repeated)
+        for window in self._windows(wanted):
+            places, sizes = window.entries.physical_offset, window.entries.size
+            first, end = int(places[0]), int((places + sizes).max())
+            buffer = self._store.storage.window(file.path, first - file.base, end - file.base)
+            at = 0
+            for stop in self._steps(sizes):
+                some = window.rows(at, stop)
+                columns = Columns(buffer, some.entries.physical_offset - first, len(buffer))
+                yield from self._batches(self._meant(file, columns, some, topics, queue_ids, first))
+                at = stop
+
+    def _inside(self, file: NumberedFile, wanted: Wanted) -> Wanted:
+        """The entries that can be right: with a size of a record that ends in the file."""
+        places, sizes = wanted.entries.physical_offset, wanted.entries.size
+        good = (sizes >= RECORD_BYTES_MIN) & (places + sizes <= file.end)
+        if np.count_nonzero(good) == len(good):
+            return wanted
+        row = int(good.argmin())
+        self._fail(
+            f"{self._store.root}/{file.path}: an entry says that its record lies at {places[row]} "
+            f"and has {sizes[row]} bytes, which it can't"
+        )
+        return wanted.take(good)
+
+    def _windows(self, wanted: Wanted) -> Iterator[Wanted]:
+        """Entries whose records are read by one call."""
+        places, sizes = wanted.entries.physical_offset, wanted.entries.size
+        widest = self._store.storage.window_bytes_max
+        start = 0
+        while start < len(places):
+            end = int((places + sizes).searchsorted(int(places[start]) + widest, side="right"))
+            end = max(end, start + 1)
+            yield wanted.rows(start, end)
+            start = end
+
+    def _steps(self, sizes: Ints) -> Iterator[int]:
+        """Where batches end."""
+        cost = sizes if self._has_body else np.minimum(sizes, _LEAN_ROW_BYTES)
+        sums = cost.cumsum()
+        at = 0
+        while at < len(sizes):
+            done = int(sums[at - 1]) if at else 0
+            end = int(sums.searchsorted(done + self._reading.batch_bytes, side="right"))
+            at = min(max(end, at + 1), at + _ROWS_MAX)
+            yield at
+
+    def _meant(
+        self,
+        file: NumberedFile,
+        columns: Columns,
+        wanted: Wanted,
+        topics: pa.Array,
+        queue_ids: Ints,
+        first: int,
+    ) -> Columns:
+        """The records that are those that their entries mean.
+
+        A light queue's message is one of another queue, so that its place is all that counts.
+        """
+        good: Mask = columns.valid & (columns.size == wanted.entries.size)
+        good &= (columns.magic == MAGIC_V1) | (columns.magic == MAGIC_V2)
+        good &= columns.physical_offset == columns.position + first
+        if np.count_nonzero(good) < len(good):
+            self._corrupt(file, wanted, topics, good)
+            columns, wanted = _some(columns, good), wanted.take(good)
+        own = columns.queue_offset == wanted.entries.queue_offset
+        own &= columns.queue_id == queue_ids[wanted.part]
+        apart = columns.position[1:] >= columns.position[:-1] + columns.size[:-1]
+        names = topics.take(pa.array(wanted.part))
+        same = pc.equal(self._messages(columns).topic, names)
+        if pc.all(same).as_py() is not True:
+            own &= _as_mask(same)
+        if np.count_nonzero(own) < len(own):
+            own |= _as_mask(pc.starts_with(names, LMQ_PREFIX))
+        own[1:] &= apart  # records inside of others: at most one of them is what it says
+        if np.count_nonzero(own) < len(own):
+            self._corrupt(file, wanted, topics, own)
+            columns = _some(columns, own)
+        return columns
+
+    def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: pa.Array, good: Mask) -> None:
+        row = int(good.argmin())
+        topic = topics[int(wanted.part[row])].as_py()
+        self._fail(
+            f"{self._store.root}/{file.path}: at {wanted.entries.physical_offset[row]} of the log "
+            f"is not the message {wanted.entries.queue_offset[row]} of topic {topic!r} that its "
+            "ConsumeQueue means"
+        )
+
+    def _fail(self, text: str) -> None:
+        if self._reading.on_corrupt == "fail":
+            raise CorruptStore(f"{text} (onCorrupt=skip goes on without it)")
+
+    # --- every record ---
+
+    def of_log(self, columns: Columns, base: int) -> Iterator[pa.RecordBatch]:
+        """The records that a scan found, whose positions are relative to ``base`` in the log."""
+        chosen = self._chosen_of_log(columns)
+        if np.count_nonzero(chosen) < len(chosen):
+            columns = _some(columns, chosen)
+        at = 0
+        for stop in self._steps(columns.size):
+            part = columns if stop - at == len(columns) else _some(columns, slice(at, stop))
+            yield from self._batches(part)
+            at = stop
+
+    def _chosen_of_log(self, columns: Columns) -> Mask:
+        narrow, choice = self._narrow, self._choice
+        texts, number = columns.topics()
+        names = [text.decode("utf-8", "replace") for text in texts]
+        wanted = [name in narrow.topic and choice.wants(name) for name in names]
+        chosen: Mask = np.array(wanted, np.bool_)[number] if names else np.ones(0, np.bool_)
+        for numbers, column in (
+            (narrow.queue_id, columns.queue_id),
+            (narrow.queue_offset, columns.queue_offset),
+            (narrow.physical_offset, columns.physical_offset),
+            (narrow.store_ms, columns.store_ms),
+        ):
+            if not numbers.is_all:
+                chosen &= numbers.mask(column)
+        if choice.assign:
+            broker = self._store.broker
+            pairs = zip(number.tolist(), columns.queue_id.tolist(), strict=True)
+            chosen &= np.array(
+                [choice.wants_queue(names[topic], broker, queue) for topic, queue in pairs]
+            )
+        return chosen
+
+    # --- both ---
+
+    def _messages(self, columns: Columns) -> Messages:
+        return Messages(columns, self._store.broker, decompress=self._reading.decompress)
+
+    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """The batch of some records; several where bodies grow too large for one."""
+        if self._reading.verify_crc and len(columns):
+            columns = self._without(columns, ~columns.body_crc_holds(), "its body has another CRC")
+        messages = self._messages(columns)
+        if self._choice.tags or self._choice.keys:
+            chosen = self._chosen(messages)
+            if np.count_nonzero(chosen) < len(chosen):
+                messages = self._messages(_some(columns, chosen))
+        while len(messages.columns):
+            try:
+                yield messages.batch(self._schema)
+                return
+            except Undecodable as error:
+                bad = np.zeros(len(messages.columns), np.bool_)
+                bad[error.rows] = True
+                messages = self._messages(self._without(messages.columns, bad, error.reason))
+            except BatchTooLarge:
+                half = len(messages.columns) // 2
+                for rows in (slice(0, half), slice(half, None)):
+                    yield from self._batches(_some(messages.columns, rows))
+                return
+
+    def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
+        if not np.count_nonzero(bad):
+            return columns
+        at = int(columns.physical_offset[int(bad.argmax())])
+        self._fail(f"{self._store.root}: the message at {at} of the log is damaged: {reason}")
+        return _some(columns, ~bad)
+
+    def _chosen(self, messages: Messages) -> Mask:
+        """Which messages have one of the tags, and one of the keys, that the options name."""
+        chosen = np.ones(len(messages.columns), np.bool_)
+        if self._choice.tags:
+            found = pc.is_in(messages.tags, pa.array(self._choice.tags, pa.string()))
+            chosen &= _as_mask(found)
+        if self._choice.keys:
+            keys = pa.array(self._choice.keys, pa.string())
+            found = pc.is_in(messages.column("msgId", pa.string()), keys)
+            by_id = _as_mask(found)
+            words = pc.utf8_split_whitespace(messages.keys)
+            row = np.asarray(pc.list_parent_indices(words))
+            hit = pc.is_in(pc.list_flatten(words), keys)
+            by_id[row[_as_mask(hit)]] = True
+            chosen &= by_id
+        return chosen
+
+
+def _some(columns: Columns, rows: Mask | slice) -> Columns:
+    return Columns(columns.buffer, columns.position[rows], len(columns.buffer))
+
+
+def _as_mask(values: pa.Array) -> Mask:
+    """Arrow's truth values; null is false."""
+    mask: Mask = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+    return mask

@@ -1,0 +1,266 @@
+"""Stored records as Arrow batches of the table ``messages``: only the columns that were asked for.
+
+Both ways in use it: files and pull answers hold the same bytes, and ``firearrow.store.scan`` has
+read their fixed fields already. Bodies, topics and properties are copied by Arrow, not by Python
+(``propertytext.cut``); a host is formatted once for all its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firearrow.errors import MessageError
+from firearrow.message.compress import decompress
+from firearrow.message.hosts import unpack_host
+from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from firearrow.spark.propertytext import PropertyText, as_text, cut
+from firearrow.spark.tables import TIMESTAMP
+from firearrow.store.scan import Columns, Ints, gather
+
+Mask = npt.NDArray[np.bool_]
+
+BATCH_BYTES_MAX: Final = 1 << 30  # Arrow counts the bytes of a column in 31 bits
+
+_BORN_HOST_AT: Final = 48
+_STORE_HOST_AT: Final = 64
+_HOST_V4: Final = np.dtype("V8")
+_HOST_V6: Final = np.dtype("V20")
+_HEX: Final = np.frombuffer(b"".join(b"%02X" % n for n in range(256)), "V2")
+_MS_MAX: Final = (1 << 63) // 1000 - 1
+
+
+class BatchTooLarge(Exception):
+    """Bodies grow beyond what one batch can hold; ``records`` halved, they may not."""
+
+
+class Undecodable(Exception):
+    """Bodies can't be decompressed: ``rows`` says which, ``reason`` why the first."""
+
+    def __init__(self, rows: list[int], reason: str) -> None:
+        super().__init__(reason)
+        self.rows = rows
+        self.reason = reason
+
+
+class Messages:
+    """Records of one broker; columns are made when they are asked for.
+
+    The records must lie in order in their buffer, and be sound (``Columns.valid``).
+    """
+
+    def __init__(self, columns: Columns, broker: str, *, decompress: bool = True) -> None:
+        self.columns = columns
+        self._broker = broker
+        self._decompress = decompress
+        self._base = int(columns.position[0]) if len(columns) else 0
+        end = int(columns.position[-1] + columns.size[-1]) if len(columns) else 0
+        self._data = pa.py_buffer(memoryview(columns.buffer)[self._base : end])
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """A batch of exactly these columns.
+
+        Raises Undecodable or BatchTooLarge if there is a column ``body`` and it can't be made.
+        """
+        arrays = [self.column(field.name, field.type) for field in schema]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(self.columns)))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """One column; of ``properties`` the type says whether it is a map."""
+        if name == "properties" and pa.types.is_map(kind):
+            return self.properties.as_map().cast(kind)
+        return _COLUMNS[name](self)
+
+    def _cut(self, start: Ints, size: Ints, *, text: bool) -> pa.Array:
+        start = start - self._base
+        return cut(self._data, start, start + size, text=text)
+
+    # --- texts ---
+
+    @cached_property
+    def topic(self) -> pa.Array:
+        """The topic of each record."""
+        columns = self.columns
+        size = int(columns.topic_size[0]) if len(columns) else 0
+        if size and (columns.topic_size == size).all():
+            texts = gather(columns.buffer, np.dtype((np.void, size)), columns.topic_start)
+            if texts.tobytes() == texts[0].tobytes() * len(texts):
+                name = texts[0].tobytes().decode("utf-8", "replace")
+                return pa.repeat(pa.scalar(name, pa.string()), len(texts))
+        return self._cut(columns.topic_start, columns.topic_size, text=True)
+
+    @cached_property
+    def _stored_properties(self) -> pa.Array:
+        columns = self.columns
+        return self._cut(columns.properties_start, columns.properties_size, text=False)
+
+    @cached_property
+    def properties(self) -> PropertyText:
+        """The properties, to be asked for single ones."""
+        return PropertyText.of(self._stored_properties)
+
+    @cached_property
+    def unique_key(self) -> pa.Array:
+        """The unique id that the sender gave, null without."""
+        return self.properties.values("UNIQ_KEY")
+
+    @cached_property
+    def tags(self) -> pa.Array:
+        """The property TAGS, null without."""
+        return self.properties.values("TAGS")
+
+    @cached_property
+    def keys(self) -> pa.Array:
+        """The property KEYS, null without."""
+        return self.properties.values("KEYS")
+
+    def _raw_properties(self) -> pa.Array:
+        return as_text(self._stored_properties)
+
+    # --- ids and hosts ---
+
+    def _message_id(self) -> pa.Array:
+        unique = self.unique_key
+        return unique if not unique.null_count else pc.coalesce(unique, self.offset_id)
+
+    @cached_property
+    def offset_id(self) -> pa.Array:
+        """The id that says where each record lies."""
+        columns = self.columns
+        host_at = self._store_host_at
+        six = columns.sys_flag & STORE_HOST_V6 != 0
+        if np.count_nonzero(six):
+            return self._mixed_offset_ids(host_at, six)
+        raw = np.empty((len(columns), 16), np.uint8)
+        raw[:, :8] = _as_bytes(gather(columns.buffer, _HOST_V4, host_at), 8)
+        raw[:, 8:] = _as_bytes(columns.physical_offset.astype(">i8"), 8)
+        return _hex(raw)
+
+    def _mixed_offset_ids(self, host_at: Ints, six: Mask) -> pa.Array:
+        hosts = self.columns.slices(host_at, np.where(six, 20, 8))
+        places = self.columns.physical_offset.astype(">i8").tobytes()
+        ids = [(host + places[8 * n : 8 * n + 8]).hex().upper() for n, host in enumerate(hosts)]
+        return pa.array(ids, pa.string())
+
+    @property
+    def _store_host_at(self) -> Ints:
+        columns = self.columns
+        at = columns.position + _STORE_HOST_AT
+        six = columns.sys_flag & BORN_HOST_V6 != 0
+        return at + 12 * six if np.count_nonzero(six) else at
+
+    def _born_host(self) -> pa.Array:
+        return self._hosts(self.columns.position + _BORN_HOST_AT, BORN_HOST_V6)
+
+    def _store_host(self) -> pa.Array:
+        return self._hosts(self._store_host_at, STORE_HOST_V6)
+
+    def _hosts(self, at: Ints, flag: int) -> pa.Array:
+        """Addresses as text, each formatted once."""
+        columns = self.columns
+        six = columns.sys_flag & flag != 0
+        some = np.count_nonzero(six)
+        if some == 0 or some == len(six):
+            form = _HOST_V6 if some else _HOST_V4
+            kind = pa.binary(form.itemsize)
+            raw = pa.py_buffer(np.ascontiguousarray(gather(columns.buffer, form, at)))
+            hosts = pa.Array.from_buffers(kind, len(at), [None, raw]).dictionary_encode()
+        else:
+            pieces = columns.slices(at, np.where(six, 20, 8))
+            hosts = pa.array(pieces, pa.binary()).dictionary_encode()
+        texts = [_host_text(raw) for raw in hosts.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(hosts.indices)
+
+    # --- bodies ---
+
+    def _body(self) -> pa.Array:
+        columns = self.columns
+        stored = self._cut(columns.body_start, columns.body_size, text=False)
+        packed = columns.sys_flag & COMPRESSED != 0
+        if not self._decompress or not np.count_nonzero(packed):
+            return stored
+        plain = self._plain(packed.nonzero()[0].tolist())
+        return pc.replace_with_mask(stored, pa.array(packed), pa.array(plain, pa.binary()))
+
+    def _plain(self, rows: list[int]) -> list[bytes]:
+        columns = self.columns
+        packed = columns.slices(columns.body_start[rows], columns.body_size[rows])
+        flags = columns.sys_flag[rows].tolist()
+        plain: list[bytes] = []
+        bad: list[int] = []
+        reason = ""
+        room = BATCH_BYTES_MAX - int(columns.body_size.sum())
+        for row, flag, body in zip(rows, flags, packed, strict=True):
+            try:
+                plain.append(decompress(body, flag))
+            except MessageError as error:
+                bad.append(row)
+                reason = reason or str(error)
+                continue
+            room -= len(plain[-1])
+            if room < 0 and len(columns) > 1:
+                raise BatchTooLarge
+        if bad:
+            raise Undecodable(bad, reason)
+        return plain
+
+
+def _host_text(raw: bytes) -> str:
+    host = unpack_host(raw)
+    return f"{host.ip}:{host.port}"
+
+
+def _as_bytes(values: npt.NDArray[Any], size: int) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), size)
+
+
+def _hex(raw: npt.NDArray[np.uint8]) -> pa.Array:
+    """Rows of bytes as upper-case hexadecimal."""
+    count, size = raw.shape
+    digits = _HEX[raw.reshape(-1)]
+    bounds = np.arange(0, 2 * size * (count + 1), 2 * size, dtype=np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def timestamps(times_ms: Ints) -> pa.Array:
+    """Times in ms as Spark wants them."""
+    micros = np.clip(times_ms, -_MS_MAX, _MS_MAX) * 1000
+    return pa.Array.from_buffers(TIMESTAMP, len(micros), [None, pa.py_buffer(micros)])
+
+
+def _i32(values: Ints) -> pa.Array:
+    return pa.array(values.astype(np.int32))
+
+
+_COLUMNS: Final[dict[str, Callable[[Messages], pa.Array]]] = {
+    "broker": lambda m: pa.repeat(pa.scalar(m._broker, pa.string()), len(m.columns)),
+    "topic": lambda m: m.topic,
+    "queueId": lambda m: _i32(m.columns.queue_id),
+    "queueOffset": lambda m: pa.array(m.columns.queue_offset),
+    "commitLogOffset": lambda m: pa.array(m.columns.physical_offset),
+    "storeSize": lambda m: _i32(m.columns.size),
+    "msgId": Messages._message_id,
+    "offsetMsgId": lambda m: m.offset_id,
+    "flag": lambda m: _i32(m.columns.flag),
+    "sysFlag": lambda m: _i32(m.columns.sys_flag),
+    "bornTimestamp": lambda m: timestamps(m.columns.born_ms),
+    "bornHost": Messages._born_host,
+    "storeTimestamp": lambda m: timestamps(m.columns.store_ms),
+    "storeHost": Messages._store_host,
+    "reconsumeTimes": lambda m: _i32(m.columns.reconsume_times),
+    "preparedTransactionOffset": lambda m: pa.array(m.columns.prepared_offset),
+    "bodyCrc": lambda m: _i32(m.columns.body_crc),
+    "tags": lambda m: m.tags,
+    "keys": lambda m: m.keys,
+    "properties": Messages._raw_properties,
+    "body": Messages._body,
+}

@@ -1,0 +1,304 @@
+"""Messages from the files of stores, with no broker: the ``Origin`` behind the option ``path``.
+
+What consumers see is what ConsumeQueues refer to. A task takes the entries of its queue offsets,
+puts them in the order of the log and reads the records there, side by side; each record must be the
+one that its entry means. With ``visibility=log`` every record is read, entries or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from firearrow.errors import ConfigError, DataLost
+from firearrow.message.names import SCHEDULE_TOPIC, tag_code
+from firearrow.spark import splits
+from firearrow.spark.batches import Batches, Wanted
+from firearrow.spark.filters import Narrow
+from firearrow.spark.logwalk import Stretch, first_stored_at, walk
+from firearrow.spark.options import Options, Range
+from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.queueentries import Entries, QueueKey
+from firearrow.spark.splits import Part
+from firearrow.spark.storage import NumberedFile
+from firearrow.spark.stores import Store, open_stores
+
+_TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
+
+
+@dataclass
+class QueuePartition(InputPartition):
+    """What a task reads of the queues of one store."""
+
+    root: str
+    broker: str
+    parts: list[Part]
+
+
+@dataclass
+class LogPartition(InputPartition):
+    """The stretch of the log of one store that a task reads."""
+
+    root: str
+    broker: str
+    stretch: Stretch
+
+
+class FileOrigin:
+    """Implements ``Origin``. ``narrow`` says what a query does not need."""
+
+    def __init__(self, options: Options, narrow: Narrow | None = None) -> None:
+        self.options = options
+        self.narrow = narrow or Narrow()
+
+    @cached_property
+    def stores(self) -> Mapping[str, Store]:
+        """The stores, by the names of their brokers."""
+        return {store.broker: store for store in open_stores(self.options)}
+
+    def bounds(self) -> Mapping[Queue, Bound]:
+        """Every chosen queue and what it holds now, see ``Origin.bounds``.
+
+        Raises ConfigError for a topic that no store has.
+        """
+        found: dict[Queue, Bound] = {}
+        for broker, store in self.stores.items():
+            for topic, queue_id in store.queue_keys(self.options):
+                if self._is_wanted(topic, queue_id):
+                    bound = store.queues.open((topic, queue_id)).bound(store.log_start)
+                    found[Queue(topic, broker, queue_id)] = bound
+        self._require_topics({queue.topic for queue in found})
+        return found
+
+    def _is_wanted(self, topic: str, queue_id: int) -> bool:
+        """Whether a query needs a queue; where offsets are named, all are looked at."""
+        if self.options.range != Range():
+            return True
+        return topic in self.narrow.topic and queue_id in self.narrow.queue_id
+
+    def _require_topics(self, known: set[str]) -> None:
+        for topic in self.options.choice.subscribe:
+            if topic not in known and topic in self.narrow.topic:
+                self._require_topic(topic)
+
+    def _require_topic(self, topic: str) -> None:
+        known: set[str] = set()
+        for store in self.stores.values():
+            known |= store.topics.keys()
+            known |= {name for name, _ in store.queues.keys(None)}
+        if topic not in known:
+            raise ConfigError(
+                f"option subscribe: topic {topic!r} is in none of the stores, there are "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        """The first offset of a message stored at or after a time; None if there is none."""
+        store = self.stores[queue.broker]
+        entries = store.queues.open((queue.topic, queue.queue_id))
+        bound = entries.bound(store.log_start)
+        place = self._place_at(store, timestamp_ms)
+        found = entries.first_at_or_after(place, bound.earliest, bound.latest)
+        return found if found < bound.latest else None
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, int], int]:
+        return {}
+
+    def _place_at(self, store: Store, timestamp_ms: int) -> int:
+        """Where in the log what was stored at or after a time begins."""
+        key = store.root, timestamp_ms
+        if key not in self._places:
+            end = store.log[-1].end if store.log else 0
+            self._places[key] = first_stored_at(store, timestamp_ms, end)
+        return self._places[key]
+
+    # --- tasks ---
+
+    def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        """Cut the spans into tasks, see ``Origin.partitions``."""
+        reading = self.options.reading
+        by_broker: dict[str, list[tuple[QueueKey, Span]]] = {}
+        for queue, span in spans.items():
+            key = queue.topic, queue.queue_id
+            by_broker.setdefault(queue.broker, []).append((key, span))
+        tasks: list[InputPartition] = []
+        for broker, of_broker in by_broker.items():
+            store = self.stores[broker]
+            queues = {key: store.queues.open(key) for key, _ in of_broker}
+            needed = [
+                (key, part) for key, span in of_broker for part in self._needed(store, key, span)
+            ]
+            parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
+            tasks += [
+                QueuePartition(store.root, broker, parts)
+                for parts in splits.cut(queues, needed, reading.split_bytes, parts_min)
+            ]
+        return tasks
+
+    def _needed(self, store: Store, key: QueueKey, span: Span) -> list[Span]:
+        """The parts of a span that a query needs."""
+        narrow = self.narrow
+        if key[0] not in narrow.topic or key[1] not in narrow.queue_id:
+            return []
+        low, high = narrow.queue_offset.ends
+        start, end = max(span.start, low), min(span.end, high + 1)
+        if start >= end:
+            return []
+        low, high = narrow.physical_offset.ends
+        if not narrow.store_ms.is_all:
+            first_ms, last_ms = narrow.store_ms.ends
+            low = max(low, self._place_at(store, first_ms) if first_ms > 0 else 0)
+            high = min(high, self._place_at(store, last_ms + 1) - 1 if last_ms < 1 << 62 else high)
+        queue = store.queues.open(key)
+        if low > 0:
+            start = queue.first_at_or_after(low, start, end)
+        if high < 1 << 62:
+            end = queue.first_at_or_after(high + 1, start, end)
+        return [Span(start, end)] if start < end else []
+
+    def log_partitions(self) -> list[InputPartition]:
+        """Cut the whole logs into tasks, for ``visibility=log``.
+
+        Raises ConfigError where offsets are named: a log has no such thing.
+        """
+        limits = self.options.range
+        if limits.starting_offsets or limits.ending_offsets:
+            raise ConfigError(
+                "options startingOffsets and endingOffsets are of queues, and visibility=log "
+                "reads the log: startingTimestamp and endingTimestamp are known there"
+            )
+        tasks: list[InputPartition] = []
+        for broker, store in self.stores.items():
+            tasks += [
+                LogPartition(store.root, broker, stretch) for stretch in self._stretches(store)
+            ]
+        return tasks
+
+    def _stretches(self, store: Store) -> Iterator[Stretch]:
+        confirmed = store.confirmed_offset if store.is_open else -1
+        limit = confirmed if confirmed >= 0 else 1 << 62
+        reading = self.options.reading
+        size = sum(file.size_bytes for file in store.log)
+        step = min(reading.split_bytes, max(size // (reading.partitions_min or 1), 1 << 16))
+        narrow = self._log_narrow
+        low, high = narrow.physical_offset.ends
+        first_ms, last_ms = narrow.store_ms.ends
+        if first_ms > 0:
+            low = max(low, self._place_at(store, first_ms))
+        if last_ms < 1 << 62:
+            high = min(high, self._place_at(store, last_ms + 1) - 1)
+        for file in store.log:
+            for start in range(file.base, min(file.end, limit), step):
+                end = min(start + step, file.end)
+                if start <= high and end > low:
+                    is_last = file is store.log[-1]
+                    limit_here = min(file.end, limit)
+                    yield Stretch(file, start, end, limit_here, is_last, confirmed < 0)
+
+    @property
+    def _log_narrow(self) -> Narrow:
+        """What is needed of a log, with the times that the options name."""
+        limits = self.options.range
+        times = self.narrow.store_ms
+        if limits.starting_ms is not None:
+            times &= replace(times, low=limits.starting_ms, high=times.high)
+        if limits.ending_ms is not None:
+            times &= replace(times, high=min(times.high, limits.ending_ms - 1))
+        return replace(self.narrow, store_ms=times)
+
+    # --- reading ---
+
+    def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The messages of one task, see ``Origin.read``."""
+        if isinstance(partition, LogPartition):
+            return self._read_log(partition, schema)
+        assert isinstance(partition, QueuePartition)
+        return self._read_queues(partition, schema)
+
+    def _read_log(self, task: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        store = Store(task.root, task.broker)
+        batches = Batches(self.options, self._log_narrow, schema, store)
+        skip = self.options.reading.on_corrupt == "skip"
+        try:
+            for columns, base in walk(store, task.stretch, skip=skip):
+                yield from batches.of_log(columns, base)
+        except FileNotFoundError as error:
+            self._lost(f"{store.root}/{task.stretch.file.path} is gone", error)
+
+    def _lost(self, what: str, cause: Exception | None = None) -> None:
+        """Raise DataLost unless that is allowed."""
+        if self.options.reading.fail_on_data_loss:
+            raise DataLost(
+                f"messages that were to be read are gone: {what} "
+                "(failOnDataLoss=false goes on without them)"
+            ) from cause
+
+    def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        store = Store(task.root, task.broker)
+        wanted = self._entries(store, task.parts)
+        batches = Batches(self.options, self.narrow, schema, store)
+        topics = pa.array([part[0] for part in task.parts], pa.string())
+        queue_ids = np.array([part[1] for part in task.parts], np.int64)
+        for file, some in self._by_file(store, wanted):
+            try:
+                yield from batches.of_queues(file, some, topics, queue_ids)
+            except FileNotFoundError as error:
+                self._lost(f"{store.root}/{file.path} is gone", error)
+
+    def _entries(self, store: Store, parts: Sequence[Part]) -> Wanted:
+        """The entries of a task that can be wanted, in the order of the log."""
+        found: list[Entries] = []
+        for topic, queue_id, start, end in parts:
+            entries = store.queues.open((topic, queue_id)).entries(start, end + 1)
+            held = int((entries.queue_offset < end).sum())
+            if held < end - start:
+                first = int(entries.queue_offset[0]) if held else end
+                self._lost(
+                    f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
+                    f"{end - start - held} of the messages {start} to {end - 1}, it has from "
+                    f"{first} on"
+                )
+            found.append(self._chosen(topic, entries, end))
+        number = np.repeat(np.arange(len(found)), [len(part.size) for part in found])
+        joined = Entries(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        order = joined.physical_offset.argsort(kind="stable")
+        return Wanted(joined.take(order), number[order])
+
+    def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
+        """The entries before ``end`` that a query can want.
+
+        Where messages are lost their entries repeat the one behind them, which counts once.
+        """
+        chosen = entries.queue_offset < end
+        again = entries.physical_offset[:-1] == entries.physical_offset[1:]
+        if np.count_nonzero(again):
+            chosen[:-1] &= ~again
+        narrow = self.narrow
+        if not narrow.queue_offset.is_all:
+            chosen &= narrow.queue_offset.mask(entries.queue_offset)
+        if not narrow.physical_offset.is_all:
+            chosen &= narrow.physical_offset.mask(entries.physical_offset)
+        for tags in (narrow.tags, frozenset(self.options.choice.tags) or None):
+            if tags is not None and topic != SCHEDULE_TOPIC:
+                codes = np.array([tag_code(tag) for tag in tags], np.int64)
+                chosen &= np.isin(entries.tag_code, codes) | (entries.tag_code < _TAG_CODE_MIN)
+        return entries.take(chosen)
+
+    def _by_file(self, store: Store, wanted: Wanted) -> Iterator[tuple[NumberedFile, Wanted]]:
+        """The entries by the files that their records are in."""
+        places = wanted.entries.physical_offset
+        gone = int(places.searchsorted(store.log_start))
+        if gone:
+            self._lost(f"{store.root} has deleted {gone} of them before {store.log_start}")
+        for file in store.log:
+            start, end = places.searchsorted((file.base, file.end))
+            if start < end:
+                rows = slice(int(start), int(end))
+                entries = Entries(*(column[rows] for column in wanted.entries))
+                yield file, Wanted(entries, wanted.part[rows])

@@ -1,0 +1,197 @@
+"""What filters of a query let the file source leave out, before any byte of the log is read.
+
+Spark hands over the single conditions that must all hold. What is left out here can't meet them;
+what is not may, or may not, so that all conditions are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+_LOWEST: Final = -(1 << 63)
+_HIGHEST: Final = (1 << 63) - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A set of numbers: from ``low`` to ``high``, and only those of ``some`` unless it is None."""
+
+    low: int = _LOWEST
+    high: int = _HIGHEST
+    some: frozenset[int] | None = None
+
+    def __and__(self, other: Numbers) -> Numbers:
+        some = self.some if other.some is None else other.some
+        if self.some is not None and other.some is not None:
+            some = self.some & other.some
+        return Numbers(max(self.low, other.low), min(self.high, other.high), some)
+
+    def __contains__(self, number: int) -> bool:
+        return self.low <= number <= self.high and (self.some is None or number in self.some)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it leaves nothing out."""
+        return self == Numbers()
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The lowest and the highest that can be in it."""
+        if self.some is None:
+            return self.low, self.high
+        inside = [number for number in self.some if self.low <= number <= self.high]
+        return (min(inside), max(inside)) if inside else (0, -1)
+
+    def mask(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which numbers are in it."""
+        inside: npt.NDArray[np.bool_] = (numbers >= self.low) & (numbers <= self.high)
+        if self.some is not None:
+            within = [number for number in self.some if _LOWEST <= number <= _HIGHEST]
+            inside &= np.isin(numbers, np.array(within, np.int64))
+        return inside
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A set of texts: ``some`` unless it is None, that begin with all of ``prefixes``."""
+
+    some: frozenset[str] | None = None
+    prefixes: tuple[str, ...] = ()
+
+    def __and__(self, other: Texts) -> Texts:
+        some = self.some if other.some is None else other.some
+        if self.some is not None and other.some is not None:
+            some = self.some & other.some
+        return Texts(some, self.prefixes + other.prefixes)
+
+    def __contains__(self, text: str) -> bool:
+        if self.some is not None and text not in self.some:
+            return False
+        return all(text.startswith(prefix) for prefix in self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """What may be left out is what is not in all of these; ``tags`` and ``words`` of None are all.
+
+    A message is wanted only if one of each of the sets of ``words`` is among its keys or is its id.
+    """
+
+    topic: Texts = field(default_factory=Texts)
+    queue_id: Numbers = field(default_factory=Numbers)
+    queue_offset: Numbers = field(default_factory=Numbers)
+    physical_offset: Numbers = field(default_factory=Numbers)
+    store_ms: Numbers = field(default_factory=Numbers)
+    tags: frozenset[str] | None = None
+    words: frozenset[str] | None = None
+
+
+_NUMBER_COLUMNS: Final = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "commitLogOffset": "physical_offset",
+    "storeTimestamp": "store_ms",
+}
+
+
+def narrowed(filters: Iterable[Filter]) -> Narrow:
+    """What conditions let be left out."""
+    found = Narrow()
+    for condition in filters:
+        found = _narrowed(found, condition) or found
+    return found
+
+
+def _narrowed(narrow: Narrow, condition: Filter) -> Narrow | None:
+    """What a condition adds, None for nothing."""
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
+    column = path[0] if len(path) == 1 else ""
+    if column == "topic":
+        texts = _texts(condition)
+        return None if texts is None else replace(narrow, topic=narrow.topic & texts)
+    if column in _NUMBER_COLUMNS:
+        name = _NUMBER_COLUMNS[column]
+        numbers = _numbers(condition, _milliseconds if name == "store_ms" else _integer)
+        if numbers is None:
+            return None
+        changes: dict[str, Any] = {name: getattr(narrow, name) & numbers}
+        return replace(narrow, **changes)
+    return _words(narrow, column, condition)
+
+
+def _words(narrow: Narrow, column: str, condition: Filter) -> Narrow | None:
+    texts = _texts(condition)
+    if texts is None or texts.some is None or not all(texts.some):
+        return None
+    if column == "tags":
+        some = texts.some if narrow.tags is None else texts.some & narrow.tags
+        return replace(narrow, tags=some)
+    if column in ("keys", "msgId") and narrow.words is None:
+        first = [text.split() for text in texts.some]
+        if all(first):
+            return replace(narrow, words=frozenset(words[0] for words in first))
+    return None
+
+
+def _texts(condition: Filter) -> Texts | None:
+    match condition:
+        case EqualTo(_, str(text)) | EqualNullSafe(_, str(text)):
+            return Texts(frozenset((text,)))
+        case StringStartsWith(_, str(prefix)):
+            return Texts(None, (prefix,))
+        case In(_, values) if all(isinstance(value, str) for value in values):
+            return Texts(frozenset(values))
+    return None
+
+
+def _integer(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _milliseconds(value: Any) -> int | None:
+    """A time as the store has it, rounded down."""
+    if not isinstance(value, datetime):
+        return None
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _numbers(condition: Filter, read: Callable[[Any], int | None]) -> Numbers | None:
+    if isinstance(condition, In):
+        some = [read(value) for value in condition.value]
+        known = frozenset(number for number in some if number is not None)
+        return Numbers(some=known) if len(some) == len(known) or None not in some else None
+    number = read(getattr(condition, "value", None))
+    if number is None:
+        return None
+    is_time = read is _milliseconds  # rounded down: the bound itself stays in
+    match condition:
+        case EqualTo() | EqualNullSafe():
+            return Numbers(number, number)
+        case GreaterThan():
+            return Numbers(low=number if is_time else number + 1)
+        case GreaterThanOrEqual():
+            return Numbers(low=number)
+        case LessThan():
+            return Numbers(high=number if is_time else number - 1)
+        case LessThanOrEqual():
+            return Numbers(high=number)
+    return None

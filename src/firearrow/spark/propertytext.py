@@ -1,0 +1,183 @@
+"""Property strings of many messages at once: one property of each, or all of each as a map.
+
+The strings are one text with a row's bounds in it, as Arrow keeps them. Pairs are found by their
+separators and compared eight bytes at a time; nothing is done for single messages. The rules are
+those of ``firearrow.message.properties.parse``: a pair needs a name and a value, and of a name that
+a message repeats the last counts.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_NAME_END: Final = 1
+_PAIR_END: Final = 2
+_PADDING: Final = 16  # so that eight bytes can be read at any place
+_NAMES_IN_WORD: Final = 62
+
+
+class PropertyText:
+    """The property strings of ``len(bounds) - 1`` messages."""
+
+    def __init__(self, text: Bytes, bounds: Ints) -> None:
+        """``bounds`` are positions in ``text``, rising; row n lies between n and n + 1."""
+        self._count = len(bounds) - 1
+        size = bounds[1:] - bounds[:-1]
+        last = text[np.maximum(bounds[1:] - 1, 0)] if len(text) else np.zeros(self._count, np.uint8)
+        is_open = (size > 0) & (last != _PAIR_END)
+        if np.count_nonzero(is_open):  # senders may leave the last separator out
+            text = np.insert(text, bounds[1:][is_open], _PAIR_END)
+            bounds = bounds + np.concatenate((np.zeros(1, np.int64), is_open.cumsum()))
+        first, end = (int(bounds[0]), int(bounds[-1])) if self._count else (0, 0)
+        self._text = np.zeros(end - first + _PADDING, np.uint8)
+        self._text[: end - first] = text[first:end]
+        self._bounds = bounds - first
+        self._end = (self._text[: end - first] == _PAIR_END).nonzero()[0]
+        self._start = np.zeros(len(self._end), np.int64)
+        self._start[1:] = self._end[:-1] + 1
+
+    @staticmethod
+    def of(array: pa.Array) -> PropertyText:
+        """The strings of an Arrow array of type binary or string without nulls."""
+        _, bounds, data = array.buffers()
+        if data is None or not len(array):
+            return PropertyText(np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int64))
+        offsets = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset)
+        return PropertyText(np.frombuffer(data, np.uint8), offsets.astype(np.int64))
+
+    @cached_property
+    def _words(self) -> npt.NDArray[np.uint64]:
+        """The first eight bytes of each pair."""
+        return self._words_at(self._start)
+
+    def _words_at(self, places: Ints) -> npt.NDArray[np.uint64]:
+        room = len(self._text) - 7
+        everywhere: npt.NDArray[np.uint64] = np.ndarray((room,), "<u8", self._text.data, 0, (1,))
+        return everywhere[places]
+
+    def values(self, name: str) -> pa.Array:
+        """The value of a property for each message; null where it has none."""
+        head = name.encode() + b"\x01"
+        pairs = (_alike(self._words, head[:8])).nonzero()[0]
+        for at in range(8, len(head), 8):
+            if len(pairs):
+                places = np.minimum(self._start[pairs] + at, len(self._text) - 8)
+                pairs = pairs[_alike(self._words_at(places), head[at : at + 8])]
+        start, end = self._start[pairs] + len(head), self._end[pairs]
+        full = end > start
+        if np.count_nonzero(full) < len(full):
+            start, end = start[full], end[full]
+        if len(start) == self._count and _one_each(start, self._bounds):
+            return self._cut(start, end)
+        row = self._bounds.searchsorted(start, side="right") - 1
+        last = np.append(row[1:] != row[:-1], True)[: len(row)]
+        row, found = row[last], self._cut(start[last], end[last])
+        place = np.full(self._count, -1, np.int32)
+        place[row] = np.arange(len(row), dtype=np.int32)
+        return found.take(pa.array(place, mask=place < 0))
+
+    def as_map(self) -> pa.Array:
+        """All properties of each message."""
+        colon = self._name_ends()
+        good = (colon > self._start) & (colon + 1 < self._end)
+        before = np.zeros(len(good) + 1, np.int64)
+        before[1:] = good.cumsum()
+        offsets = before[self._end.searchsorted(self._bounds)]
+        start, colon, end = self._start[good], colon[good], self._end[good]
+        names = self._cut(start, colon).dictionary_encode()
+        number = np.asarray(names.indices).astype(np.int64)
+        keep = _last_of_each(number, len(names.dictionary), offsets)
+        if keep is not None:
+            kept = np.zeros(len(keep) + 1, np.int64)
+            kept[1:] = keep.cumsum()
+            offsets = kept[offsets]
+            number, colon, end = number[keep], colon[keep], end[keep]
+        keys = names.dictionary.take(pa.array(number))
+        values = self._cut(colon + 1, end)
+        return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, values)
+
+    def _name_ends(self) -> Ints:
+        """Where the name of each pair ends; at the pair's end where there is no separator."""
+        colons: Ints = (self._text == _NAME_END).nonzero()[0]
+        if len(colons) == len(self._end) and _within(colons, self._start, self._end):
+            return colons
+        colons = np.append(colons, len(self._text))
+        found: Ints = np.minimum(colons[colons.searchsorted(self._start)], self._end)
+        return found
+
+    def _cut(self, start: Ints, end: Ints) -> pa.Array:
+        return cut(pa.py_buffer(self._text), start, end, text=True)
+
+
+def cut(data: pa.Buffer, start: Ints, end: Ints, *, text: bool) -> pa.Array:
+    """Copy pieces of a buffer into an array of strings, or of bytes; pieces must not overlap, and
+    come in order. Bytes that are not UTF-8 become U+FFFD in strings.
+
+    The buffer is seen as pieces and what lies between them, and every other one is taken: so the
+    copying is done by Arrow.
+    """
+    count = len(start)
+    if not count:
+        return pa.array([], pa.string() if text else pa.binary())
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = start
+    bounds[1::2] = end
+    parts = [None, pa.py_buffer(bounds), data]
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * count - 1, parts)
+    taken = pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    return as_text(taken) if text else taken
+
+
+def as_text(array: pa.Array) -> pa.Array:
+    """Bytes as strings; what is not UTF-8 becomes U+FFFD."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        values = array.to_pylist()
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values]
+        return pa.array(texts, pa.string())
+
+
+def _alike(words: npt.NDArray[np.uint64], head: bytes) -> npt.NDArray[np.bool_]:
+    """Whether words begin with up to eight bytes."""
+    wanted = np.uint64(int.from_bytes(head.ljust(8, b"\0"), "little"))
+    if len(head) < 8:
+        words = words & np.uint64((1 << 8 * len(head)) - 1)
+    alike: npt.NDArray[np.bool_] = words == wanted
+    return alike
+
+
+def _one_each(places: Ints, bounds: Ints) -> bool:
+    return bool((places >= bounds[:-1]).all() and (places < bounds[1:]).all())
+
+
+def _within(places: Ints, start: Ints, end: Ints) -> bool:
+    return bool((places >= start).all() and (places < end).all())
+
+
+def _last_of_each(number: Ints, names: int, offsets: Ints) -> npt.NDArray[np.bool_] | None:
+    """Which pairs are the last of their name in their row; None if all are."""
+    if not len(number):
+        return None
+    size = offsets[1:] - offsets[:-1]
+    if names <= _NAMES_IN_WORD:
+        first = offsets[:-1][size > 0]
+        bits = np.int64(1) << number
+        if (np.add.reduceat(bits, first) == np.bitwise_or.reduceat(bits, first)).all():
+            return None
+    row = np.repeat(np.arange(len(size)), size)
+    order = np.lexsort((number, row))
+    same = (row[order][1:] == row[order][:-1]) & (number[order][1:] == number[order][:-1])
+    if not np.count_nonzero(same):
+        return None
+    keep = np.ones(len(number), np.bool_)
+    keep[order[:-1][same]] = False
+    return keep

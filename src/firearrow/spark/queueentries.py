@@ -1,0 +1,178 @@
+"""The entries of a store's ConsumeQueues as columns, whichever way the store keeps them.
+
+What a queue holds is told by its entries alone: one with a place in the log is written when its
+record is, so it is confirmed, and the first without a size ends the queue. Nothing is locked, and
+a broker may go on writing.
+
+Formats: ``firearrow.store.consumequeue``, ``firearrow.store.rocksformat``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.spark.origin import Bound
+from firearrow.spark.storage import NumberedFile, Storage, numbered_files
+
+Ints = npt.NDArray[np.int64]
+
+ENTRY_BYTES: Final = 20
+ENTRY: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag", ">i8")])
+PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+LMQ_PREFIX: Final = "%LMQ%"
+
+QueueKey = tuple[str, int]
+
+
+class Entries(NamedTuple):
+    """Entries of one queue, in order of their queue offsets, which need not be consecutive."""
+
+    queue_offset: Ints
+    physical_offset: Ints
+    size: Ints
+    tag_code: Ints
+
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Entries:
+        """Some of them."""
+        return Entries(*(column[chosen] for column in self))
+
+
+class Queue(Protocol):
+    """One queue."""
+
+    def bound(self, log_start: int) -> Bound:
+        """What it holds of a log that begins at ``log_start``."""
+
+    def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
+        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
+
+
+class Queues(Protocol):
+    """All queues of a store."""
+
+    def keys(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
+        """Topic and queue id of each, or of those of some topics, in order."""
+
+    def open(self, key: QueueKey) -> Queue:
+        """One of them; an empty one if there is none of that name."""
+
+    @property
+    def confirmed_offset(self) -> int:
+        """The log offset before which all is dispatched, as far as the queues say; -1 if not."""
+
+
+class FileQueue:
+    """A queue in files of its own."""
+
+    def __init__(self, storage: Storage, files: list[NumberedFile]) -> None:
+        self._storage = storage
+        self._files = _last_run(files)
+        self._bases = [file.base // ENTRY_BYTES for file in self._files]
+        self._maps: dict[int, npt.NDArray[Any]] = {}
+
+    def _map(self, number: int) -> npt.NDArray[Any]:
+        found = self._maps.get(number)
+        if found is None:
+            buffer = self._storage.read(self._files[number].path)
+            found = np.frombuffer(buffer, ENTRY, len(buffer) // ENTRY_BYTES)
+            self._maps[number] = found
+        return found
+
+    def bound(self, log_start: int) -> Bound:
+        """What it holds of a log that begins at ``log_start``."""
+        end = self._end()
+        if end == 0:
+            return Bound(0, 0)
+        return Bound(self.first_at_or_after(log_start, self._bases[0], end), end)
+
+    def _end(self) -> int:
+        for number in range(len(self._files) - 1, -1, -1):
+            entries = self._map(number)
+            size, physical = entries["size"], entries["physical"]
+            low, high = 0, len(entries)
+            while low < high:
+                middle = (low + high) // 2
+                if physical[middle] >= 0 and size[middle] > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low or number == 0:
+                return self._bases[number] + low
+        return 0
+
+    def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
+        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+        return bisect_left(range(end), physical_offset, start, key=self._physical)
+
+    def _physical(self, queue_offset: int) -> int:
+        number = bisect_left(self._bases, queue_offset + 1) - 1
+        entry = self._map(number)[queue_offset - self._bases[number]]
+        return -1 if entry["size"] == PRE_BLANK_SIZE else int(entry["physical"])
+
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
+        offsets: list[Ints] = []
+        parts: list[npt.NDArray[Any]] = []
+        for number, file in enumerate(self._files):
+            base = self._bases[number]
+            low, high = max(start, base), min(end, base + file.size_bytes // ENTRY_BYTES)
+            if low < high:
+                low += (start - low) % step
+                part = self._map(number)[low - base : high - base : step]
+                parts.append(part)
+                offsets.append(np.arange(low, low + step * len(part), step))
+        if not parts:
+            return entry_columns(np.empty(0, np.int64), np.empty(0, ENTRY))
+        return entry_columns(np.concatenate(offsets), np.concatenate(parts))
+
+
+def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
+    """Entries as columns, without those that stand for no message."""
+    found = Entries(
+        queue_offset,
+        entries["physical"].astype(np.int64),
+        entries["size"].astype(np.int64),
+        entries["tag"].astype(np.int64),
+    )
+    real = (found.size > 0) & (found.size != PRE_BLANK_SIZE)
+    return found if real.all() else found.take(real)
+
+
+def _last_run(files: list[NumberedFile]) -> list[NumberedFile]:
+    """The files that follow each other up to the last: what is before a gap can't be reached."""
+    first = len(files) - 1
+    while first > 0 and files[first - 1].end == files[first].base:
+        first -= 1
+    return files[max(first, 0) :]
+
+
+class FileQueues:
+    """Queues in files: ``consumequeue/TOPIC/QUEUE/``."""
+
+    confirmed_offset = -1
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def keys(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
+        """Topic and queue id of each, or of those of some topics, in order."""
+        if topics is None:
+            found = self._storage.entries("consumequeue")
+            topics = [entry.name for entry in found if not entry.is_file]
+        for topic in sorted(topics):
+            names = [entry.name for entry in self._storage.entries(f"consumequeue/{topic}")]
+            numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
+            yield from ((topic, number) for number in sorted(numbers))
+
+    def open(self, key: QueueKey) -> FileQueue:
+        """One of them; an empty one if there is none of that name."""
+        files = numbered_files(self._storage, f"consumequeue/{key[0]}/{key[1]}")
+        return FileQueue(self._storage, files)

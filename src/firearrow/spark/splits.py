@@ -1,0 +1,76 @@
+"""Cuts what is to be read of a store into tasks of about equal size.
+
+A task reads the messages of a stretch of the log: those side by side there are read together,
+whatever their queues. Any entry of a queue is the beginning of a record, so entries are where tasks
+are cut. Some tens of thousands of them are looked at, evenly chosen: their sizes stand for those
+of their neighbours, so tasks are even also where only some queues are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.spark.origin import Span
+from firearrow.spark.queueentries import Queue, QueueKey
+
+Ints = npt.NDArray[np.int64]
+Part = tuple[str, int, int, int]
+"""Topic, queue id, and queue offsets from ... to before ..."""
+
+SAMPLES_MAX: Final = 65_536
+
+
+def cut(
+    queues: Mapping[QueueKey, Queue],
+    spans: Sequence[tuple[QueueKey, Span]],
+    split_bytes: int,
+    splits_min: int,
+) -> list[list[Part]]:
+    """For each task what it reads of each queue; no part and no task is empty."""
+    spans = [(key, span) for key, span in spans if span.end > span.start]
+    bounds = _boundaries(queues, spans, split_bytes, splits_min)
+    tasks: list[list[Part]] = [[] for _ in range(len(bounds) + 1)]
+    for key, span in spans:
+        queue, start = queues[key], span.start
+        for number, boundary in enumerate(bounds):
+            if start >= span.end:
+                break
+            end = queue.first_at_or_after(boundary, start, span.end)
+            if end > start:
+                tasks[number].append((*key, start, end))
+            start = end
+        if start < span.end:
+            tasks[-1].append((*key, start, span.end))
+    return [task for task in tasks if task]
+
+
+def _boundaries(
+    queues: Mapping[QueueKey, Queue],
+    spans: Sequence[tuple[QueueKey, Span]],
+    split_bytes: int,
+    splits_min: int,
+) -> list[int]:
+    """Physical offsets that cut what is to be read into pieces of about equal size."""
+    total = sum(span.end - span.start for _, span in spans)
+    step = max(1, total // SAMPLES_MAX)
+    places: list[Ints] = []
+    weights: list[Ints] = []
+    for key, span in spans:
+        entries = queues[key].entries(span.start, span.end, step)
+        places.append(entries.physical_offset)
+        weights.append(entries.size * np.minimum(step, span.end - entries.queue_offset))
+    if not places:
+        return []
+    place, weight = np.concatenate(places), np.concatenate(weights)
+    order = place.argsort()
+    place, weight = place[order], weight[order].cumsum()
+    if not len(place):
+        return []
+    count = max(-(-int(weight[-1]) // split_bytes), splits_min)
+    wanted = np.arange(1, count) * (int(weight[-1]) / count)
+    chosen = np.unique(place[np.minimum(weight.searchsorted(wanted), len(place) - 1)])
+    return [int(offset) for offset in chosen if offset > place[0]]

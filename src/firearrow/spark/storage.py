@@ -1,0 +1,154 @@
+"""Where the files of a store are: on this machine, or on any file system that Arrow knows.
+
+Local files are mapped, others read by ranges. Nothing is ever written, locked or created. A file
+that retention has deleted meanwhile raises FileNotFoundError; one that is open stays readable.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from firearrow.errors import ConfigError
+
+NAME_DIGITS: Final = 20  # of a file that is named by the offset of its first byte
+MiB: Final = 1 << 20
+
+
+class Entry(NamedTuple):
+    """A file or directory."""
+
+    name: str
+    size_bytes: int
+    is_file: bool
+
+
+class NumberedFile(NamedTuple):
+    """A file that is named by the offset of its first byte, which is ``base``."""
+
+    path: str
+    base: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        """The offset after its last byte."""
+        return self.base + self.size_bytes
+
+
+class Storage(Protocol):
+    """Files below one root; paths are relative to it, with slashes."""
+
+    root: str
+    window_bytes_max: int
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What is in a directory, sorted; nothing where there is none."""
+
+    def window(self, path: str, start: int, end: int) -> memoryview:
+        """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
+
+    def read(self, path: str) -> memoryview:
+        """A whole file."""
+
+
+class LocalStorage:
+    """Files of this machine, mapped."""
+
+    window_bytes_max = 1 << 31
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._root = Path(root)
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What is in a directory, sorted; nothing where there is none."""
+        found: list[Entry] = []
+        try:
+            with os.scandir(self._root / directory) as items:
+                for item in items:
+                    try:
+                        is_file = item.is_file()
+                        size = item.stat().st_size if is_file else 0
+                    except FileNotFoundError:
+                        continue  # deleted meanwhile
+                    found.append(Entry(item.name, size, is_file))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(found)
+
+    def window(self, path: str, start: int, end: int) -> memoryview:
+        """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
+        fd = os.open(self._root / path, os.O_RDONLY)
+        try:
+            end = min(end, os.fstat(fd).st_size)
+            if end <= start:
+                return memoryview(b"")
+            aligned = start - start % mmap.ALLOCATIONGRANULARITY
+            mapped = mmap.mmap(fd, end - aligned, offset=aligned, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+        return memoryview(mapped)[start - aligned :]
+
+    def read(self, path: str) -> memoryview:
+        """A whole file."""
+        return self.window(path, 0, 1 << 62)
+
+
+class RemoteStorage:
+    """Files of a file system of Arrow's, read by ranges."""
+
+    window_bytes_max = 16 * MiB
+
+    def __init__(self, root: str, files: pafs.FileSystem, path: str) -> None:
+        self.root = root
+        self._files = files
+        self._path = path.rstrip("/")
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What is in a directory, sorted; nothing where there is none."""
+        place = f"{self._path}/{directory}".rstrip("/")
+        selector = pafs.FileSelector(place, allow_not_found=True)
+        return sorted(
+            Entry(info.base_name, info.size or 0, info.type == pafs.FileType.File)
+            for info in self._files.get_file_info(selector)
+        )
+
+    def window(self, path: str, start: int, end: int) -> memoryview:
+        """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
+        with self._files.open_input_file(f"{self._path}/{path}") as file:
+            end = min(end, file.size())
+            return memoryview(file.read_at(end - start, start) if end > start else b"")
+
+    def read(self, path: str) -> memoryview:
+        """A whole file."""
+        return self.window(path, 0, 1 << 62)
+
+
+def open_storage(root: str) -> Storage:
+    """The files below a path of this machine or a URI. Raises ConfigError for one that is none."""
+    if "://" not in root:
+        return LocalStorage(root)
+    try:
+        files, path = pafs.FileSystem.from_uri(root)
+    except (pa.ArrowInvalid, OSError, ValueError, ImportError) as error:
+        raise ConfigError(f"option path={root!r}: {error}") from None
+    if isinstance(files, pafs.LocalFileSystem):
+        return LocalStorage(path)
+    return RemoteStorage(root, files, path)
+
+
+def numbered_files(
+    storage: Storage, directory: str, digits: int = NAME_DIGITS
+) -> list[NumberedFile]:
+    """The files of one address space, in order."""
+    return [
+        NumberedFile(f"{directory}/{name}", int(name), size)
+        for name, size, is_file in storage.entries(directory)
+        if is_file and len(name) == digits and name.isascii() and name.isdecimal()
+    ]

@@ -1,0 +1,342 @@
+"""What the file source reads is what a plain loop over the bytes reads, however it is cut."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.spark.files import FileOrigin
+from firearrow.spark.filters import Narrow
+from firearrow.spark.options import parse
+from firearrow.spark.source import MessageReader
+from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
+from tests import golden
+from tests.spark import logs, oracle
+
+WITH_MAP = MESSAGES.set(
+    MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP)
+)
+
+
+def read(
+    root: Path | str,
+    schema: pa.Schema = MESSAGES,
+    narrow: Narrow | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """All rows that the options choose, as Spark would have them read."""
+    reader = MessageReader(parse({"path": str(root), "brokerName": logs.BROKER, **options}), schema)
+    reader.narrow = narrow
+    rows: list[dict[str, Any]] = []
+    for task in reader.partitions():
+        for batch in reader.read(task):
+            assert batch.schema.equals(schema)
+            batch.validate(full=True)
+            rows += batch.to_pylist()
+    return rows
+
+
+def by_place(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["commitLogOffset"]))
+
+
+def columns(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in names} for row in rows]
+
+
+@given(
+    sent=logs.stores,
+    split=st.sampled_from(["1", "150", "700", "4k", "1m"]),
+    batch=st.sampled_from(["1", "500", "4m"]),
+)
+def test_any_store_is_read_as_the_loop_reads_it(
+    sent: list[logs.Sent], split: str, batch: str
+) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        root = Path(home) / "store"
+        logs.write(root, sent)
+        found = by_place(read(root, splitBytes=split, batchBytes=batch))
+        assert found == columns(oracle.visible(root, logs.BROKER), MESSAGES.names)
+
+
+@given(
+    sent=logs.stores,
+    split=st.sampled_from(["1", "150", "700", "4k", "1m"]),
+    ending=st.sampled_from(logs.ENDINGS),
+)
+def test_any_log_is_walked_as_the_loop_walks_it(
+    sent: list[logs.Sent], split: str, ending: str
+) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        root = Path(home) / "store"
+        logs.write(root, sent, ending=ending)
+        found = by_place(read(root, visibility="log", splitBytes=split))
+        assert found == columns(oracle.log(root, logs.BROKER), MESSAGES.names)
+
+
+@given(
+    sent=logs.stores,
+    names=st.lists(st.sampled_from(MESSAGES.names), min_size=1, unique=True),
+    as_map=st.booleans(),
+)
+def test_any_columns_in_any_order(sent: list[logs.Sent], names: list[str], as_map: bool) -> None:
+    schema = pa.schema([(WITH_MAP if as_map else MESSAGES).field(name) for name in names])
+    with tempfile.TemporaryDirectory() as home:
+        root = Path(home) / "store"
+        logs.write(root, sent)
+        expected = columns(oracle.visible(root, logs.BROKER), [*names, "map"])
+        for row in expected:
+            properties = row.pop("map")
+            if as_map and "properties" in names:
+                row["properties"] = properties
+        found = read(root, schema)
+        for row in found:
+            if as_map and "properties" in names:
+                assert len(row["properties"]) == len(dict(row["properties"]))
+                row["properties"] = dict(row["properties"])
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", golden.golden_names)
+@pytest.mark.parametrize("split", ["128m", "3k"])
+def test_golden_stores_hold_what_the_java_client_read(
+    name: str, split: str, tmp_path: Path
+) -> None:
+    root = golden.extract(name, tmp_path)
+    before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
+    found = read(root, WITH_MAP, splitBytes=split, decompress="true")
+    rows = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in found}
+    assert len(rows) == len(found)
+    expected = golden.expected(name)
+    assert len(expected) == len(found)
+    for line in expected:
+        row = rows[line["topic"], line["queueId"], line["queueOffset"]]
+        properties = dict(row["properties"])
+        assert properties == {
+            key: value
+            for key, value in line["properties"].items()
+            if key not in golden.ADDED_BY_CLIENT
+        }
+        assert hashlib.sha256(row["body"]).hexdigest() == line["bodySha256"]
+        assert row["commitLogOffset"] == line["physicalOffset"]
+        assert (row["msgId"], row["offsetMsgId"]) == (line["uniqKey"], line["offsetMsgId"])
+        assert row["bornTimestamp"].timestamp() * 1000 == pytest.approx(line["bornTimestamp"])
+    assert sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*")) == before
+
+
+def test_a_broker_is_named_by_its_store(tmp_path: Path) -> None:
+    root = golden.extract("rocksdb-cq-clean", tmp_path)
+    options = parse({"path": str(root)})
+    assert {queue.broker for queue in FileOrigin(options).bounds()} == {"broker-g"}
+
+
+def test_several_stores_are_one_table(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        logs.write(tmp_path / name, [logs.Sent(body=name.encode())] * 3)
+    schema = pa.schema([MESSAGES.field("broker"), MESSAGES.field("body")])
+    options = parse({"paths": f'["{tmp_path / "a"}", "{tmp_path / "b"}"]'})
+    reader = MessageReader(options, schema)
+    rows = [
+        tuple(row.values())
+        for task in reader.partitions()
+        for batch in reader.read(task)
+        for row in batch.to_pylist()
+    ]
+    assert sorted(rows) == [("a", b"a")] * 3 + [("b", b"b")] * 3
+
+
+def test_two_stores_of_one_broker_are_refused(tmp_path: Path) -> None:
+    for name in ("x/store", "y/store"):
+        logs.write(tmp_path / name, [logs.Sent()])
+    paths = f'["{tmp_path}/x/store", "{tmp_path}/y/store"]'
+    with pytest.raises(ConfigError, match="are both of broker 'store'"):
+        MessageReader(parse({"paths": paths}), MESSAGES).partitions()
+
+
+@pytest.mark.parametrize(
+    ("options", "bodies"),
+    [
+        ({"subscribe": "a"}, [b"a0", b"a1"]),
+        ({"subscribePattern": "a|b"}, [b"a0", b"a1", b"b0"]),
+        ({"assign": '{"a": {"broker-t": [1]}}'}, [b"a1"]),
+        ({"tags": "B || C"}, [b"a1", b"b0"]),
+        ({"keys": "k2 id0"}, [b"a0", b"b0"]),
+        ({"startingOffsets": '{"c": {"broker-t": {"0": 1}}}', "subscribe": "c"}, [b"c1"]),
+        ({"startingTimestamp": str(logs.START_MS + 4)}, [b"c0", b"c1"]),
+        ({"endingTimestamp": str(logs.START_MS + 2)}, [b"a0"]),
+    ],
+)
+@pytest.mark.parametrize("visibility", ["consumer", "log"])
+def test_options_choose(
+    options: dict[str, Any], bodies: list[bytes], visibility: str, tmp_path: Path
+) -> None:
+    sent = [
+        logs.Sent("a", 0, b"a0", b"TAGS\x01A\x02UNIQ_KEY\x01id0\x02"),
+        logs.Sent("a", 1, b"a1", b"TAGS\x01B\x02KEYS\x01k1 k3\x02"),
+        logs.Sent("b", 0, b"b0", b"TAGS\x01C\x02KEYS\x01k1 k2\x02"),
+        logs.Sent("c", 0, b"c0"),
+        logs.Sent("c", 0, b"c1"),
+    ]
+    logs.write(tmp_path / "s", sent)
+    if visibility == "log" and "startingOffsets" in options:
+        with pytest.raises(ConfigError, match="visibility=log"):
+            read(tmp_path / "s", visibility="log", **options)
+        return
+    if "startingTimestamp" in options:
+        options = {**options, "startingOffsetsByTimestampStrategy": "latest"}
+    found = read(tmp_path / "s", visibility=visibility, **options)
+    assert [row["body"] for row in by_place(found)] == bodies
+
+
+def test_a_topic_that_is_nowhere_is_named(tmp_path: Path) -> None:
+    logs.write(tmp_path / "s", [logs.Sent("orders")])
+    with pytest.raises(ConfigError, match=r"topic 'order' is in none of the stores, .* orders$"):
+        read(tmp_path / "s", subscribe="order")
+
+
+def test_a_path_without_a_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"path='.*/nowhere': there is no such directory"):
+        read(tmp_path / "nowhere")
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "file").write_text("")
+    with pytest.raises(ConfigError, match="is no store"):
+        read(tmp_path / "else")
+    with pytest.raises(ConfigError, match="path='nosuch://x/y'"):
+        read("nosuch://x/y")
+
+
+def test_any_file_system_will_do(tmp_path: Path) -> None:
+    logs.write(tmp_path / "s t", [logs.Sent(body=bytes([n])) for n in range(30)])
+    found = read(f"file://{tmp_path}/s%20t", splitBytes="1k")
+    assert [row["body"] for row in by_place(found)] == [bytes([n]) for n in range(30)]
+
+
+def damaged(root: Path, at: int, data: bytes) -> None:
+    path = root / "commitlog" / f"{0:020d}"
+    whole = bytearray(path.read_bytes())
+    whole[at : at + len(data)] = data
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("visibility", ["consumer", "log"])
+@pytest.mark.parametrize("split", ["1", "1m"])
+def test_a_damaged_record_is_an_error_or_left_out(
+    visibility: str, split: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=bytes([n])) for n in range(9)])
+    size = oracle.log(root, "")[0]["storeSize"]
+    damaged(root, 4 * size + 4, b"\0\0\0\0")
+    with pytest.raises(CorruptStore, match=rf"at {4 * size} of the log .*onCorrupt=skip"):
+        read(root, visibility=visibility, splitBytes=split)
+    found = read(root, visibility=visibility, splitBytes=split, onCorrupt="skip")
+    assert [row["body"][0] for row in by_place(found)] == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("at", "data"), [(0, b"\x7f"), (24, b"\x09"), (28, b"\x01"), (84, b"\x7f"), (90, b"X")]
+)
+def test_a_record_that_is_another_is_damaged(at: int, data: bytes, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=b"b") for n in range(3)])
+    size = oracle.log(root, "")[0]["storeSize"]
+    damaged(root, size + at, data)
+    with pytest.raises(CorruptStore, match=rf"at {size} of the log is not the message 1 of topic"):
+        read(root)
+    assert len(read(root, onCorrupt="skip")) == 2
+
+
+def test_bodies_are_checked_if_asked(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=b"12345678") for n in range(3)])
+    damaged(root, 88, b"X")
+    assert len(read(root)) == 3
+    with pytest.raises(CorruptStore, match="at 0 of the log is damaged: its body has another CRC"):
+        read(root, verifyCrc="true")
+    assert len(read(root, verifyCrc="true", onCorrupt="skip")) == 2
+
+
+def test_bodies_that_do_not_decompress_are_damage(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=b"1" * 100, kind=3) for n in range(3)])
+    damaged(root, 92, b"XX")
+    assert len(read(root, decompress="false")) == 3
+    assert len(read(root, pa.schema([MESSAGES.field("topic")]))) == 3
+    with pytest.raises(CorruptStore, match="not a whole ZLIB stream"):
+        read(root)
+    assert [row["body"] for row in read(root, onCorrupt="skip")] == [b"1" * 100] * 2
+
+
+def test_what_retention_has_deleted_is_told(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=b"x" * 400) for n in range(40)])
+    options = parse({"path": str(root)})
+    origin = FileOrigin(options)
+    (queue,) = origin.bounds()
+    tasks = MessageReader(options, MESSAGES).partitions()
+    (root / "commitlog" / f"{0:020d}").unlink()
+    with pytest.raises(DataLost, match="has deleted"):
+        list(MessageReader(options, MESSAGES).read(tasks[0]))
+    assert FileOrigin(options).bounds()[queue].earliest > 0
+    lenient = parse({"path": str(root), "failOnDataLoss": "false"})
+    rest = sum(batch.num_rows for batch in MessageReader(lenient, MESSAGES).read(tasks[0]))
+    bound = FileOrigin(options).bounds()[queue]
+    assert rest == bound.latest - bound.earliest
+
+
+def test_nothing_is_read_that_is_not_confirmed(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    sent = [logs.Sent(body=bytes([n])) for n in range(5)]
+    logs.write(root, [*sent, logs.Sent(body=b"late", is_visible=False)])
+    assert len(read(root)) == 5
+    assert len(read(root, visibility="log")) == 6
+    (root / "abort").write_text("1")
+    assert len(read(root, visibility="log")) == 5
+
+
+def test_entries_that_repeat_the_next_message_count_once(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=bytes([n])) for n in range(5)])
+    path = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:20] + data[40:60] + data[40:])
+    for split in ("1", "1m"):
+        assert [row["queueOffset"] for row in by_place(read(root, splitBytes=split))] == [
+            0,
+            2,
+            3,
+            4,
+        ]
+
+
+def test_light_queues_are_read_where_they_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=bytes([n])) for n in range(5)])
+    light = root / "consumequeue" / "%LMQ%l" / "0"
+    light.mkdir(parents=True)
+    data = (root / "consumequeue" / "T" / "0" / f"{0:020d}").read_bytes()
+    (light / f"{0:020d}").write_bytes(data[20:60] + bytes(100))
+    assert len(read(root)) == 5
+    assert [row["queueOffset"] for row in read(root, subscribe="%LMQ%l")] == [1, 2]
+    assert len(read(root, subscribe="T,%LMQ%l")) == 7
+
+
+def test_times_are_found_in_the_log(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=b"x" * 300, step_ms=10) for n in range(40)], 1500)
+    origin = FileOrigin(parse({"path": str(root)}))
+    (queue,) = origin.bounds()
+    for number in (0, 1, 7, 39):
+        stored = logs.START_MS + 10 * (number + 1)
+        assert origin.offset_at(queue, stored) == number
+        assert origin.offset_at(queue, stored - 9) == number
+    assert origin.offset_at(queue, stored + 1) is None
