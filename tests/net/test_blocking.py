@@ -93,6 +93,15 @@ def test_answers_out_of_order_reach_their_callers_on_one_connection(
     assert all(each.is_done for each in pending)
 
 
+def test_requests_of_one_kind_can_be_sent_in_one_go(counterpart: Counterpart) -> None:
+    client = BlockingClient(Access(Credentials("user", "secret")))
+    pending = client.begin_all(counterpart.address, ECHO, [{"n": n} for n in range(100)])
+    answers = [each.result().ext for each in pending]
+    client.close()
+    assert [answer["n"] for answer in answers] == list(map(str, range(100)))
+    assert len({answer["Signature"] for answer in answers}) == 100
+
+
 def test_neither_side_stops_the_other_by_not_reading(
     client: BlockingClient, counterpart: Counterpart
 ) -> None:

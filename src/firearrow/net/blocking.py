@@ -15,7 +15,7 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -148,21 +148,25 @@ class _Line:
             self._read()  # the server may have closed a connection that was idle
         return self._socket is not None
 
-    def send(self, command: AnyCommand, timeout_seconds: float) -> Pending:
-        """Send a request under the next opaque; what the socket does not take waits here."""
+    def send(self, commands: Iterable[AnyCommand], timeout_seconds: float) -> list[Pending]:
+        """Send requests in one go, under the next opaques; what the socket does not take waits."""
         deadline = self._clock.monotonic() + timeout_seconds
-        self._opaque = self._opaque % OPAQUE_MAX + 1
-        command.opaque = self._opaque
-        pending = Pending(self, deadline, timeout_seconds)
-        self._waiting[self._opaque] = pending
-        frame = encode_request(command)
-        self._unsent.append(memoryview(frame))
-        self._unsent_bytes += len(frame)
+        frames: list[bytes] = []
+        sent: list[Pending] = []
+        for command in commands:
+            self._opaque = self._opaque % OPAQUE_MAX + 1
+            command.opaque = self._opaque
+            frames.append(encode_request(command))
+            pending = self._waiting[self._opaque] = Pending(self, deadline, timeout_seconds)
+            sent.append(pending)
+        data = b"".join(frames)
+        self._unsent.append(memoryview(data))
+        self._unsent_bytes += len(data)
         self._write()
         while self._unsent_bytes > UNSENT_BYTES_MAX:
             if not self.pump(deadline):
                 self.close(f"it took nothing for {timeout_seconds:g} s")
-        return pending
+        return sent
 
     def pump(self, deadline: float) -> bool:
         """Read what comes and write what waits; False if neither was possible in time."""
@@ -262,10 +266,24 @@ class BlockingClient:
         Raises ConnectionError when the server can't be reached, ConfigError when the address is
         none.
         """
+        command = self._request(code, fields, body)
+        [pending] = self._line(address).send([command], timeout_seconds or self._timeout_seconds)
+        return pending
+
+    def begin_all(
+        self, address: str, code: int, each: Iterable[Mapping[str, FieldValue]]
+    ) -> list[Pending]:
+        """Send requests of one kind in one go: as ``begin``, for less than a call of it each."""
+        commands = [self._request(code, fields) for fields in each]
+        return self._line(address).send(commands, self._timeout_seconds)
+
+    def _request(
+        self, code: int, fields: Mapping[str, FieldValue], body: bytes = b""
+    ) -> AnyCommand:
         command = request(code, fields, body)
         if self._credentials is not None:
             sign(command.ext, body, self._credentials)
-        return self._line(address).send(command, timeout_seconds or self._timeout_seconds)
+        return command
 
     def call(
         self,

@@ -7,7 +7,7 @@ in the processor's cache the next time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,18 +46,138 @@ class Wanted(NamedTuple):
         return Wanted(self.entries.take(chosen), self.part[chosen])
 
 
+class Source(Protocol):
+    """Where records come from, as errors and the column ``broker`` name it."""
+
+    @property
+    def broker(self) -> str:
+        """The broker's name."""
+
+    @property
+    def root(self) -> str:
+        """The store's path, or the broker's address."""
+
+
 class Batches:
     """Makes the batches of a task: of exactly ``schema``, without what is not chosen."""
 
-    def __init__(self, options: Options, narrow: Narrow, schema: pa.Schema, store: Store) -> None:
+    def __init__(self, options: Options, narrow: Narrow, schema: pa.Schema, source: Source) -> None:
         self._choice = options.choice
         self._reading = options.reading
         self._narrow = narrow
         self._schema = schema
-        self._store = store
+        self._source = source
         self._has_body = "body" in schema.names
 
-    # --- what consumers see ---
+    # --- every record ---
+
+    def of_log(self, columns: Columns, base: int) -> Iterator[pa.RecordBatch]:
+        """The records that a scan found, whose positions are relative to ``base`` in the log."""
+        chosen = self._chosen_of_log(columns)
+        if np.count_nonzero(chosen) < len(chosen):
+            columns = _some(columns, chosen)
+        at = 0
+        for stop in self._steps(columns.size):
+            part = columns if stop - at == len(columns) else _some(columns, slice(at, stop))
+            yield from self._batches(part)
+            at = stop
+
+    def _chosen_of_log(self, columns: Columns) -> Mask:
+        narrow, choice = self._narrow, self._choice
+        texts, number = columns.topics()
+        names = [text.decode("utf-8", "replace") for text in texts]
+        wanted = [name in narrow.topic and choice.wants(name) for name in names]
+        chosen: Mask = np.array(wanted, np.bool_)[number] if names else np.ones(0, np.bool_)
+        for numbers, column in (
+            (narrow.queue_id, columns.queue_id),
+            (narrow.queue_offset, columns.queue_offset),
+            (narrow.physical_offset, columns.physical_offset),
+            (narrow.store_ms, columns.store_ms),
+        ):
+            if not numbers.is_all:
+                chosen &= numbers.mask(column)
+        if choice.assign:
+            broker = self._source.broker
+            pairs = zip(number.tolist(), columns.queue_id.tolist(), strict=True)
+            chosen &= np.array(
+                [choice.wants_queue(names[topic], broker, queue) for topic, queue in pairs]
+            )
+        return chosen
+
+    # --- both ---
+
+    def _steps(self, sizes: Ints) -> Iterator[int]:
+        """Where batches end."""
+        cost = sizes if self._has_body else np.minimum(sizes, _LEAN_ROW_BYTES)
+        sums = cost.cumsum()
+        at = 0
+        while at < len(sizes):
+            done = int(sums[at - 1]) if at else 0
+            end = int(sums.searchsorted(done + self._reading.batch_bytes, side="right"))
+            at = min(max(end, at + 1), at + _ROWS_MAX)
+            yield at
+
+    def _messages(self, columns: Columns) -> Messages:
+        return Messages(columns, self._source.broker, decompress=self._reading.decompress)
+
+    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """The batch of some records; several where bodies grow too large for one."""
+        if self._reading.verify_crc and len(columns):
+            columns = self._without(columns, ~columns.body_crc_holds(), "its body has another CRC")
+        messages = self._messages(columns)
+        if self._choice.tags or self._choice.keys:
+            chosen = self._chosen(messages)
+            if np.count_nonzero(chosen) < len(chosen):
+                messages = self._messages(_some(columns, chosen))
+        while len(messages.columns):
+            try:
+                yield messages.batch(self._schema)
+                return
+            except Undecodable as error:
+                bad = np.zeros(len(messages.columns), np.bool_)
+                bad[error.rows] = True
+                messages = self._messages(self._without(messages.columns, bad, error.reason))
+            except BatchTooLarge:
+                half = len(messages.columns) // 2
+                for rows in (slice(0, half), slice(half, None)):
+                    yield from self._batches(_some(messages.columns, rows))
+                return
+
+    def _fail(self, text: str) -> None:
+        if self._reading.on_corrupt == "fail":
+            raise CorruptStore(f"{text} (onCorrupt=skip goes on without it)")
+
+    def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
+        if not np.count_nonzero(bad):
+            return columns
+        at = int(columns.physical_offset[int(bad.argmax())])
+        self._fail(f"{self._source.root}: the message at {at} of the log is damaged: {reason}")
+        return _some(columns, ~bad)
+
+    def _chosen(self, messages: Messages) -> Mask:
+        """Which messages have one of the tags, and one of the keys, that the options name."""
+        chosen = np.ones(len(messages.columns), np.bool_)
+        if self._choice.tags:
+            found = pc.is_in(messages.tags, pa.array(self._choice.tags, pa.string()))
+            chosen &= _as_mask(found)
+        if self._choice.keys:
+            keys = pa.array(self._choice.keys, pa.string())
+            found = pc.is_in(messages.column("msgId", pa.string()), keys)
+            by_id = _as_mask(found)
+            words = pc.utf8_split_whitespace(messages.keys)
+            row = np.asarray(pc.list_parent_indices(words))
+            hit = pc.is_in(pc.list_flatten(words), keys)
+            by_id[row[_as_mask(hit)]] = True
+            chosen &= by_id
+        return chosen
+
+
+class QueueBatches(Batches):
+    """Makes the batches of a task from entries of ConsumeQueues: of what consumers see."""
+
+    def __init__(self, options: Options, narrow: Narrow, schema: pa.Schema, store: Store) -> None:
+        super().__init__(options, narrow, schema, store)
+        self._store = store
 
     def of_queues(
         self, file: NumberedFile, wanted: Wanted, topics: pa.Array, queue_ids: Ints
@@ -108,17 +228,6 @@ class Batches:
             yield wanted.rows(start, end)
             start = end
 
-    def _steps(self, sizes: Ints) -> Iterator[int]:
-        """Where batches end."""
-        cost = sizes if self._has_body else np.minimum(sizes, _LEAN_ROW_BYTES)
-        sums = cost.cumsum()
-        at = 0
-        while at < len(sizes):
-            done = int(sums[at - 1]) if at else 0
-            end = int(sums.searchsorted(done + self._reading.batch_bytes, side="right"))
-            at = min(max(end, at + 1), at + _ROWS_MAX)
-            yield at
-
     def _meant(
         self,
         file: NumberedFile,
@@ -161,97 +270,6 @@ class Batches:
             f"is not the message {wanted.entries.queue_offset[row]} of topic {topic!r} that its "
             "ConsumeQueue means"
         )
-
-    def _fail(self, text: str) -> None:
-        if self._reading.on_corrupt == "fail":
-            raise CorruptStore(f"{text} (onCorrupt=skip goes on without it)")
-
-    # --- every record ---
-
-    def of_log(self, columns: Columns, base: int) -> Iterator[pa.RecordBatch]:
-        """The records that a scan found, whose positions are relative to ``base`` in the log."""
-        chosen = self._chosen_of_log(columns)
-        if np.count_nonzero(chosen) < len(chosen):
-            columns = _some(columns, chosen)
-        at = 0
-        for stop in self._steps(columns.size):
-            part = columns if stop - at == len(columns) else _some(columns, slice(at, stop))
-            yield from self._batches(part)
-            at = stop
-
-    def _chosen_of_log(self, columns: Columns) -> Mask:
-        narrow, choice = self._narrow, self._choice
-        texts, number = columns.topics()
-        names = [text.decode("utf-8", "replace") for text in texts]
-        wanted = [name in narrow.topic and choice.wants(name) for name in names]
-        chosen: Mask = np.array(wanted, np.bool_)[number] if names else np.ones(0, np.bool_)
-        for numbers, column in (
-            (narrow.queue_id, columns.queue_id),
-            (narrow.queue_offset, columns.queue_offset),
-            (narrow.physical_offset, columns.physical_offset),
-            (narrow.store_ms, columns.store_ms),
-        ):
-            if not numbers.is_all:
-                chosen &= numbers.mask(column)
-        if choice.assign:
-            broker = self._store.broker
-            pairs = zip(number.tolist(), columns.queue_id.tolist(), strict=True)
-            chosen &= np.array(
-                [choice.wants_queue(names[topic], broker, queue) for topic, queue in pairs]
-            )
-        return chosen
-
-    # --- both ---
-
-    def _messages(self, columns: Columns) -> Messages:
-        return Messages(columns, self._store.broker, decompress=self._reading.decompress)
-
-    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
-        """The batch of some records; several where bodies grow too large for one."""
-        if self._reading.verify_crc and len(columns):
-            columns = self._without(columns, ~columns.body_crc_holds(), "its body has another CRC")
-        messages = self._messages(columns)
-        if self._choice.tags or self._choice.keys:
-            chosen = self._chosen(messages)
-            if np.count_nonzero(chosen) < len(chosen):
-                messages = self._messages(_some(columns, chosen))
-        while len(messages.columns):
-            try:
-                yield messages.batch(self._schema)
-                return
-            except Undecodable as error:
-                bad = np.zeros(len(messages.columns), np.bool_)
-                bad[error.rows] = True
-                messages = self._messages(self._without(messages.columns, bad, error.reason))
-            except BatchTooLarge:
-                half = len(messages.columns) // 2
-                for rows in (slice(0, half), slice(half, None)):
-                    yield from self._batches(_some(messages.columns, rows))
-                return
-
-    def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
-        if not np.count_nonzero(bad):
-            return columns
-        at = int(columns.physical_offset[int(bad.argmax())])
-        self._fail(f"{self._store.root}: the message at {at} of the log is damaged: {reason}")
-        return _some(columns, ~bad)
-
-    def _chosen(self, messages: Messages) -> Mask:
-        """Which messages have one of the tags, and one of the keys, that the options name."""
-        chosen = np.ones(len(messages.columns), np.bool_)
-        if self._choice.tags:
-            found = pc.is_in(messages.tags, pa.array(self._choice.tags, pa.string()))
-            chosen &= _as_mask(found)
-        if self._choice.keys:
-            keys = pa.array(self._choice.keys, pa.string())
-            found = pc.is_in(messages.column("msgId", pa.string()), keys)
-            by_id = _as_mask(found)
-            words = pc.utf8_split_whitespace(messages.keys)
-            row = np.asarray(pc.list_parent_indices(words))
-            hit = pc.is_in(pc.list_flatten(words), keys)
-            by_id[row[_as_mask(hit)]] = True
-            chosen &= by_id
-        return chosen
 
 
 def _some(columns: Columns, rows: Mask | slice) -> Columns:

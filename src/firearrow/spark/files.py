@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.errors import ConfigError, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
-from firearrow.spark.batches import Batches, Wanted
+from firearrow.spark.batches import Batches, QueueBatches, Wanted
 from firearrow.spark.filters import Narrow
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
@@ -242,7 +242,7 @@ class FileOrigin:
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         store = Store(task.root, task.broker)
         wanted = self._entries(store, task.parts)
-        batches = Batches(self.options, self.narrow, schema, store)
+        batches = QueueBatches(self.options, self.narrow, schema, store)
         topics = pa.array([part[0] for part in task.parts], pa.string())
         queue_ids = np.array([part[1] for part in task.parts], np.int64)
         for file, some in self._by_file(store, wanted):

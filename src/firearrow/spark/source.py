@@ -7,8 +7,7 @@ tasks as pickles. What reads is an ``Origin``; here it is only chosen, and told 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -113,11 +112,12 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
 def open_origin(options: Options, narrow: Narrow | None = None) -> Origin:
     """Where the messages are: the files of stores, or brokers.
 
-    ``narrow`` is what a query needs; who can't make use of it may read more.
+    ``narrow`` is what a query needs.
     """
     if options.place.name_servers:
-        made: Any = import_module("firearrow.spark.brokers").BrokerOrigin
-        return cast("Origin", made(options))
+        from firearrow.spark.brokers import BrokerOrigin  # the half that needs no files
+
+        return BrokerOrigin(options, narrow)
     return FileOrigin(options, narrow)
 
 
