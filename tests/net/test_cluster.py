@@ -11,7 +11,7 @@ from firearrow.net.blocking import BlockingClient
 from firearrow.net.cluster import Cluster, address_of
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import BrokerData, QueueData, Route, TopicList
+from firearrow.wire.bodies import BrokerData, ClusterInfo, QueueData, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -34,6 +34,7 @@ class NameServer:
         return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.brokers,
         }
 
     def route(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -49,6 +50,11 @@ class NameServer:
     def topics(self, peer: Peer, request: AnyCommand) -> Answer:
         return Response(body=fastjson.dumps(TopicList(["b", "a"])))
 
+    def brokers(self, peer: Peer, request: AnyCommand) -> Answer:
+        slave = BrokerData("C", "s", {1: "127.0.0.1:3"})
+        table = {"s": slave, "b": ROUTE.broker_datas[0]}
+        return Response(body=fastjson.dumps(ClusterInfo(table, {"C": ["b", "s"]})))
+
 
 @pytest.fixture
 def client() -> Iterator[BlockingClient]:
@@ -62,6 +68,7 @@ def test_routes_and_topics(client: BlockingClient) -> None:
         cluster = Cluster(client, [address])
         assert cluster.route("T") == ROUTE
         assert cluster.topics() == ["a", "b"]
+        assert cluster.masters() == {"b": "127.0.0.1:1"}
         with pytest.raises(TopicNotFound, match=f"from {address}: topic 'U' has no route"):
             cluster.route("U")
         with pytest.raises(RemoteProtocolError, match="sent no route: "):

@@ -20,7 +20,7 @@ from firearrow.errors import (
 )
 from firearrow.net.blocking import BlockingClient
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import BrokerData, Route, TopicList
+from firearrow.wire.bodies import BrokerData, ClusterInfo, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -54,6 +54,16 @@ class Cluster:
         """The names of all topics, those of the brokers themselves among them."""
         answer = self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(read_body(answer, TopicList, "list of topics").topic_list)
+
+    def masters(self) -> dict[str, str]:
+        """The address of each broker's master, by the broker's name."""
+        answer = self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        info = read_body(answer, ClusterInfo, "list of brokers")
+        return {
+            name: broker.broker_addrs[0]
+            for name, broker in sorted(info.broker_addr_table.items())
+            if 0 in broker.broker_addrs
+        }
 
     def _ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS) -> AnyCommand:
         """Ask one name server after another."""

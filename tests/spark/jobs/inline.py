@@ -16,6 +16,8 @@ R = TypeVar("R")
 class Inline:
     """Does the pieces of a job one after the other."""
 
+    parallelism = 1
+
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
         return [work(piece) for piece in pieces]
 

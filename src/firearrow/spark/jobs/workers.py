@@ -25,6 +25,10 @@ R = TypeVar("R")
 class Workers(Protocol):
     """Runs a function on many pieces at once."""
 
+    @property
+    def parallelism(self) -> int:
+        """How many pieces at once, about."""
+
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
         """Give the results in the order of the pieces; a failure of one is one of all."""
 
@@ -34,6 +38,11 @@ class SparkWorkers:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
+
+    @property
+    def parallelism(self) -> int:
+        """The cores of the executors."""
+        return self._context.defaultParallelism
 
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
         """Run a job of as many tasks as there are pieces."""
@@ -45,8 +54,9 @@ class SparkWorkers:
 class ProcessWorkers:
     """Processes of this machine. ``local_workers`` makes them and ends them."""
 
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
+    def __init__(self, pool: ProcessPoolExecutor, parallelism: int) -> None:
         self._pool = pool
+        self.parallelism = parallelism
 
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
         """Run the pieces; a process that dies is an error (BrokenProcessPool)."""
@@ -58,7 +68,7 @@ def local_workers(jobs: int) -> Iterator[ProcessWorkers]:
     """Have ``jobs`` processes for the time of a block; they end with this one however it ends."""
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
     try:
-        yield ProcessWorkers(pool)
+        yield ProcessWorkers(pool, jobs)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -1,0 +1,169 @@
+"""Jobs that send messages again: what they fix when they begin, and how their pieces are done.
+
+The directory of a job holds ``plan.json``, which says what was asked for, which offsets of which
+queues that is and where each queue goes, and ``queues/`` with the progress of each. The same job
+can be started again and again; it ends at once when all is done. A job that asks for something
+else needs a directory of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from firearrow.errors import ConfigError, CorruptStore
+from firearrow.files import replace_atomically
+from firearrow.spark.jobs.resending import (
+    SETTLE_SECONDS,
+    Ledger,
+    Marks,
+    Pace,
+    Progress,
+    Resend,
+)
+from firearrow.spark.jobs.sources import Messages
+from firearrow.spark.jobs.targets import Brokers, Place
+from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.origin import Queue, Span
+
+Sleep = Callable[[float], object]
+Choose = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Leaves out rows; must be picklable."""
+
+
+class Route(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the messages of a source queue between two offsets go."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    start: int
+    end: int
+    to_topic: str
+    to_broker: str
+    to_queue: int
+
+    @property
+    def queue(self) -> Queue:
+        """The source queue."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+    @property
+    def place(self) -> Place:
+        """The target queue."""
+        return Place(self.to_topic, self.to_broker, self.to_queue)
+
+
+class Plan(msgspec.Struct, frozen=True, rename="camel"):
+    """What a job does. ``asked`` is what it was asked for, in words that can be compared."""
+
+    job: str
+    asked: dict[str, Any]
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a job has done, all its runs together."""
+
+    queues: int
+    messages: int
+    skipped: tuple[str, ...] = field(default=())  # topics that can't be written to by clients
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One queue's part of a job, for a worker."""
+
+    messages: Messages
+    route: Route
+    options: Mapping[str, str]
+    ledger: Path
+    job: str | None  # None: by position
+    choose: Choose | None
+    per_second: float | None
+
+
+def begin(
+    directory: Path, asked: Mapping[str, Any], make: Callable[[], Plan], sleep: Sleep | None = None
+) -> Plan:
+    """Give the plan of the job in a directory: the one that is there, or else a new one.
+
+    An earlier run that was killed may have messages on their way still: then they are waited for.
+    Raises ConfigError if the job there is another.
+    """
+    path = directory / "plan.json"
+    if not path.exists():
+        plan = make()
+        replace_atomically(path, msgspec.json.format(msgspec.json.encode(plan), indent=1))
+        return plan
+    try:
+        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    except msgspec.DecodeError as error:
+        raise CorruptStore(f"{path}: is no plan of a job: {error}") from None
+    if plan.asked != dict(asked):
+        raise ConfigError(f"{directory}: holds another job, {plan.asked}; this is {dict(asked)}")
+    (sleep or threading.Event().wait)(SETTLE_SECONDS)
+    return plan
+
+
+def do(
+    workers: Workers,
+    directory: Path,
+    plan: Plan,
+    messages: Messages,
+    options: Mapping[str, str],
+    *,
+    positional: bool = False,
+    choose: Choose | None = None,
+    rate: float | None = None,
+) -> list[Progress]:
+    """Send what the plan says and is not sent yet; ``rate`` is in messages a second, of all."""
+    spans = {route.queue: Span(route.start, route.end) for route in plan.routes}
+    at_once = min(workers.parallelism, len(plan.routes)) or 1
+    pieces = [
+        Piece(
+            messages.within({route.queue: spans[route.queue]}),
+            route,
+            dict(options),
+            _ledger(directory, route.queue),
+            None if positional else plan.job,
+            choose,
+            None if rate is None else rate / at_once,
+        )
+        for route in plan.routes
+    ]
+    return workers.run(_send, pieces)
+
+
+def _ledger(directory: Path, queue: Queue) -> Path:
+    name = f"{quote(queue.broker, safe='')}-{queue.queue_id}.json"
+    return directory / "queues" / quote(queue.topic, safe="") / name
+
+
+def _send(piece: Piece) -> Progress:
+    """Do one piece, in a worker."""
+    queue, choose = piece.route.queue, piece.choose or _all
+
+    brokers = Brokers.of(piece.options)
+    try:
+        return Resend(
+            lambda start: map(choose, piece.messages.read(queue, start)),
+            brokers.queue(piece.route.place),
+            Ledger(piece.ledger),
+            None if piece.job is None else Marks(piece.job, queue),
+            Pace(piece.per_second),
+        ).run()
+    finally:
+        brokers.close()
+
+
+def _all(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

@@ -1,0 +1,346 @@
+"""Messages sent again, each never twice, by jobs that may be killed at any point.
+
+A job sends what it has of one source queue to one target queue, in order, window by window. Before
+each window it notes how far it is (``Progress``): all before is sent; what comes after may have
+been. After an unclean end, be it that the process was killed or that an answer did not come, the
+target queue tells what of it has arrived, and only the rest is sent. There are two ways to know::
+
+    Marked       messages carry where they come from (properties REPLAY_...), so that others may
+                 write to the target, too
+    Positional   nobody else writes to the target queue, so the number of its messages says it
+
+A request that was on its way when its sender died may arrive late, so the target is asked
+``SETTLE_SECONDS`` later: whoever starts a job again waits that long, and so does each new attempt.
+The file with the progress is locked while a process works on a queue, so a task that was given up
+and lives on can't send beside its successor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import BrokerError, CorruptStore, MessageError, StoreLocked
+from firearrow.files import make_directory, replace_atomically
+from firearrow.message import properties
+from firearrow.message.batch import BatchMember, encode_batch
+from firearrow.spark.origin import Queue
+
+SETTLE_SECONDS: Final = 3.0  # what a broker's own time-out of a send is
+ATTEMPTS_MAX: Final = 5
+WINDOW_BYTES: Final = 8 << 20  # what is asked of the target after an unclean end, at most
+BATCH_BYTES: Final = 1 << 20
+BATCH_ROWS: Final = 1024
+_MEMBER_BYTES: Final = 22
+_END: Final = properties.PAIR_END
+
+# What brokers and proxies have put there, or what would have the message delivered otherwise.
+STRIPPED: Final = frozenset(
+    {
+        properties.DELAY_LEVEL,
+        properties.TIMER_DELIVER_MS,
+        properties.TIMER_DELAY_SEC,
+        properties.TIMER_DELAY_MS,
+        properties.TIMER_OUT_MS,
+        properties.TIMER_ENQUEUE_MS,
+        properties.TIMER_DEQUEUE_MS,
+        properties.TIMER_ROLL_TIMES,
+        properties.TIMER_DELETE_UNIQUE_KEY,
+        properties.TRANSACTION_PREPARED,
+        properties.INNER_MULTI_DISPATCH,
+        properties.INNER_MULTI_QUEUE_OFFSET,
+        properties.REAL_TOPIC,
+        properties.REAL_QUEUE_ID,
+        properties.POP_CHECKPOINT,
+        properties.FIRST_POP_TIME,
+        properties.MIN_OFFSET,
+        "MAX_OFFSET",
+    }
+)
+
+
+class Progress(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a source queue is.
+
+    All its chosen messages below ``next_offset`` are sent, ``sent`` in number. Others, if any, are
+    in the target queue from ``target_offset`` on.
+    """
+
+    next_offset: int
+    target_offset: int
+    sent: int = 0
+    done: bool = False
+
+
+class Target(Protocol):
+    """A queue that messages are sent to."""
+
+    def end(self) -> int:
+        """The queue offset of the next message."""
+
+    def properties(self, start: int) -> Iterator[dict[str, str]]:
+        """The properties of its messages from an offset on."""
+
+    def send(self, members: bytes) -> None:
+        """Send a batch; it is acknowledged on return. Raises OSError or BrokerError."""
+
+
+class Message(NamedTuple):
+    """One message of the source: its queue offset, the how manyth it is, how it is sent."""
+
+    offset: int
+    ordinal: int
+    member: BatchMember
+
+
+Rows = Callable[[int], Iterator[pa.RecordBatch]]
+"""The chosen rows of a source queue from an offset on, in their order; the same each time."""
+
+COLUMNS: Final = ("queueOffset", "flag", "properties", "body", "msgId")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The properties that say where a message comes from."""
+
+    job: str
+    queue: Queue
+
+    def of(self, row: dict[str, Any]) -> str:
+        """Give them as they are added to a message's."""
+        return properties.format(
+            {
+                "REPLAY_JOB": self.job,
+                "REPLAY_TOPIC": self.queue.topic,
+                "REPLAY_BROKER": self.queue.broker,
+                "REPLAY_QUEUE": str(self.queue.queue_id),
+                "REPLAY_OFFSET": str(row["queueOffset"]),
+                "REPLAY_ID": row["msgId"] or "",
+            }
+        )
+
+    def offset(self, found: dict[str, str]) -> int | None:
+        """Give the source offset of a message of this job and queue; None for any other."""
+        mine = (self.job, self.queue.topic, self.queue.broker, str(self.queue.queue_id))
+        names = ("REPLAY_JOB", "REPLAY_TOPIC", "REPLAY_BROKER", "REPLAY_QUEUE")
+        if tuple(found.get(name) for name in names) != mine:
+            return None
+        return int(found["REPLAY_OFFSET"])
+
+
+class Ledger:
+    """The file that holds a queue's progress."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep others away for the time of a block.
+
+        Raises StoreLocked when another process sends the same.
+        """
+        make_directory(self._path.parent)
+        descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreLocked(f"{self._path}: another process sends this just now") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def note(self, progress: Progress) -> None:
+        """Have the progress on the disk."""
+        replace_atomically(self._path, msgspec.json.encode(progress))
+
+    def read(self) -> Progress | None:
+        """Give what was noted last."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Progress)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise CorruptStore(f"{self._path}: says no progress: {error}") from None
+
+
+class Pace:
+    """Lets so many messages a second through; ``per_second`` None lets all."""
+
+    def __init__(
+        self,
+        per_second: float | None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        self._per_second = per_second
+        self._clock = clock or SystemClock()
+        self._sleep = sleep or threading.Event().wait
+        self._free_at = self._clock.monotonic()
+
+    def wait(self, messages: int) -> None:
+        """Return when so many messages may be sent."""
+        if self._per_second is None:
+            return
+        now = self._clock.monotonic()
+        self._free_at = max(self._free_at, now - 1.0)  # an idle second may be made up for
+        if self._free_at > now:
+            self._sleep(self._free_at - now)
+        self._free_at += messages / self._per_second
+
+
+@dataclass
+class Resend:
+    """One source queue on its way to one target queue. ``marks`` None: by position."""
+
+    rows: Rows
+    target: Target
+    ledger: Ledger
+    marks: Marks | None
+    pace: Pace
+    sleep: Callable[[float], object] = field(default_factory=lambda: threading.Event().wait)
+    window_bytes: int = WINDOW_BYTES
+    batch_bytes: int = BATCH_BYTES
+
+    def run(self) -> Progress:
+        """Send what is not there yet; give the final progress.
+
+        Raises OSError or BrokerError when the target does not take it in several attempts; then it
+        can be run again. Raises CorruptStore when others write to a target that is ours by
+        position.
+        """
+        with self.ledger.held():
+            failures = 0
+            while True:
+                noted = self.ledger.read()
+                if noted is not None and noted.done:
+                    return noted
+                try:
+                    return self._attempt(noted)
+                except (OSError, BrokerError):
+                    failures = failures + 1 if self.ledger.read() == noted else 1
+                    if failures >= ATTEMPTS_MAX:
+                        raise
+                    self.sleep(SETTLE_SECONDS)
+
+    def _attempt(self, noted: Progress | None) -> Progress:
+        """Go on from what was noted."""
+        begun = noted or Progress(0, self.target.end())
+        if noted is None:
+            self.ledger.note(begun)
+        arrived = _Arrived(begun, self.target, self.marks)
+        for window in self._windows(self._messages(begun.next_offset), arrived):
+            first = window[0]
+            self.ledger.note(
+                Progress(first.offset, arrived.look_from(first), begun.sent + first.ordinal)
+            )
+            for batch in _cut(window, self.batch_bytes, BATCH_ROWS):
+                self.pace.wait(len(batch))
+                self.target.send(encode_batch(message.member for message in batch))
+        count = self._count
+        if self.marks is None:
+            self._require_alone(begun.target_offset + count)
+        done = Progress(self._next_offset, self.target.end(), begun.sent + count, done=True)
+        self.ledger.note(done)
+        return done
+
+    def _messages(self, start: int) -> Iterator[Message]:
+        """Read and encode the source from an offset on, counting."""
+        self._count, self._next_offset = 0, start
+        for batch in self.rows(start):
+            for row in batch.select(COLUMNS).to_pylist():
+                offset = row["queueOffset"]
+                assert offset >= self._next_offset, "a source queue comes in its order"
+                yield Message(offset, self._count, _member(row, self.marks))
+                self._count += 1
+                self._next_offset = offset + 1
+
+    def _windows(self, messages: Iterator[Message], arrived: _Arrived) -> Iterator[list[Message]]:
+        missing = (message for message in messages if not arrived.has(message))
+        return _cut(missing, self.window_bytes)
+
+    def _require_alone(self, expected: int) -> None:
+        """Raise CorruptStore unless the target ends where what we have sent does."""
+        end = self.target.end()
+        if end < expected:  # it may be seen a little later
+            self.sleep(SETTLE_SECONDS)
+            end = self.target.end()
+        if end != expected:
+            raise CorruptStore(
+                f"the target queue ends at {end}, and {expected} was to be expected: others write"
+                " to it too, so what is there can't be known"
+            )
+
+
+class _Arrived:
+    """What of the source is in the target, after an unclean end."""
+
+    def __init__(self, begun: Progress, target: Target, marks: Marks | None) -> None:
+        self._begun = begun
+        self._target = target
+        self._offsets: set[int] | None = None
+        self._count = 0
+        if marks is None:
+            self._count = target.end() - begun.target_offset
+        else:
+            found = map(marks.offset, target.properties(begun.target_offset))
+            self._offsets = {offset for offset in found if offset is not None}
+
+    def has(self, message: Message) -> bool:
+        """Whether a message is there."""
+        if self._offsets is None:
+            return message.ordinal < self._count
+        return message.offset in self._offsets
+
+    def look_from(self, first: Message) -> int:
+        """From where on the target is to be looked at for a window that begins like this."""
+        if self._offsets is None:
+            return self._begun.target_offset + first.ordinal
+        if self._offsets and max(self._offsets) > first.offset:
+            return self._begun.target_offset  # some of the window is there already
+        return self._target.end()
+
+
+def _cut(
+    messages: Iterable[Message], bytes_max: int, rows_max: int | None = None
+) -> Iterator[list[Message]]:
+    """Cut messages into lists of at most so many bytes and rows, but of one at least."""
+    part: list[Message] = []
+    size_bytes = 0
+    for message in messages:
+        own = len(message.member.body) + len(message.member.properties) + _MEMBER_BYTES
+        if part and (size_bytes + own > bytes_max or len(part) == rows_max):
+            yield part
+            part, size_bytes = [], 0
+        part.append(message)
+        size_bytes += own
+    if part:
+        yield part
+
+
+def _member(row: dict[str, Any], marks: Marks | None) -> BatchMember:
+    """Make a message as it is sent."""
+    text = row["properties"] or ""
+    if any(name in text for name in STRIPPED):
+        kept = properties.parse(text)
+        text = properties.format({k: v for k, v in kept.items() if k not in STRIPPED})
+    if marks is not None:
+        text = f"{text}{'' if not text or text.endswith(_END) else _END}{marks.of(row)}"
+    encoded = text.encode()
+    if len(encoded) > properties.PROPERTIES_BYTES_MAX:
+        raise MessageError(
+            f"{len(encoded)} bytes exceed {properties.PROPERTIES_BYTES_MAX}",
+            f"properties of the message at queue offset {row['queueOffset']}",
+        )
+    return BatchMember(row["flag"] or 0, row["body"] or b"", encoded)

@@ -1,0 +1,130 @@
+"""Where messages that are sent again come from: an archive, or a store or cluster itself.
+
+A job fixes the queue offsets that it is about when it begins. So whenever it goes on, it has the
+same messages in the same order, though the archive may have grown or been compacted since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from firearrow.spark.jobs.archive import Source
+from firearrow.spark.jobs.manifest import Archive, QueueRows
+from firearrow.spark.origin import Queue, Span
+from firearrow.spark.tables import MESSAGES
+
+_UNUSED: Final = {"storeHost", "bornHost", "offsetMsgId"}
+SENT: Final = pa.schema([column for column in MESSAGES if column.name not in _UNUSED])
+"""What is read of messages that are sent again."""
+
+Spans = Mapping[Queue, Span]
+
+
+class Messages(Protocol):
+    """The messages of queues between offsets. Can be pickled."""
+
+    @property
+    def spans(self) -> Spans:
+        """The queues, and which of their offsets this is about."""
+
+    def within(self, spans: Spans) -> Messages:
+        """The same source, about other offsets."""
+
+    def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
+        """The messages of a queue from an offset on, in their order, with the columns ``SENT``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveMessages:
+    """Messages in the files of an archive."""
+
+    parts: tuple[tuple[str, QueueRows], ...]
+    spans: Spans
+
+    @classmethod
+    def of(cls, archive: Archive, topics: Sequence[str] = ()) -> ArchiveMessages:
+        """Take what an archive holds now, of some topics or of all."""
+        parts = [
+            (str(archive.place(file)), part)
+            for file in archive.load().files.values()
+            for part in file.queues
+            if not topics or part.topic in topics
+        ]
+        parts.sort(key=lambda found: (found[1].queue, found[1].first, found[0]))
+        spans: dict[Queue, Span] = {}
+        for _, part in parts:
+            known = spans.get(part.queue, Span(part.first, part.first))
+            spans[part.queue] = Span(known.start, max(known.end, part.last + 1))
+        return cls(tuple(parts), spans)
+
+    def within(self, spans: Spans) -> ArchiveMessages:
+        """The same files, other offsets."""
+        return replace(self, spans=spans)
+
+    def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
+        """Read the row groups that hold a queue; the files are sorted by it."""
+        span = self.spans[queue]
+        span = Span(max(start, span.start), span.end)
+        for path, part in self.parts:
+            if part.queue == queue and part.last >= span.start and part.first < span.end:
+                yield from _read_file(path, queue, span)
+
+
+def _read_file(path: str, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
+    """Read a queue's messages from a file."""
+    wanted = pq.filters_to_expression(
+        [
+            ("broker", "=", queue.broker),
+            ("queueId", "=", queue.queue_id),
+            ("queueOffset", ">=", span.start),
+            ("queueOffset", "<", span.end),
+        ]
+    )
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            if _may_hold(file.metadata.row_group(number), file.schema_arrow, queue, span):
+                table = file.read_row_group(number, SENT.names)
+                yield from table.cast(SENT).filter(wanted).to_batches()
+
+
+def _may_hold(group: pq.RowGroupMetaData, schema: pa.Schema, queue: Queue, span: Span) -> bool:
+    ids = group.column(schema.get_field_index("queueId")).statistics
+    offsets = group.column(schema.get_field_index("queueOffset")).statistics
+    fits: bool = ids.min <= queue.queue_id <= ids.max
+    return fits and offsets.max >= span.start and offsets.min < span.end
+
+
+@dataclass(frozen=True, slots=True)
+class OriginMessages:
+    """Messages that a store or a cluster holds."""
+
+    source: Source
+    spans: Spans
+
+    @classmethod
+    def of(cls, source: Source) -> OriginMessages:
+        """Take what there is now."""
+        bounds = source().bounds()
+        held = {q: Span(b.earliest, b.latest) for q, b in bounds.items() if b.earliest < b.latest}
+        return cls(source, held)
+
+    def within(self, spans: Spans) -> OriginMessages:
+        """The same place, other offsets."""
+        return replace(self, spans=spans)
+
+    def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
+        """Read a queue, task by task; where one has not the order of the queue, it is put in it."""
+        origin = self.source()
+        span = Span(max(start, self.spans[queue].start), self.spans[queue].end)
+        for partition in origin.partitions({queue: span}) if span.start < span.end else ():
+            table = pa.Table.from_batches(origin.read(partition, SENT), SENT)
+            offsets = table.column("queueOffset")
+            if not pc.all(pc.less(offsets[:-1], offsets[1:])).as_py():
+                table = table.sort_by("queueOffset")
+            yield from table.to_batches()

@@ -1,0 +1,161 @@
+"""Queues of brokers as targets of messages that are sent again, and topics made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from firearrow.clock import SystemClock
+from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
+from firearrow.message.names import AUTO_CREATE_TOPIC
+from firearrow.message.record import iter_records
+from firearrow.net.cluster import Cluster
+from firearrow.spark.access import cluster_of
+from firearrow.spark.options import Options, for_sink
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import FieldValue
+
+GROUP: Final = "firearrow-resend"
+PULL_MESSAGES: Final = 256
+_READ_WRITE: Final = 6
+_ALL_TAGS: Final = 4  # a pull that brings its subscription, and does not wait
+_AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue of a cluster that a job writes to."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+
+class Brokers:
+    """The masters of a cluster, by name. Raises ConfigError where the options name no cluster."""
+
+    def __init__(self, options: Options) -> None:
+        self.cluster: Cluster = cluster_of(options.place, options.access)
+        self._addresses: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Brokers:
+        """Read the options of a sink."""
+        return cls(for_sink(options))
+
+    def addresses(self) -> dict[str, str]:
+        """Give the address of each broker's master."""
+        if not self._addresses:
+            self._addresses = self.cluster.masters()
+        if not self._addresses:
+            raise ConfigError("option nameServer: the cluster has no brokers to write to")
+        return self._addresses
+
+    def address(self, broker: str) -> str:
+        """Give the address of a broker; BrokerUnavailable if there is none of that name."""
+        try:
+            return self.addresses()[broker]
+        except KeyError:
+            raise BrokerUnavailable(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"there is no broker named {broker!r}"
+            ) from None
+
+    def create_topic(self, topic: str, broker: str, queues: int) -> None:
+        """Make a topic on a broker, or give it so many queues."""
+        fields: dict[str, FieldValue] = {
+            "topic": topic,
+            "defaultTopic": AUTO_CREATE_TOPIC,
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": _READ_WRITE,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+        }
+        address = self.address(broker)
+        self.cluster.client.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.cluster.client.close()
+
+    def queue(self, place: Place) -> BrokerQueue:
+        """Give a queue to write to."""
+        return BrokerQueue(self, place)
+
+
+class BrokerQueue:
+    """One queue of one broker: a ``firearrow.spark.jobs.resending.Target``."""
+
+    def __init__(self, brokers: Brokers, place: Place) -> None:
+        self._brokers = brokers
+        self._client = brokers.cluster.client
+        self._place = place
+        self._clock = SystemClock()
+
+    def end(self) -> int:
+        """The queue offset of the next message."""
+        place = self._place
+        fields: dict[str, FieldValue] = {"topic": place.topic, "queueId": place.queue_id}
+        answer = self._client.call(self._address(), RequestCode.GET_MAX_OFFSET, fields)
+        return int(answer.ext["offset"])
+
+    def properties(self, start: int) -> Iterator[dict[str, str]]:
+        """The properties of its messages from an offset on."""
+        at = start
+        while True:
+            fields: dict[str, FieldValue] = {
+                "consumerGroup": GROUP,
+                "topic": self._place.topic,
+                "queueId": self._place.queue_id,
+                "queueOffset": at,
+                "maxMsgNums": PULL_MESSAGES,
+                "sysFlag": _ALL_TAGS,
+                "commitOffset": 0,
+                "suspendTimeoutMillis": 0,
+                "subscription": "*",
+                "subVersion": 0,
+                "expressionType": "TAG",
+            }
+            pending = self._client.begin(self._address(), RequestCode.PULL_MESSAGE, fields)
+            answer = pending.answer()
+            if answer.code == ResponseCode.PULL_NOT_FOUND:
+                return
+            if answer.code != 0 and answer.code not in _AGAIN:
+                pending.result()
+            for view in iter_records(answer.body):
+                yield view.properties
+            following = int(answer.ext["nextBeginOffset"])
+            if answer.code != 0 and following <= at:
+                return  # it was asked for more than it has
+            at = following
+
+    def send(self, members: bytes) -> None:
+        """Send a batch to this queue and no other; it is acknowledged on return."""
+        fields: dict[str, FieldValue] = {
+            "a": GROUP,
+            "b": self._place.topic,
+            "c": AUTO_CREATE_TOPIC,
+            "d": 4,
+            "e": self._place.queue_id,
+            "f": 0,
+            "g": self._clock.now_ms(),
+            "h": 0,
+            "i": "",
+            "j": 0,
+            "k": False,
+            "m": True,
+            "n": self._place.broker,
+        }
+        code = RequestCode.SEND_BATCH_MESSAGE
+        try:
+            self._client.call(self._address(), code, fields, members)
+        except NotDurable:
+            return  # stored and seen; again it would be there twice
+        except BrokerError as error:
+            remark = f"{error.remark}; batch to {self._place}"
+            raise type(error)(error.code, remark, error.address) from None
+
+    def _address(self) -> str:
+        return self._brokers.address(self._place.broker)

@@ -1,0 +1,203 @@
+"""Messages sent again arrive once each, wherever the sender dies and whatever gets lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from firearrow.errors import BrokerBusy, CorruptStore, MessageError, StoreLocked
+from firearrow.message import properties
+from firearrow.message.batch import split_batch
+from firearrow.spark.jobs.resending import Ledger, Marks, Pace, Progress, Resend
+from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.tables import MESSAGES
+from tests.broker.fakes import HandClock
+from tests.spark.jobs.inline import Killed
+from tests.spark.origins import MemoryOrigin, Piece
+
+A = Queue("T", "a", 0)
+MARKS = Marks("job", A)
+COUNT = 40
+
+
+class FakeQueue:
+    """A queue in memory, and the trouble that its ``trouble``-th batch makes."""
+
+    def __init__(self, error: type[BaseException] | None = None) -> None:
+        self.messages: list[tuple[bytes, dict[str, str]]] = []
+        self.trouble = -1
+        self.arrives = True
+        self.error = error
+        self.sends = 0
+        self.stranger = False
+
+    def end(self) -> int:
+        return len(self.messages)
+
+    def properties(self, start: int) -> Iterator[dict[str, str]]:
+        return iter([found for _, found in self.messages[start:]])
+
+    def send(self, members: bytes) -> None:
+        self.sends += 1
+        fails = self.trouble == 0
+        self.trouble -= 1
+        if not fails or self.arrives:
+            self.messages += [
+                (m.body, properties.parse(m.properties)) for m in split_batch(members)
+            ]
+        if self.stranger:
+            self.messages.append((b"of somebody else", {"REPLAY_JOB": "other"}))
+        if fails and self.error is not None:
+            raise self.error(2, "busy") if self.error is BrokerBusy else self.error()
+
+    def bodies(self) -> list[bytes]:
+        return [body for body, _ in self.messages if body != b"of somebody else"]
+
+
+def rows(start: int) -> Iterator[pa.RecordBatch]:
+    origin = MemoryOrigin({A: Bound(0, COUNT)})
+    return origin.read(Piece({A: Span(start, COUNT)}), MESSAGES)
+
+
+def resend(target: FakeQueue, root: Path, marks: Marks | None, slept: list[float]) -> Resend:
+    pace = Pace(None)
+    ledger = Ledger(root / "queue.json")
+    return Resend(rows, target, ledger, marks, pace, slept.append, 1000, 300)
+
+
+EXPECTED = [b"T/a/0/%d" % offset for offset in range(COUNT)]
+HOWS = pytest.mark.parametrize("marks", [MARKS, None], ids=["marked", "positional"])
+
+
+@HOWS
+def test_everything_arrives_in_order_and_is_not_sent_again(
+    tmp_path: Path, marks: Marks | None
+) -> None:
+    target = FakeQueue()
+    slept: list[float] = []
+    done = resend(target, tmp_path, marks, slept).run()
+    assert target.bodies() == EXPECTED
+    assert done == Progress(COUNT, COUNT, COUNT, done=True)
+    sends = target.sends
+    assert resend(target, tmp_path, marks, slept).run() == done
+    assert (target.sends, slept) == (sends, [])
+    assert sends > 5
+
+
+@HOWS
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_sender_that_dies_at_any_batch_sends_nothing_twice(
+    tmp_path: Path, marks: Marks | None, arrives: bool
+) -> None:
+    for batch in range(30):
+        target = FakeQueue(Killed)
+        target.trouble, target.arrives = batch, arrives
+        target.stranger = marks is not None
+        for _ in range(2):
+            try:
+                resend(target, tmp_path / str(batch), marks, []).run()
+            except Killed:
+                target.trouble = 3  # and once more, a little later
+        target.trouble = -1
+        done = resend(target, tmp_path / str(batch), marks, []).run()
+        assert target.bodies() == EXPECTED
+        assert (done.sent, done.done) == (COUNT, True)
+
+
+@HOWS
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("error", [TimeoutError, BrokerBusy])
+def test_an_answer_that_does_not_come_is_looked_into(
+    tmp_path: Path, marks: Marks | None, arrives: bool, error: type[BaseException]
+) -> None:
+    target = FakeQueue(error)
+    target.trouble, target.arrives = 4, arrives
+    slept: list[float] = []
+    assert resend(target, tmp_path, marks, slept).run().sent == COUNT
+    assert target.bodies() == EXPECTED
+    assert slept == [3.0]
+
+
+def test_a_target_that_takes_nothing_is_an_error_in_the_end(tmp_path: Path) -> None:
+    class Refusing(FakeQueue):
+        def send(self, members: bytes) -> None:
+            raise BrokerBusy(2, "busy")
+
+    slept: list[float] = []
+    with pytest.raises(BrokerBusy):
+        resend(Refusing(), tmp_path, None, slept).run()
+    assert len(slept) == 4
+
+
+def test_others_in_a_queue_that_is_ours_are_noticed(tmp_path: Path) -> None:
+    target = FakeQueue()
+    target.stranger = True
+    with pytest.raises(CorruptStore, match="others write to it too"):
+        resend(target, tmp_path, None, []).run()
+
+
+def test_two_processes_do_not_send_the_same(tmp_path: Path) -> None:
+    with (
+        Ledger(tmp_path / "queue.json").held(),
+        pytest.raises(StoreLocked, match="another process sends this just now"),
+    ):
+        resend(FakeQueue(), tmp_path, None, []).run()
+
+
+def test_a_ledger_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "queue.json").write_bytes(b"{}")
+    with pytest.raises(CorruptStore, match="says no progress"):
+        resend(FakeQueue(), tmp_path, None, []).run()
+
+
+def test_marks_say_where_a_message_comes_from(tmp_path: Path) -> None:
+    target = FakeQueue()
+    resend(target, tmp_path, MARKS, []).run()
+    assert target.messages[7][1] == {
+        "TAGS": "t1", "KEYS": "k7", "REPLAY_JOB": "job", "REPLAY_TOPIC": "T", "REPLAY_BROKER": "a",
+        "REPLAY_QUEUE": "0", "REPLAY_OFFSET": "7", "REPLAY_ID": "ID0-7",
+    }  # fmt: skip
+
+
+def of_one(text: str) -> Iterator[pa.RecordBatch]:
+    row = MemoryOrigin().message(A, 0) | {"properties": text}
+    yield pa.RecordBatch.from_pylist([row], MESSAGES)
+
+
+def test_what_would_delay_or_hide_a_message_is_left_out(tmp_path: Path) -> None:
+    text = "DELAY\x013\x02TRAN_MSG\x01true\x02own\x01kept\x02UNIQ_KEY\x01id"
+    target = FakeQueue()
+    job = resend(target, tmp_path, MARKS, [])
+    job.rows = lambda _: of_one(text)
+    job.run()
+    ((_, found),) = target.messages
+    assert (found["own"], found["UNIQ_KEY"], found["REPLAY_JOB"]) == ("kept", "id", "job")
+    assert {"DELAY", "TRAN_MSG"}.isdisjoint(found)
+
+
+def test_properties_that_grow_too_long_are_told(tmp_path: Path) -> None:
+    job = resend(FakeQueue(), tmp_path, MARKS, [])
+    job.rows = lambda _: of_one(f"own\x01{'x' * 32_700}\x02")
+    with pytest.raises(MessageError, match=r"^properties of the message at queue offset 0: 32"):
+        job.run()
+
+
+def test_a_pace_is_kept() -> None:
+    clock = HandClock()
+
+    def sleep(seconds: float) -> None:
+        clock.seconds += seconds
+
+    pace = Pace(100.0, clock, sleep)
+    begun = clock.seconds
+    for _ in range(20):
+        pace.wait(50)
+    assert 9.0 <= clock.seconds - begun <= 10.0
+    clock.seconds += 60
+    begun = clock.seconds
+    for _ in range(20):
+        pace.wait(50)
+    assert 8.0 <= clock.seconds - begun <= 10.0
