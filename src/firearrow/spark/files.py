@@ -66,6 +66,7 @@ class FileOrigin:
 
         Raises ConfigError for a topic that no store has.
         """
+        self.__dict__.pop("stores", None)  # what was seen before may have grown or gone
         found: dict[Queue, Bound] = {}
         for broker, store in self.stores.items():
             for topic, queue_id in store.queue_keys(self.options):
