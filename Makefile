@@ -28,8 +28,9 @@ fuzz: setup ## the property tests of codec and server, for a long time
 	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz --timeout 0
 
 chaos: setup ## kills and losses of power, thousands of them
-	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 \
-		.venv/bin/python -m pytest -n 2 tests/crash tests/store/test_power_loss.py
+	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
+		FIREARROW_SPARK_KILL_ROUNDS=20 .venv/bin/python -m pytest -n 2 \
+		tests/crash tests/store/test_power_loss.py tests/spark/jobs/test_archive_killed.py
 
 spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
 	@tools/spark_oldest.sh

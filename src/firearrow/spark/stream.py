@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         origin: Origin | None = None,
         clock: Clock | None = None,
     ) -> None:
-        _require_streamable(options)
+        require_streamable(options)
         self.options = options
         self.schema = schema
         self._given = self._opened = origin
@@ -191,8 +191,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.__dict__ | {"_opened": self._given, "_target": None, "_seen": None}
 
 
-def _require_streamable(options: Options) -> None:
-    """Raise ConfigError for options that make no sense in a stream."""
+def require_streamable(options: Options) -> None:
+    """Raise ConfigError for options that make no sense where reading goes on and on."""
     if options.place.table != "messages":
         raise ConfigError(f"option table={options.place.table!r}: a stream is of messages only")
     for name, value in (

@@ -107,6 +107,15 @@ def test_queues_begin_where_they_are_told_to(tmp_path: Path) -> None:
     assert run(origin, tmp_path, Settings(starting=starting)).rows == 52
 
 
+def test_brokers_are_told_what_need_not_be_kept(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 50)})
+    run(origin, tmp_path, Settings(step_rows_max=30))
+    assert origin.committed == {}
+    origin.held[A] = Bound(0, 60)
+    run(origin, tmp_path, Settings(commit_offsets=True))
+    assert origin.committed == {A: 60}
+
+
 # --- losses ---
 
 
@@ -246,9 +255,11 @@ def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
     ("options", "complaint"),
     [
         ({"tags": "a"}, "option tags: an archive holds whole queues"),
-        ({"endingTimestamp": "7"}, "option endingTimestamp: an archive holds whole queues"),
+        ({"keys": "a"}, "option keys: an archive holds whole queues"),
+        ({"endingTimestamp": "7"}, "option endingTimestamp=7: a stream has no end"),
         ({"visibility": "log"}, "an archive holds what consumers see"),
-        ({"table": "topics"}, "an archive holds what consumers see"),
+        ({"table": "topics"}, "a stream is of messages only"),
+        ({"commitOffsets": "true"}, "only brokers keep offsets"),
     ],
 )
 def test_options_that_leave_messages_out_are_refused(

@@ -9,6 +9,9 @@ Parquet files aside, the driver checks that each offset was written once, and co
 (``firearrow.spark.jobs.manifest``). No message passes through the JVM. Where it goes on is in the
 manifests: a run that was killed at any point is simply started again.
 
+With ``consumerGroup`` and ``commitOffsets=true`` the brokers are told what is archived, so that
+``unconsumedPolicy=keep`` keeps from retention what is not.
+
 The files are in ``topic=<name>/dt=<day stored, UTC>/``; columns are those of the table
 ``messages``, bodies are decompressed.
 """
@@ -36,6 +39,7 @@ from firearrow.spark.options import MiB, parse
 from firearrow.spark.origin import Bound, Origin, Queue, Span
 from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
+from firearrow.spark.stream import Committing, require_streamable
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -58,6 +62,7 @@ class Settings:
     step_rows_max: int | None = None
     step_bytes_max: int = STEP_BYTES
     fail_on_data_loss: bool = True
+    commit_offsets: bool = False  # tell the brokers what need not be kept for the archive
     starting: offsets.Position = field(
         default_factory=lambda: offsets.Position.of("startingOffsets", "earliest")
     )
@@ -101,22 +106,20 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
     Raises ConfigError for options that would leave messages out of queues.
     """
     parsed = parse(options)
+    require_streamable(parsed)
     for name, value in (
         ("tags", parsed.choice.tags),
         ("keys", parsed.choice.keys),
-        ("endingOffsets", parsed.range.ending_offsets),
-        ("endingTimestamp", parsed.range.ending_ms),
     ):
         if value:
             raise ConfigError(f"option {name}: an archive holds whole queues")
-    if parsed.place.table != "messages" or parsed.reading.visibility != "consumer":
-        raise ConfigError(
-            "options table and visibility: an archive holds what consumers see of messages"
-        )
+    if parsed.reading.visibility != "consumer":
+        raise ConfigError("option visibility: an archive holds what consumers see of messages")
     settings = Settings(
         step_rows_max=parsed.trigger.offsets_max,
         step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
         fail_on_data_loss=parsed.reading.fail_on_data_loss,
+        commit_offsets=parsed.access.commit_offsets,
         starting=offsets.Position.of(
             "startingOffsets", parsed.range.starting_offsets or "earliest", parsed.range.starting_ms
         ),
@@ -243,6 +246,8 @@ class _Job:
             gaps=tuple(gaps),
         )
         self._archive.commit(self._state, manifest)
+        if self._settings.commit_offsets and isinstance(self.origin, Committing):
+            self.origin.commit_offsets(self._state.offsets)
         log.info(
             "archived step=%d files=%d rows=%d missing=%d",
             manifest.sequence,

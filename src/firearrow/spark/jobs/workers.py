@@ -64,9 +64,11 @@ class ProcessWorkers:
 
 
 @contextmanager
-def local_workers(jobs: int) -> Iterator[ProcessWorkers]:
+def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWorkers]:
     """Have ``jobs`` processes for the time of a block; they end with this one however it ends."""
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
+    pool = ProcessPoolExecutor(
+        jobs, mp_context=get_context(start_method), initializer=end_with_parent
+    )
     try:
         yield ProcessWorkers(pool, jobs)
     finally:

@@ -1,0 +1,53 @@
+"""A process that archives a store again and again, to be killed: by itself a program.
+
+It keeps one process that has everything imported and forks one that archives for each line it is
+given, so that a round costs no start of Python. Prints the pid of each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from threading import Event
+
+from firearrow.errors import StoreLocked
+from firearrow.spark.jobs.archive import Settings, follow, source
+from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.workers import local_workers
+
+STEP_ROWS = 1500
+LOCK_SECONDS_MAX = 10
+
+
+def archive_for_ever(store: str, root: str) -> None:
+    """Follow a store until the process ends."""
+    opener, _ = source({"path": store, "subscribe": "T", "splitBytes": "100k"})
+    settings = Settings(step_rows_max=STEP_ROWS)
+    with local_workers(2, "fork") as workers:
+        for _ in range(LOCK_SECONDS_MAX * 20):
+            try:
+                follow(workers, opener, Archive(Path(root)), settings, stop=Event(),
+                       interval_seconds=0.02)  # fmt: skip
+            except StoreLocked:  # workers of the one before may live for a moment
+                Event().wait(0.05)
+
+
+def main() -> None:
+    """Fork an archiver for each line."""
+    for _ in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                archive_for_ever(*sys.argv[1:])
+            finally:
+                os._exit(1)
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
+        os.waitpid(child, 0)
+        sys.stdout.write("gone\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

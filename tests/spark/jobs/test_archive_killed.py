@@ -1,0 +1,181 @@
+"""An archive of a broker that is being written to and deletes old files, killed again and again.
+
+The archiving process, or one of its workers, is killed at random. In the end the archive holds
+every message that the broker has acknowledged exactly once, with its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pyarrow.dataset as ds
+import pytest
+
+from firearrow.message.batch import encode_batch
+from firearrow.spark.jobs.archive import archive, source
+from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.origin import Queue
+from firearrow.spark.tables import MESSAGES
+from firearrow.wire.command import FieldValue, request
+from tests.broker.serving import pull_fields, send_fields
+from tests.crash.victim import QUEUES, serving
+from tests.net.talker import Talker, talking
+from tests.spark.jobs.inline import Inline
+
+ROUNDS = int(os.environ.get("FIREARROW_ARCHIVE_KILL_ROUNDS", "20"))
+GROUP = "archive"
+RETENTION = (
+    "unconsumedPolicy=keep",
+    "fileReservedTime=0",
+    f"deleteWhen={';'.join(f'{hour:02}' for hour in range(24))}",
+    "cleanResourceInterval=100",
+    "mappedFileSizeCommitLog=262144",
+)
+COMMIT = 15
+
+
+class Producer(threading.Thread):
+    """Sends batches until it is told to stop, and has the broker delete what is archived."""
+
+    def __init__(self, port: int, kept: Archive, seed: int) -> None:
+        super().__init__(name="producer")
+        self._port = port
+        self._kept = kept
+        self._random = Random(seed)
+        self.stop = threading.Event()
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._produce())
+        except (OSError, EOFError, AssertionError) as error:
+            self.failure = error
+
+    async def _produce(self) -> None:
+        async with talking(self._port) as talker:
+            for queue_id in range(QUEUES):
+                await self._send(talker, queue_id)
+                talker.ask(request(11, pull_fields(consumerGroup=GROUP), opaque=3))
+                await talker.answer()  # now there is such a group
+                await self._commit(talker, queue_id, 0)
+            for number in itertools.count():
+                if self.stop.is_set():
+                    return
+                await self._send(talker, self._random.randrange(QUEUES))
+                if number % 20 == 0:
+                    for queue, offset in self._kept.load().offsets.items():
+                        await self._commit(talker, queue.queue_id, offset)
+                await asyncio.sleep(0.005)  # a load that leaves some of the machine to others
+
+    async def _send(self, talker: Talker, queue_id: int) -> None:
+        size = self._random.randrange(400)
+        bodies = [self._random.randbytes(8 + size) for _ in range(self._random.randrange(1, 30))]
+        batch = encode_batch([(0, body, b"KEYS\x01k\x02") for body in bodies])
+        talker.ask(request(320, send_fields("T", queue_id, m=True), batch, opaque=1))
+        answer = await talker.answer()
+        assert answer.code == 0, answer
+        first = int(answer.ext["queueOffset"])
+        for queue_offset, body in enumerate(bodies, first):
+            self.acknowledged[queue_id, queue_offset] = body
+
+    async def _commit(self, talker: Talker, queue_id: int, offset: int) -> None:
+        fields: dict[str, FieldValue] = {
+            "consumerGroup": GROUP, "topic": "T", "queueId": queue_id, "commitOffset": offset
+        }  # fmt: skip
+        talker.ask(request(COMMIT, fields, opaque=2))
+        assert (await talker.answer()).code == 0
+
+
+class Archivers:
+    """Starts archiving processes and kills them."""
+
+    def __init__(self, process: subprocess.Popen[str], random: Random) -> None:
+        self._process = process
+        self._random = random
+
+    def round(self, seconds: float) -> None:
+        """Let one work for some time, then kill it, or a worker of it, which ends it too."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        pid = int(self._process.stdout.readline())
+        threading.Event().wait(seconds)
+        workers = _children(pid)
+        target = self._random.choice([pid, *workers])
+        os.kill(target, signal.SIGKILL)
+        assert self._process.stdout.readline() == "gone\n"
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+@contextmanager
+def archivers(store: Path, root: Path, random: Random) -> Iterator[Archivers]:
+    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), str(root)]
+    with (
+        (root.parent / "archiver.log").open("a") as log,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        try:
+            yield Archivers(process, random)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 10 * ROUNDS)
+def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> None:
+    random = Random(ROUNDS)
+    store, kept = tmp_path / "store", Archive(tmp_path / "archive")
+    with serving(store, *RETENTION) as (process, port):
+        producer = Producer(port, kept, ROUNDS)
+        producer.start()
+        try:
+            with archivers(store, kept.root, random) as killed:
+                for _ in range(ROUNDS):
+                    killed.round(random.uniform(0.1, 1.2))
+        finally:
+            producer.stop.set()
+            producer.join()
+        assert producer.failure is None
+        process.terminate()
+        assert process.wait(30) == 0
+    archive(Inline(), source({"path": str(store), "subscribe": "T"})[0], kept)
+    _compare(kept, producer.acknowledged)
+    first = min(path.name for path in (store / "commitlog").iterdir())
+    assert int(first) > 0, "retention has deleted nothing"
+    assert kept.load().sequence > ROUNDS // 2
+    assert kept.load().gaps == []
+
+
+def _compare(kept: Archive, acknowledged: dict[tuple[int, int], bytes]) -> None:
+    table = ds.dataset(kept.root, schema=MESSAGES, format="parquet").to_table()
+    names = ("topic", "queueId", "queueOffset", "body")
+    columns = [table.column(name).to_pylist() for name in names]
+    assert set(columns[0]) == {"T"}
+    places = list(zip(columns[1], columns[2], strict=True))
+    assert len(places) == len(set(places)), "a message is archived twice"
+    assert dict(zip(places, columns[3], strict=True)) == acknowledged
+    assert set(kept.load().offsets) == {Queue("T", _broker(table), n) for n in range(QUEUES)}
+
+
+def _broker(table: ds.Dataset) -> str:
+    (name,) = set(table.column("broker").to_pylist())
+    return str(name)
