@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Declare every command and option; the documentation is tested against it."""
+    from firearrow.cli.pipeline import add_pipeline
     from firearrow.cli.store import add_store
 
     parser = argparse.ArgumentParser(
@@ -40,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_namesrv(commands)
     _add_broker(commands)
     add_store(commands)
+    add_pipeline(commands)
     return parser
 
 
@@ -156,6 +158,10 @@ def _run(options: argparse.Namespace) -> int:
         from firearrow.cli.store import run as run_store
 
         return run_store(options)
+    if options.command == "pipeline":
+        from firearrow.cli.pipeline import run as run_pipeline
+
+        return run_pipeline(options)
     from firearrow.cli.settings import Plan
 
     plan = Plan.from_options(options)

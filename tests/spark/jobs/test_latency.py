@@ -26,6 +26,8 @@ def test_only_what_was_meant_to_come_at_once_counts(spark: SparkSession) -> None
         (1, -5, -5, -5, -5, -5, 1),
         (100, 50, 90, 99, 100, 100, 0),
     ]
+    assert rows(latency.stored(log, by_minute=False), "messages", "max", "early") == [(101, 100, 1)]
+    assert latency.delays_of("1s 2m") == [1000, 120_000]
 
 
 def trace(*lines: str) -> bytes:

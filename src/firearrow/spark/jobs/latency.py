@@ -28,6 +28,7 @@ from firearrow.message.names import (
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.spark import properties
 from firearrow.spark.jobs.columns import at, is_internal, millis, shaped
+from firearrow.store.delays import DelayLevels
 
 MESSAGE_COLUMNS: Final = (
     "broker", "topic", "msgId", "sysFlag", "bornTimestamp", "storeTimestamp", "reconsumeTimes",
@@ -60,10 +61,20 @@ DELAYS_MS: Final = tuple(
 )
 """The delay of each level, from 1 on, as brokers have them unless ``messageDelayLevel`` is set."""
 
+
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 SPREAD: Final = (*QUANTILES, "max")
 _FIELD_END: Final = "\x01"
 _RECORD_END: Final = "\x02"
+
+
+def delays_of(text: str) -> list[int]:
+    """Give the delay of each level of a ``messageDelayLevel`` such as ``1s 5s 1m``, in ms.
+
+    Raises ConfigError for what is none.
+    """
+    levels = DelayLevels(text)
+    return [levels.due_ms(level, 0) for level in range(1, levels.highest + 1)]
 
 
 def spread(values: Column) -> list[Column]:
@@ -72,32 +83,32 @@ def spread(values: Column) -> list[Column]:
     return [*quantiles, fn.max(values).alias("max")]
 
 
-def stored(messages: DataFrame) -> DataFrame:
+def stored(messages: DataFrame, *, by_minute: bool = True) -> DataFrame:
     """Give how long messages took from their producer into the log, in milliseconds.
 
     Left out is what was meant to come later (delayed, transactional) or is a copy (retries).
 
-    Columns: topic, minute, messages, p50, p90, p99, p999, max, early (stored before they were
-    born: clocks that differ by at least that many messages' worth).
+    Columns: topic, minute (unless ``by_minute`` is false), messages, p50, p90, p99, p999, max,
+    early (messages that were stored before they were born: clocks differ).
     """
     topic, read = fn.col("topic"), properties.of(messages)
     later = read(names.DELAY_LEVEL).isNotNull() | read(names.TIMER_OUT_MS).isNotNull()
     decided = fn.col("sysFlag").bitwiseAND(TRANSACTION_MASK) == TRANSACTION_COMMIT
     copies = is_internal(topic) | topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
     took = millis(fn.col("bornTimestamp"), fn.col("storeTimestamp"))
+    keys = ["topic", "minute"] if by_minute else ["topic"]
     counted = (
         messages.where(~copies & ~later & ~decided)
         .withColumn("took", took)
-        .groupBy("topic", fn.date_trunc("minute", "storeTimestamp").alias("minute"))
+        .withColumn("minute", fn.date_trunc("minute", "storeTimestamp"))
+        .groupBy(*keys)
         .agg(
             fn.count("*").alias("messages"),
             *spread(fn.col("took")),
             fn.count_if(fn.col("took") < 0).alias("early"),
         )
     )
-    return shaped(
-        counted.orderBy("topic", "minute"), ["topic", "minute", "messages", *SPREAD, "early"]
-    )
+    return shaped(counted.orderBy(*keys), [*keys, "messages", *SPREAD, "early"])
 
 
 def consumptions(trace: DataFrame) -> DataFrame:

@@ -1,0 +1,293 @@
+"""From the jobs to reports: which tables a report has, in which order, and what is drawn.
+
+Needs PySpark; `firearrow.cli.pipeline` imports this module when a command runs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import pyspark.sql.functions as fn
+from pyspark.sql import DataFrame, SparkSession
+
+from firearrow.cli.reports import Bars, Cell, Lines, Table
+from firearrow.errors import ConfigError
+from firearrow.spark.jobs import (
+    accounting,
+    backlog,
+    deadletters,
+    duplicates,
+    latency,
+    transactions,
+)
+from firearrow.spark.jobs.reading import Reader
+
+PREVIEW_CHARACTERS: Final = 120
+POINTS_MAX: Final = 3000
+ROWS_MAX: Final = 1_000_000  # all of them are held in memory
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a command: what it reads, and what was asked."""
+
+    spark: SparkSession
+    reader: Reader
+    options: Namespace
+    now_ms: int
+
+    def table(
+        self,
+        title: str,
+        frame: DataFrame,
+        note: str = "",
+        chart: Bars | Lines | None = None,
+    ) -> Table:
+        """Collect the first rows of a DataFrame, and those that its chart shows."""
+        top: int = self.options.top or ROWS_MAX
+        wanted = max(top, POINTS_MAX if isinstance(chart, Lines) else 0)
+        found = [[_cell(value) for value in row] for row in frame.limit(wanted + 1).collect()]
+        if len(found) > ROWS_MAX:
+            raise ConfigError(f"{title}: more than {ROWS_MAX} rows; --top says how many are wanted")
+        drawn = found[:wanted] if isinstance(chart, Lines) else ()
+        return Table(title, frame.columns, found[:top], note, chart, len(found) > top, drawn)
+
+
+def _cell(value: Any) -> Cell:
+    """A value of Spark as a cell; its timestamps come in the local time zone, without saying so."""
+    return value.astimezone() if isinstance(value, datetime) else value
+
+
+# --- backlog ---
+
+
+def report_backlog(run: Run) -> list[Table]:
+    """Lag, of what it consists, when it is drained and who loses messages first."""
+    if not run.reader.has_files:
+        raise ConfigError("backlog reads committed offsets from stores' files: give --path")
+    queues = backlog.queue_bounds(run.reader.table("consume_queue"))
+    messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
+    lagging = _lags(run, queues)
+    consuming = _consuming(run, lagging, queues)
+    waiting = backlog.pending(messages, lagging).cache()
+    by_group = backlog.groups(lagging, waiting, run.now_ms).cache()
+    arriving = backlog.arrivals(messages, run.now_ms, run.options.window)
+    parts = backlog.anatomy(waiting, run.now_ms, top=run.options.parts)
+    return [
+        run.table(
+            "Backlog by consumer group", by_group,
+            chart=Bars(["consumerGroup", "topic"], "lag"),
+        ),
+        run.table("Queues that lag", lagging.where("lag > 0 or lost > 0").orderBy(fn.desc("lag"))),
+        *(
+            run.table(
+                f"What waits, by {name}",
+                parts.where(fn.col("dimension") == name).drop("dimension"),
+                chart=Bars(["consumerGroup", "topic", "value"], "messages"),
+            )
+            for name in backlog.DIMENSIONS
+        ),
+        run.table(
+            "Time to drain", backlog.drain(by_group, arriving, consuming),
+            f"Arriving: in the last {run.options.window} s. Consuming: {_consuming_note(run)}",
+        ),
+        run.table(
+            "Falls off retention first",
+            backlog.falling_off(waiting, run.now_ms, run.options.retention_hours),
+            f"Messages are kept {run.options.retention_hours:g} h after they were stored.",
+        ),
+    ]  # fmt: skip
+
+
+def _lags(run: Run, queues: DataFrame) -> DataFrame:
+    """What is committed now, held fast: files change beside a running broker."""
+    offsets = backlog.of_users(run.reader.table("consumer_offsets"))
+    return backlog.lags(offsets, queues).localCheckpoint()
+
+
+def _consuming(run: Run, lagging: DataFrame, queues: DataFrame) -> DataFrame:
+    pairs = lagging.select("consumerGroup", "topic").distinct()
+    if run.options.consume_rate is not None:
+        return pairs.withColumn("consuming", fn.lit(run.options.consume_rate))
+    if run.options.sample:
+        Event().wait(run.options.sample)
+        return backlog.progress(lagging, _lags(run, queues), run.options.sample)
+    return pairs.withColumn("consuming", fn.lit(None).cast("double"))
+
+
+def _consuming_note(run: Run) -> str:
+    if run.options.consume_rate is not None:
+        return "as --consume-rate says."
+    if run.options.sample:
+        return f"measured over {run.options.sample:g} s."
+    return "unknown; --sample SECONDS measures it, --consume-rate N assumes it."
+
+
+# --- accounting ---
+
+
+def report_accounting(run: Run) -> list[Table]:
+    """Bytes, counts, rates, growth and a forecast."""
+    by_hour = accounting.hourly(run.reader.log(accounting.MESSAGE_COLUMNS)).cache()
+    tables = [
+        run.table("By topic", accounting.totals(by_hour, ["topic"]),
+                  chart=Bars(["topic"], "bytes")),
+        run.table("By producer and topic", accounting.totals(by_hour, ["producer", "topic"]),
+                  chart=Bars(["producer", "topic"], "bytes")),
+        run.table("Retries and dead letters by consumer group",
+                  accounting.totals(by_hour, ["consumerGroup"])),
+        run.table("By hour", accounting.hours(by_hour), chart=Lines("hour", "bytes")),
+        run.table("Hottest hour of each topic", accounting.hottest(by_hour)),
+        run.table("Growth", accounting.growth(by_hour, run.now_ms),
+                  "The last 24 hours beside the 24 before."),
+    ]  # fmt: skip
+    free = _free_bytes(run)
+    if free is not None:
+        hours = run.options.retention_hours
+        tables.append(
+            run.table(
+                "Disk forecast", accounting.forecast(by_hour, free, hours, run.now_ms),
+                f"At the rate of the last 24 hours; files are deleted after {hours:g} h.",
+            )
+        )  # fmt: skip
+    return tables
+
+
+def _free_bytes(run: Run) -> int | None:
+    """Room on the disk of the store, as said or as found."""
+    if run.options.free_bytes is not None:
+        return int(run.options.free_bytes)
+    paths: Sequence[str] = run.options.path or ()
+    if len(paths) != 1 or "://" in paths[0]:
+        return None
+    return shutil.disk_usage(paths[0]).free
+
+
+# --- dead letters ---
+
+
+def report_deadletters(run: Run) -> list[Table]:
+    """What is in the dead-letter topics, and with --resend, sending it again."""
+    options = run.options
+    messages = run.reader.table("messages", deadletters.MESSAGE_COLUMNS)
+    dead = deadletters.letters(messages).cache()
+    chosen = deadletters.select(dead, options.where) if options.where else dead
+    tables = [
+        run.table("Dead letters by consumer group", deadletters.groups(dead),
+                  chart=Bars(["consumerGroup", "originTopic"], "letters")),
+        run.table("Alike", deadletters.clusters(chosen),
+                  "Shape: the names of a JSON body, or a text's beginning with numbers as 0.",
+                  Bars(["originTopic", "tags", "shape"], "letters")),
+        run.table("History", deadletters.histories(messages, chosen).drop("topic"),
+                  "Tries: copies in the retry topic that the log still has."),
+        run.table("Letters", _previews(chosen)),
+    ]  # fmt: skip
+    return [*tables, *_resend(run, chosen)] if options.resend else tables
+
+
+def _previews(chosen: DataFrame) -> DataFrame:
+    text = fn.coalesce(
+        fn.try_validate_utf8(chosen["body"].cast("string")), fn.hex(fn.substring("body", 1, 60))
+    )
+    return chosen.orderBy("deadTimestamp", *deadletters.COORDINATES).select(
+        "consumerGroup", "originTopic", "tags", "keys", "retries", "producer", "deadTimestamp",
+        "msgId", fn.substring(text, 1, PREVIEW_CHARACTERS).alias("body"),
+    )  # fmt: skip
+
+
+def _resend(run: Run, chosen: DataFrame) -> list[Table]:
+    options = run.options
+    audit = _audit(run)
+    target = options.to_topic
+    left = deadletters.unsent(
+        chosen if target is None else chosen.withColumn("originTopic", fn.lit(target)), audit
+    ).localCheckpoint()
+    number = f"{uuid.uuid4()}"
+    if options.dry_run:
+        planned = deadletters.audited(left, number, "planned").drop("run", "at")
+        return [run.table("Would be sent", planned, "A dry run: nothing was sent or written.")]
+    if not options.audit or not options.to_name_server:
+        raise ConfigError("--resend needs --audit DIR and --to-name-server (or --dry-run)")
+    deadletters.audited(left, number, "planned").write.mode("append").parquet(options.audit)
+    (
+        deadletters.resend(left)
+        .write.format("rocketmq")
+        .options(nameServer=options.to_name_server, **dict(options.sink_option))
+        .mode("append")
+        .save()
+    )
+    deadletters.audited(left, number, "sent").write.mode("append").parquet(options.audit)
+    done = run.spark.read.parquet(options.audit).where(fn.col("run") == number)
+    return [run.table("Sent", deadletters.outcomes(done), f"Audit table: {options.audit}")]
+
+
+def _audit(run: Run) -> DataFrame | None:
+    where = run.options.audit
+    if not where or ("://" not in where and not Path(where).exists()):
+        return None
+    return run.spark.read.parquet(where)
+
+
+# --- transactions, duplicates, latency ---
+
+
+def report_transactions(run: Run) -> list[Table]:
+    """What became of half messages."""
+    if not run.reader.has_files:
+        raise ConfigError("transactions reads half messages from stores' files: give --path")
+    log = run.reader.log(transactions.MESSAGE_COLUMNS)
+    found = transactions.transactions(log, run.now_ms).cache()
+    return [
+        run.table("Transactions by state", transactions.states(found),
+                  chart=Bars(["topic", "producerGroup", "state"], "transactions")),
+        run.table("Undecided",
+                  found.where("state = 'undecided'").drop("state", "commits", "decisions")),
+        run.table("Decided twice", found.where("state = 'decided twice'").drop("state"),
+                  "Their consumers may have seen a message twice, or one that was rolled back."),
+        run.table("Discarded", found.where("state = 'discarded'").drop("state"),
+                  "Given up by the broker after too many checks."),
+    ]  # fmt: skip
+
+
+def report_duplicates(run: Run) -> list[Table]:
+    """What is there more than once."""
+    messages = run.reader.table("messages", duplicates.MESSAGE_COLUMNS)
+    found = duplicates.occurrences(messages).cache()
+    seconds = run.options.window
+    by_window = duplicates.windows(found, seconds)
+    return [
+        run.table("By producer", duplicates.by_producer(duplicates.repeated(found), seconds),
+                  f"Caught: by a consumer that remembers ids and keys for {seconds} s. Changed: "
+                  "the same key with another body.",
+                  Bars(["topic", "producer", "kind"], "copies")),
+        run.table("Most repeated", duplicates.repeats(found)),
+        run.table(f"In stretches of {seconds} s", by_window.where("copies > 0"),
+                  chart=Lines("windowStart", "copies", "topic")),
+    ]  # fmt: skip
+
+
+def report_latency(run: Run) -> list[Table]:
+    """How long messages take, and how late delayed ones come."""
+    messages = run.reader.table("messages", latency.MESSAGE_COLUMNS).cache()
+    traced = latency.consumptions(run.reader.table("messages", latency.TRACE_COLUMNS))
+    levels = run.options.delay_levels
+    delays = latency.delays_of(levels) if levels else latency.DELAYS_MS
+    late = latency.delayed(messages, delays)
+    return [
+        run.table("Born to stored", latency.stored(messages, by_minute=False),
+                  "Early: stored before it was born, so clocks differ.", Bars(["topic"], "p99")),
+        run.table("Born to stored, by minute", latency.stored(messages),
+                  chart=Lines("minute", "p99", "topic")),
+        run.table("Stored to consumed", latency.consumed(messages, traced),
+                  "Known of clients that trace.", Lines("minute", "waitP99", "consumerGroup")),
+        run.table("Delayed messages", latency.lateness(late, run.now_ms),
+                  "How long after they were due they came.", Bars(["topic", "kind"], "p99")),
+    ]  # fmt: skip

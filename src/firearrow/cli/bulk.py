@@ -1,0 +1,107 @@
+"""`firearrow pipeline archive`: work on whole logs, and what of it a report says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from threading import Event
+
+from firearrow.cli.analyses import Run
+from firearrow.cli.reports import Bars, Cell, Table
+from firearrow.errors import ConfigError
+from firearrow.spark.jobs.archive import archive, follow, source
+from firearrow.spark.jobs.compact import compact
+from firearrow.spark.jobs.manifest import Archive, Manifest
+from firearrow.spark.jobs.workers import SparkWorkers
+
+
+def report_archive(run: Run) -> list[Table]:
+    """Archive what there is (``--follow``: and what comes), and say what that was."""
+    options = run.options
+    place = Archive(options.to)
+    if options.dry_run:
+        return [_waiting(run, place)]
+    workers = SparkWorkers(run.spark)
+    opener, settings = source(run.reader.options)
+    steps: list[Manifest] = []
+    publish = _lake(run, place)
+
+    def on_step(step: Manifest) -> None:
+        steps.append(step)
+        publish()
+
+    publish()  # what a run that broke off did not get to
+    if options.follow:
+        stop = Event()
+        try:
+            follow(workers, opener, place, settings, stop=stop,
+                   interval_seconds=options.interval, on_step=on_step)  # fmt: skip
+        except KeyboardInterrupt:
+            stop.set()  # how such an archive ends; a step that broke off is done again
+    else:
+        archive(workers, opener, place, settings, on_step=on_step)
+    compacted = compact(workers, place) if options.compact else None
+    return _steps(steps, compacted)
+
+
+def _lake(run: Run, place: Archive) -> Callable[[], object]:
+    """What makes the archive's steps commits of a table of Delta Lake or Iceberg, too."""
+    from firearrow.spark.jobs import lake
+
+    if run.options.delta:
+        require("deltalake", "delta")
+        return lake.Delta(place).publish
+    if run.options.iceberg:
+        require("pyiceberg", "iceberg")
+        from pyiceberg.catalog import load_catalog
+
+        catalog, _, name = run.options.iceberg.rpartition(":")
+        table = lake.iceberg_table(load_catalog(catalog or None), name)
+        return lake.Iceberg(place, table).publish
+    return lambda: 0
+
+
+def require(module: str, extra: str) -> None:
+    """Raise ConfigError, saying what to install, unless a module is there."""
+    if find_spec(module) is None:
+        raise ConfigError(f"--{extra} needs {module}: pip install 'firearrow[{extra}]'")
+
+
+def _waiting(run: Run, place: Archive) -> Table:
+    opener, _ = source(run.reader.options)
+    done = place.load().offsets
+    rows: list[list[Cell]] = []
+    for queue, bound in sorted(opener().bounds().items()):
+        start = max(done.get(queue, bound.earliest), bound.earliest)
+        if bound.latest > start:
+            rows.append([*queue, start, bound.latest, bound.latest - start])
+    columns = ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"]
+    note = "A dry run: nothing was written."
+    return Table("Would be archived", columns, rows, note, Bars(["topic", "queueId"], "messages"))
+
+
+def _steps(steps: list[Manifest], compacted: Manifest | None) -> list[Table]:
+    counts: dict[str, list[int]] = {}
+    for file in (file for step in steps for file in step.added):
+        count = counts.setdefault(file.topic, [0, 0, 0])
+        count[0] += file.rows
+        count[1] += 1
+        count[2] += file.size_bytes
+    rows: list[list[Cell]] = [
+        [topic, *count] for topic, count in sorted(counts.items(), key=lambda item: -item[1][0])
+    ]
+    gaps: list[list[Cell]] = [
+        [gap.topic, gap.broker, gap.queue_id, gap.start, gap.end, gap.missing]
+        for step in steps
+        for gap in step.gaps
+    ]
+    tables = [
+        Table("Archived", ["topic", "messages", "files", "bytes"], rows,
+              "What the archive did not hold before.", Bars(["topic"], "messages")),
+        Table("Gone before it was archived",
+              ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"], gaps),
+    ]  # fmt: skip
+    if compacted is not None:
+        joined: list[list[Cell]] = [[len(compacted.removed), len(compacted.added)]]
+        tables.append(Table("Compacted", ["filesBefore", "filesAfter"], joined))
+    return tables

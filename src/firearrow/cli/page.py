@@ -1,0 +1,105 @@
+"""Reports as one HTML file: nothing is loaded, nothing runs, and every text is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from firearrow import __version__
+from firearrow.cli.charts import chart
+from firearrow.cli.reports import Report, Table, cut, heading, is_number, shown
+
+CELL_CHARACTERS_MAX: Final = 400
+LINE_CHARACTERS: Final = 48  # what is longer is broken into lines
+
+# No script is allowed even if an escape were forgotten: contents come from whoever can send.
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --paper: #fdfdfb; --ink: #22262b; --faint: #6a727c;
+  --rule: #d9dce0; --band: #f3f4f2; --c0: #2f6f9f; --c1: #b5651d; --c2: #3c7f4f; --c3: #8d4a8f;
+  --c4: #a13d3d; --c5: #5b6b7a; }
+@media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #dfe3e8; --faint: #97a0ab;
+  --rule: #353b43; --band: #1e2228; --c0: #6fb1e0; --c1: #e0a264; --c2: #79c08d; --c3: #cf94d1;
+  --c4: #e58a8a; --c5: #a9b6c3; } }
+body { background: var(--paper); color: var(--ink); margin: 2.5rem auto; max-width: 76rem;
+  padding: 0 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; }
+h2 { font-size: 1.1rem; margin: 2.5rem 0 .25rem; }
+p, dl { margin: .25rem 0 .75rem; color: var(--faint); }
+dl { display: flex; flex-wrap: wrap; gap: .1rem 1.5rem; }
+dl div { display: flex; gap: .4rem; } dd { margin: 0; color: var(--ink); overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13.5px; }
+th { text-align: left; font-weight: 600; color: var(--faint); white-space: nowrap; }
+th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--rule);
+  vertical-align: top; }
+td { white-space: nowrap; font-variant-numeric: tabular-nums; }
+td.w { white-space: normal; overflow-wrap: anywhere; min-width: 20rem; max-width: 32rem; }
+th.n, td.n { text-align: right; }
+tr:hover td { background: var(--band); }
+svg { width: 100%; max-width: 45rem; height: auto; margin: .5rem 0 1rem; display: block; }
+svg text { font: 12px system-ui, sans-serif; } .label { fill: var(--ink); }
+.value { fill: var(--faint); } .grid { stroke: var(--rule); }
+polyline { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
+""" + "\n".join(
+    f".s{n} {{ fill: var(--c{n}); }} .l{n} {{ stroke: var(--c{n}); }}" for n in range(6)
+)
+
+
+def as_html(report: Report) -> str:
+    """Give a report as a page."""
+    facts = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(shown('', value))}</dd></div>"
+        for name, value in report.facts.items()
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(report.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(report.title)}</h1>\n<dl>{facts}</dl>\n"
+        + "\n".join(map(_section, report.tables))
+        + f"\n<p>Firearrow {__version__}</p>\n</body>\n</html>\n"
+    )
+
+
+def _section(table: Table) -> str:
+    parts = [f"<section>\n<h2>{escape(table.title)}</h2>"]
+    if table.note:
+        parts.append(f"<p>{escape(table.note)}</p>")
+    parts += [chart(table), _table(table) if table.rows else "<p>None.</p>"]
+    if table.more:
+        parts.append(f"<p>The first {len(table.rows)} rows; --top shows more.</p>")
+    return "\n".join(filter(None, [*parts, "</section>"]))
+
+
+def _table(table: Table) -> str:
+    kinds = [_kind(table, name) for name in table.columns]
+    head = "".join(
+        f"<th{kind}>{escape(heading(name))}</th>"
+        for kind, name in zip(kinds, table.columns, strict=True)
+    )
+    rows = "\n".join(
+        "<tr>"
+        + "".join(
+            _cell(kind, shown(name, cell))
+            for kind, name, cell in zip(kinds, table.columns, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody>\n</table></div>"
+    )
+
+
+def _cell(kind: str, text: str) -> str:
+    if len(text) > LINE_CHARACTERS:
+        kind = ' class="w"'
+    return f"<td{kind}>{escape(cut(text, CELL_CHARACTERS_MAX))}</td>"
+
+
+def _kind(table: Table, column: str) -> str:
+    return ' class="n"' if is_number(table, column) else ""

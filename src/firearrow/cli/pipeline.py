@@ -1,0 +1,556 @@
+"""`firearrow pipeline JOB`: jobs on a store's files or on brokers, with Spark.
+
+One table, `JOBS`, says which there are: a name, what it does, its own options and the function that
+makes its report. What a job needs is imported when it runs; without PySpark one sentence says what
+to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from firearrow.clock import SystemClock
+from firearrow.errors import ConfigError, FirearrowError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from firearrow.cli.analyses import Run
+    from firearrow.cli.reports import Report, Table
+
+RETENTION_HOURS: Final = 72.0
+_BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|\n\s*at |\n\s*JVM stacktrace")
+_RAISED: Final = re.compile(r"([A-Za-z_][\w.]*): (.+)")  # the last line of a traceback
+WITHOUT_SPARK: Final = "firearrow pipeline needs PySpark: pip install 'firearrow[spark]'"
+
+Parser = argparse.ArgumentParser
+Subcommands = argparse._SubParsersAction  # argparse gives its type no public name
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of `JOBS`; ``report`` does the work and gives the tables of its report."""
+
+    name: str
+    summary: str
+    add: Callable[[Parser], None]
+    report: Callable[[Run], list[Table]]
+
+
+def add_pipeline(commands: Subcommands[Parser]) -> None:
+    """Declare `pipeline` and its jobs."""
+    summary = "analyses and bulk work on a store or a cluster, with Spark"
+    parser = commands.add_parser("pipeline", help=summary, description=summary.capitalize() + ".")
+    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
+    for job in JOBS:
+        own = jobs.add_parser(
+            job.name, help=job.summary, description=job.summary.capitalize() + "."
+        )
+        own.set_defaults(row=job)
+        _add_place(own)
+        job.add(own)
+        _add_spark(own)
+        _add_output(own)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one job and show its report."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise ConfigError(WITHOUT_SPARK)
+    with _quiet_jvm(options) as log, _session(options, log) as spark:
+        report = _report(options, spark)
+    _show(options, report)
+    return 0
+
+
+# --- options ---
+
+
+def _add_place(parser: Parser) -> None:
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument(
+        "--path",
+        action="append",
+        metavar="DIR",
+        help="a store's directory, or a URI such as s3://bucket/store; several may be given",
+    )
+    place.add_argument(
+        "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
+    )
+    parser.add_argument(
+        "--option",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
+    )
+    parser.add_argument(
+        "--now",
+        type=_moment,
+        metavar="TIME",
+        help="the time that ages are counted to, in ISO 8601 (default: the clock's)",
+    )
+
+
+def _add_spark(parser: Parser) -> None:
+    parser.add_argument(
+        "--master",
+        default="local[*]",
+        metavar="URL",
+        help="where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])",
+    )
+    parser.add_argument(
+        "--conf",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
+    parser.add_argument(
+        "--spark-log",
+        type=Path,
+        metavar="FILE",
+        help="where Spark's own messages go (default: shown only if it does not start)",
+    )
+
+
+def _add_output(parser: Parser) -> None:
+    parser.add_argument(
+        "--top",
+        type=_count,
+        default=20,
+        metavar="N",
+        help="rows of a table that are shown, at most; 0 for all (default: 20)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write a page of HTML with charts, too"
+    )
+    parser.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show progress on standard error (default: on a terminal)",
+    )
+
+
+def _add_nothing(parser: Parser) -> None:
+    pass
+
+
+def _add_retention(parser: Parser) -> None:
+    parser.add_argument(
+        "--retention-hours",
+        type=_positive,
+        default=RETENTION_HOURS,
+        metavar="N",
+        help=f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})",
+    )
+
+
+def _add_window(parser: Parser, seconds: int, what: str) -> None:
+    parser.add_argument(
+        "--window",
+        type=_count,
+        default=seconds,
+        metavar="SECONDS",
+        help=f"{what} (default: {seconds})",
+    )
+
+
+def _add_backlog(parser: Parser) -> None:
+    _add_retention(parser)
+    _add_window(parser, 3600, "over how long the rate of arriving messages is taken")
+    parser.add_argument(
+        "--parts", type=_count, default=10, metavar="N", help="values of each part (default: 10)"
+    )
+    rate = parser.add_mutually_exclusive_group()
+    rate.add_argument(
+        "--sample",
+        type=_positive,
+        metavar="SECONDS",
+        help="read committed offsets twice, so long apart: how fast groups consume",
+    )
+    rate.add_argument(
+        "--consume-rate",
+        type=_positive,
+        metavar="N",
+        help="assume that each group consumes so many messages of a topic a second",
+    )
+
+
+def _add_accounting(parser: Parser) -> None:
+    _add_retention(parser)
+    parser.add_argument(
+        "--free-bytes", type=_count, metavar="N", help="room on the disk (default: that of --path)"
+    )
+
+
+def _add_sink(parser: Parser) -> None:
+    parser.add_argument("--to-topic", metavar="TOPIC", help="the topic to send to")
+    parser.add_argument("--to-name-server", metavar="HOST:PORT;...", help="the cluster to send to")
+    parser.add_argument(
+        "--sink-option",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the sink, such as accessKey=...; may be repeated",
+    )
+
+
+def _add_deadletters(parser: Parser) -> None:
+    parser.add_argument(
+        "--where",
+        metavar="SQL",
+        help="a condition that chooses letters, on their columns and `text` (the body)",
+    )
+    parser.add_argument(
+        "--resend",
+        action="store_true",
+        help="send the chosen letters again, to --to-topic or the topic that each came from",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --resend: only show what would be sent"
+    )
+    parser.add_argument(
+        "--audit",
+        metavar="DIR",
+        help="table (Parquet) of what was sent; a letter that is in it is not sent again",
+    )
+    _add_sink(parser)
+
+
+def _add_latency(parser: Parser) -> None:
+    parser.add_argument(
+        "--delay-levels", metavar="TEXT", help="messageDelayLevel of the brokers (default: its own)"
+    )
+
+
+def _add_archive(parser: Parser) -> None:
+    parser.add_argument("--to", required=True, metavar="DIR", help="the archive's directory")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on with what comes, until interrupted"
+    )
+    parser.add_argument(
+        "--interval",
+        type=_positive,
+        default=60.0,
+        metavar="SECONDS",
+        help="with --follow: how often to look (default: 60)",
+    )
+    parser.add_argument(
+        "--compact", action="store_true", help="in the end, join small files of a topic and day"
+    )
+    lake = parser.add_mutually_exclusive_group()
+    lake.add_argument(
+        "--delta",
+        action="store_true",
+        help="keep a Delta Lake log of the files in the archive, too",
+    )
+    lake.add_argument(
+        "--iceberg",
+        metavar="[CATALOG:]NAMESPACE.TABLE",
+        help="add the files to an Iceberg table, of a catalog that pyiceberg is configured for",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only show what of each queue would be archived"
+    )
+
+
+def _add_watch(parser: Parser) -> None:
+    parser.add_argument(
+        "--alert",
+        action="append",
+        required=True,
+        metavar="RULE",
+        help="METRIC > NUMBER, such as 'deadLetters > 0' or 'lag > 10000'; may be repeated",
+    )
+    parser.add_argument("--webhook", metavar="URL", help="post alerts as JSON to this URL")
+    _add_sink(parser)
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="where to go on after a restart (default: nowhere)"
+    )
+    parser.add_argument(
+        "--interval",
+        type=_positive,
+        default=10.0,
+        metavar="SECONDS",
+        help="how often to look (default: 10)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="look at what is there from the beginning on, and end"
+    )
+
+
+# --- the jobs: their modules need Spark, and are imported when they run ---
+
+
+def _backlog(run: Run) -> list[Table]:
+    from firearrow.cli.analyses import report_backlog
+
+    return report_backlog(run)
+
+
+def _accounting(run: Run) -> list[Table]:
+    from firearrow.cli.analyses import report_accounting
+
+    return report_accounting(run)
+
+
+def _deadletters(run: Run) -> list[Table]:
+    from firearrow.cli.analyses import report_deadletters
+
+    return report_deadletters(run)
+
+
+def _transactions(run: Run) -> list[Table]:
+    from firearrow.cli.analyses import report_transactions
+
+    return report_transactions(run)
+
+
+def _duplicates(run: Run) -> list[Table]:
+    from firearrow.cli.analyses import report_duplicates
+
+    return report_duplicates(run)
+
+
+def _latency(run: Run) -> list[Table]:
+    from firearrow.cli.analyses import report_latency
+
+    return report_latency(run)
+
+
+def _archive(run: Run) -> list[Table]:
+    from firearrow.cli.bulk import report_archive
+
+    return report_archive(run)
+
+
+def _watch(run: Run) -> list[Table]:
+    from firearrow.cli.watching import report_watch
+
+    return report_watch(run)
+
+
+JOBS: Final = (
+    Job(
+        "backlog",
+        "what consumer groups have still to consume, of what it consists, when it is lost",
+        _add_backlog,
+        _backlog,
+    ),
+    Job(
+        "accounting",
+        "bytes, counts, rates and growth by topic, group, producer and hour",
+        _add_accounting,
+        _accounting,
+    ),
+    Job(
+        "deadletters",
+        "what consumers gave up, what is alike in it, and sending it again",
+        _add_deadletters,
+        _deadletters,
+    ),
+    Job(
+        "transactions",
+        "what became of transactional messages",
+        _add_nothing,
+        _transactions,
+    ),
+    Job(
+        "duplicates",
+        "messages that are there more than once",
+        lambda parser: _add_window(parser, 600, "how long a consumer remembers what it has seen"),
+        _duplicates,
+    ),
+    Job(
+        "latency",
+        "how long messages take to be stored and consumed, and how late delayed ones come",
+        _add_latency,
+        _latency,
+    ),
+    Job(
+        "archive",
+        "messages to Parquet, each exactly once",
+        _add_archive,
+        _archive,
+    ),
+    Job(
+        "watch",
+        "alerts from a stream of messages, to a topic, a webhook or the terminal",
+        _add_watch,
+        _watch,
+    ),
+)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def _moment(text: str) -> int:
+    """Milliseconds since 1970; a time without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time such as 2026-11-21T06:30:00Z"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# --- running ---
+
+
+def _report(options: argparse.Namespace, spark: SparkSession) -> Report:
+    from firearrow.cli.analyses import Run
+    from firearrow.cli.reports import Report
+    from firearrow.cli.screen import progress
+    from firearrow.spark.jobs.reading import Reader
+
+    job: Job = options.row
+    now_ms = options.now if options.now is not None else SystemClock().now_ms()
+    with progress(spark, job.name, wanted=options.progress), _explained():
+        tables = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
+    moment = datetime.fromtimestamp(now_ms // 1000, UTC)
+    source = ", ".join(options.path) if options.path else options.name_server
+    facts = {"source": source, "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
+    return Report(f"Firearrow {job.name}", facts, tables)
+
+
+def place(options: argparse.Namespace) -> dict[str, str]:
+    """The options of the source."""
+    given = dict(options.option)
+    if options.name_server:
+        return {**given, "nameServer": options.name_server}
+    if len(options.path) == 1:
+        return {**given, "path": options.path[0]}
+    return {**given, "paths": json.dumps(options.path)}
+
+
+def _show(options: argparse.Namespace, report: Report) -> None:
+    from firearrow.cli.page import as_html
+    from firearrow.cli.screen import as_text
+
+    if options.report:
+        options.report.write_text(as_html(report), encoding="utf-8")
+        print(f"firearrow: report in {options.report}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(as_text(report, columns), end="")
+
+
+@contextmanager
+def _session(options: argparse.Namespace, log: Path | None) -> Iterator[SparkSession]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from firearrow.spark import configure
+
+    builder = configure(SparkSession.Builder().master(options.master).appName("firearrow pipeline"))
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if options.master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {"spark.sql.shuffle.partitions": "8"}
+    for key, value in (settings | dict(options.conf)).items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException as error:
+        said = log.read_text(encoding="utf-8", errors="replace") if log else ""
+        raise ConfigError(f"Spark does not start: {error}\n{said}".rstrip()) from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _quiet_jvm(options: argparse.Namespace) -> Iterator[Path | None]:
+    """Let the JVM, which inherits standard error when it is started, write to a file instead.
+
+    Gives that file if it is a temporary one.
+    """
+    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
+        file_path: Path = options.spark_log or Path(directory) / "spark.log"
+        with file_path.open("ab") as file:
+            own = os.dup(2)
+            stderr = sys.stderr
+            os.dup2(file.fileno(), 2)
+            try:
+                with os.fdopen(own, "w", encoding="utf-8", errors="replace") as kept:
+                    sys.stderr = kept  # ours still goes where it went
+                    try:
+                        yield None if options.spark_log else file_path
+                    finally:
+                        kept.flush()
+                        os.dup2(own, 2)
+            finally:
+                sys.stderr = stderr
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what Spark says of an error that is ours, or of its own, into one sentence."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise FirearrowError(sentence(str(error))) from error
+
+
+def sentence(text: str) -> str:
+    """Give the error that ends a worker's traceback, else the first line of what Spark says."""
+    said = _BEHIND.split(text, maxsplit=1)[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in said:
+        raised = [match for line in lines if (match := _RAISED.fullmatch(line))]
+        if raised:
+            name, what = raised[-1].groups()
+            return what if name.startswith("firearrow.") else f"{name}: {what}"
+    return lines[0] if lines else "Spark failed"

@@ -1,0 +1,83 @@
+"""`firearrow pipeline watch`: a query that runs until it is stopped, and tells alerts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from firearrow.cli.analyses import Run
+from firearrow.cli.reports import Cell, Table, visible
+from firearrow.clock import SystemClock
+from firearrow.errors import ConfigError
+from firearrow.spark.jobs import backlog, watch
+from firearrow.spark.jobs.watch import Alert, Lags, Tell, Topic, Watch, Webhook, parse_rule
+
+COLUMNS = ("window", "rule", "subject", "value", "id")
+
+
+def report_watch(run: Run) -> list[Table]:
+    """Watch until the query ends (``--once``: at once) or is interrupted; give what was told."""
+    told: list[Alert] = []
+    rules = [parse_rule(text) for text in run.options.alert]
+    tell = _teller(run)
+
+    def tell_and_keep(alerts: Sequence[Alert]) -> None:
+        tell(alerts)
+        told.extend(alerts)
+
+    _watch(run, Watch(rules, tell_and_keep), _lags(run, rules))
+    rows: list[list[Cell]] = [
+        [alert.window, alert.rule, alert.subject, alert.value, alert.id] for alert in told
+    ]
+    return [Table("Alerts", COLUMNS, rows)]
+
+
+def _watch(run: Run, seen: Watch, lags: Lags) -> None:
+    options = run.options
+    begin = {"startingOffsets": "earliest"} if options.once else {}
+    messages = run.reader.stream(watch.MESSAGE_COLUMNS, **begin)
+    every: dict[str, str | bool] = {"processingTime": f"{options.interval:g} seconds"}
+    with tempfile.TemporaryDirectory(prefix="firearrow-watch-") as directory:
+        checkpoint = options.checkpoint or str(Path(directory) / "checkpoint")
+        trigger: dict[str, str | bool] = {"availableNow": True} if options.once else every
+        query = watch.start(messages, seen, checkpoint, trigger)
+        try:
+            ended = False
+            while not ended:
+                ended = bool(query.awaitTermination(None if options.once else options.interval))
+                _look(lags, seen)
+        except KeyboardInterrupt:
+            pass  # how such a watch ends
+        finally:
+            query.stop()
+
+
+def _look(lags: Lags, seen: Watch) -> None:
+    alerts = lags.look(datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC))
+    if alerts:
+        seen.tell(alerts)
+
+
+def _lags(run: Run, rules: Sequence[watch.Rule]) -> Lags:
+    if any(rule.metric in watch.LAG_METRICS for rule in rules) and not run.reader.has_files:
+        raise ConfigError("lag and lost are read from stores' files: give --path")
+    return Lags(lambda: backlog.lags(backlog.of_users(run.reader.table("consumer_offsets"))), rules)
+
+
+def _teller(run: Run) -> Tell:
+    options = run.options
+    if options.webhook:
+        return Webhook(options.webhook)
+    if options.to_topic:
+        if not options.to_name_server:
+            raise ConfigError("--to-topic needs --to-name-server")
+        sink = {"nameServer": options.to_name_server, **dict(options.sink_option)}
+        return Topic(run.spark, options.to_topic, sink)
+    return _print
+
+
+def _print(alerts: Sequence[Alert]) -> None:
+    for alert in alerts:
+        print(visible(alert.as_json()), flush=True)

@@ -1,0 +1,82 @@
+"""The command line of jobs: what it takes, what it refuses, what it says without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from firearrow.cli import pipeline
+from firearrow.cli.main import build_parser, main
+from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, sentence
+
+NEEDED = {"watch": ["--alert", "lag > 1"], "archive": ["--to", "lake"]}
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_each_job_takes_what_all_take(job: pipeline.Job) -> None:
+    given = ["--path", "a", "--path", "b", "--option", "subscribe=T", "--top", "0", "--json"]
+    given += ["--report", "page.html", "--now", "2026-11-21T06:30:00", *NEEDED.get(job.name, [])]
+    options = build_parser().parse_args(["pipeline", job.name, *given])
+    assert (options.path, options.option, options.top) == (["a", "b"], [("subscribe", "T")], 0)
+    assert options.now == 1_795_242_600_000
+    assert pipeline.place(options) == {"subscribe": "T", "paths": '["a", "b"]'}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "one of the arguments --path --name-server is required"),
+        (["--path", "a", "--name-server", "b:1"], "not allowed with argument"),
+        (["--path", "a", "--now", "noon"], "'noon' is no time such as 2026"),
+        (["--path", "a", "--top", "-1"], "'-1' is no whole number of 0 or more"),
+        (["--path", "a", "--sample", "inf"], "'inf' is no number above 0"),
+        (["--path", "a", "--conf", "x"], "'x' is not KEY=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["pipeline", "backlog", *arguments])
+    assert error.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_without_spark_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pipeline, "find_spec", lambda name: None)
+    assert main(["pipeline", "backlog", "--path", "a"]) == 1
+    assert capsys.readouterr().err == f"firearrow: {WITHOUT_SPARK}\n"
+
+
+def test_help_needs_no_spark() -> None:
+    """The command line is built without importing it, so that all others stay quick."""
+    code = "import sys; from firearrow.cli.main import build_parser as b; b(); print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not {"pyspark", "pyarrow", "numpy"} & set(ran.stdout.split())
+
+
+WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when it reads: Traceback (most recent call last):
+  File "x.py", line 1, in read
+    raise ConfigError("path nowhere: no such directory")
+{}: path nowhere: no such directory
+ SQLSTATE: 38000
+\tat org.apache.spark.Some.java(Some.java:1)
+java.lang.RuntimeException: later
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (WORKER.format("firearrow.errors.ConfigError"), "path nowhere: no such directory"),
+        (WORKER.format("OSError"), "OSError: path nowhere: no such directory"),
+        ("[UNRESOLVED] a column\nmore", "[UNRESOLVED] a column"),
+        ("", "Spark failed"),
+    ],
+)
+def test_an_error_of_a_worker_becomes_one_sentence(text: str, expected: str) -> None:
+    assert sentence(text) == expected

@@ -1,0 +1,138 @@
+"""The reports of all jobs over a shop's store: their tables, and the pages that they make."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from firearrow.cli import analyses
+from firearrow.cli.analyses import Run
+from firearrow.cli.page import as_html
+from firearrow.cli.reports import Report, Table
+from firearrow.errors import ConfigError
+from firearrow.spark.jobs.reading import Reader
+from tests.spark.jobs import orders
+from tests.spark.jobs.frames import golden, table
+
+OPTIONS: dict[str, Any] = {
+    "top": 5, "parts": 3, "window": 600, "retention_hours": 72.0, "sample": None,
+    "consume_rate": 0.5, "free_bytes": None, "path": ["."], "where": None, "resend": False,
+    "dry_run": False, "audit": None, "to_topic": None, "to_name_server": None, "delay_levels": None,
+}  # fmt: skip
+
+
+class OfFrame(Reader):
+    """Reads a table of messages that is there, and what a file would say of offsets."""
+
+    def __init__(self, spark: SparkSession, log: DataFrame) -> None:
+        super().__init__(spark, {"path": "."})
+        self._log = log
+
+    def table(self, name: str, columns: Any = None, **more: str) -> DataFrame:
+        if name == "messages":
+            return self._log.select(*columns)
+        if name == "consume_queue":
+            return self._log.select("broker", "topic", "queueId", "queueOffset")
+        rows = [
+            {"broker": "a", "consumerGroup": group, "topic": topic, "queueId": queue,
+             "offset": offset, "minOffset": 0, "maxOffset": 360 if topic == "Orders" else 30}
+            for pair, queues in orders.COMMITTED.items()
+            for topic, group in [pair.split("@")]
+            for queue, offset in queues.items()
+        ]  # fmt: skip
+        return table(self.spark, name, *rows)
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    store = orders.fill(tmp_path_factory.mktemp("shop"))
+    reader = OfFrame(spark, golden(spark, store).cache())
+    return lambda **options: Run(spark, reader, Namespace(**{**OPTIONS, **options}), orders.END_MS)
+
+
+def by_title(tables: list[Table]) -> dict[str, Table]:
+    """The tables, each of which must make a page."""
+    assert as_html(Report("R", {}, tables)).endswith("</html>\n")
+    return {found.title: found for found in tables}
+
+
+def cells(found: Table, *columns: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(found.values(column) for column in columns), strict=True))
+
+
+def test_backlog(run: Callable[..., Run]) -> None:
+    found = by_title(analyses.report_backlog(run()))
+    assert cells(found["Backlog by consumer group"], "consumerGroup", "lag", "uncommitted") == [
+        ("billing", 470, 1),
+        ("audit", 40, 0),
+        ("shipping", 0, 0),
+    ]
+    assert cells(found["What waits, by tag"], "value", "messages") == [
+        ("(none)", 40), ("sent", 158), ("new", 156), ("paid", 156)
+    ]  # fmt: skip
+    assert found["Time to drain"].values("consuming") == [0.5] * 3
+    assert found["Falls off retention first"].values("queueId")[0] == 3
+
+
+def test_accounting(run: Callable[..., Run]) -> None:
+    found = by_title(analyses.report_accounting(run(free_bytes=10**9)))
+    assert cells(found["By topic"], "topic", "messages")[0] == ("Orders", 1440)
+    assert found["By topic"].more
+    assert len(found["By hour"].drawn) == 6
+    assert found["Disk forecast"].values("fullInHours") == [None]
+    assert "Disk forecast" in by_title(analyses.report_accounting(run()))  # as the disk has it
+
+
+def test_deadletters(run: Callable[..., Run]) -> None:
+    found = by_title(analyses.report_deadletters(run(where="keys like 'order-240 %'")))
+    assert found["Dead letters by consumer group"].values("letters") == [12]
+    assert cells(found["History"], "tries", "originQueueOffset") == [(3, 60)]
+    (body,) = found["Letters"].values("body")
+    assert body == orders.HOSTILE
+    page = as_html(Report("R", {}, list(found.values())))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_dry_run_writes_nothing(run: Callable[..., Run], tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    found = by_title(
+        analyses.report_deadletters(run(resend=True, dry_run=True, audit=str(audit), top=0))
+    )
+    assert found["Would be sent"].values("target") == ["Orders"] * 12
+    assert not audit.exists()
+    with pytest.raises(ConfigError, match="--resend needs --audit DIR and --to-name-server"):
+        analyses.report_deadletters(run(resend=True))
+
+
+def test_transactions(run: Callable[..., Run]) -> None:
+    found = by_title(analyses.report_transactions(run()))
+    assert cells(found["Transactions by state"], "state", "transactions") == [
+        ("rolled back", 4),
+        ("undecided", 6),
+    ]
+    assert found["Undecided"].values("keys")[0] == "pay-4"
+
+
+def test_duplicates(run: Callable[..., Run]) -> None:
+    found = by_title(analyses.report_duplicates(run()))
+    by_id = [
+        row for row in cells(found["By producer"], "kind", "copies", "caught") if row[0] == "id"
+    ]
+    assert by_id == [("id", 12, 12), ("id", 3, 3)]
+
+
+def test_latency(run: Callable[..., Run]) -> None:
+    found = by_title(analyses.report_latency(run()))
+    assert cells(found["Born to stored"], "topic", "messages", "max") == [
+        ("Orders", 1440, 299),
+        ("Payments", 60, 3),
+    ]
+    assert len(found["Born to stored, by minute"].drawn) == 420
+    assert cells(found["Delayed messages"], "delivered", "waiting") == [(18, 2)]
+    assert found["Stored to consumed"].rows == []
