@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firearrow.store import ConsumeQueue
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ENTRY, ConsumeQueues, Entries, QueueRange, Run
+from firearrow.store.queues import ENTRY, ConsumeQueues, Entries, QueueRange, Runs
 from firearrow.store.rocks import RocksConsumeQueues
 from tests.store.stores import KINDS
 
@@ -44,14 +44,14 @@ def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
     messages = [message for run in runs for message in run[3]]
     numbered: list[int] = []
     ids: list[int] = []
-    places = []
-    for topic, queue_id, first, some in runs:
-        start = len(numbered)
+    bounds = [0]
+    for _, queue_id, first, some in runs:
         numbered += range(first, first + len(some))
         ids += [queue_id] * len(some)
-        places.append(Run(topic, queue_id, first, start, len(numbered)))
+        bounds.append(len(numbered))
     physical, size, tag = (np.array(part, np.int64) for part in zip(*messages, strict=True))
-    queue_ids, queue_offset = (np.array(column, np.int64) for column in (ids, numbered))
+    queue_ids, queue_offset, ends = (np.array(column) for column in (ids, numbered, bounds))
+    places = Runs([run[0] for run in runs], [run[1] for run in runs], ends[:-1], ends[1:])
     return Entries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
 
 

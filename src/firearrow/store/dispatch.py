@@ -25,7 +25,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Run
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Runs
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
@@ -139,18 +139,11 @@ class Dispatcher:
         return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
 
 
-def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> list[Run]:
+def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> Runs:
     """Each queue's runs of entries; a run breaks where queue offsets are not consecutive."""
     new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + 1)
-    starts = [0, *(new.nonzero()[0] + 1).tolist()]
-    ends = [*starts[1:], len(group)]
+    bounds = np.concatenate(([0], new.nonzero()[0] + 1, [len(group)]))
+    key = group[bounds[:-1]]
     names = [topic.decode("utf-8", "replace") for topic in topics]
-    key = group[starts]
-    columns = (
-        [names[number] for number in (key >> 32).tolist()],
-        (key & 0xFFFFFFFF).tolist(),
-        queue_offset[starts].tolist(),
-        starts,
-        ends,
-    )
-    return list(map(Run._make, zip(*columns, strict=True)))
+    topic = [names[number] for number in (key >> 32).tolist()]
+    return Runs(topic, (key & 0xFFFFFFFF).tolist(), bounds[:-1], bounds[1:])

@@ -83,7 +83,7 @@ class FileConsumeQueues:
         rows["tag_code"] = entries.tag_code
         data = rows.tobytes()
         arrived: list[tuple[FileConsumeQueue, int]] = []
-        for topic, queue_id, first, start, end in entries.runs:
+        for topic, queue_id, first, start, end in entries.each_run():
             try:
                 queue = self.open(topic, queue_id)
                 part = data[start * ENTRY_BYTES : end * ENTRY_BYTES]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
 from firearrow.store.scan import Ints
 
 ENTRY_BYTES: Final = 20
@@ -31,6 +33,15 @@ class Run(NamedTuple):
     end: int
 
 
+class Runs(NamedTuple):
+    """Runs as columns: with very many queues each entry is one."""
+
+    topic: list[str]
+    queue_id: list[int]
+    start: Ints
+    end: Ints
+
+
 class Entries(NamedTuple):
     """What one round of dispatch has for the queues: columns in order of the queues, and the runs
     that they are made of, one after another. A queue may have several."""
@@ -41,7 +52,20 @@ class Entries(NamedTuple):
     store_ms: Ints
     queue_id: Ints
     queue_offset: Ints
-    runs: list[Run]
+    runs: Runs
+
+    def run(self, number: int) -> Run:
+        """One of the runs."""
+        topic, queue_id, starts, ends = self.runs
+        start, end = int(starts[number]), int(ends[number])
+        return Run(topic[number], queue_id[number], int(self.queue_offset[start]), start, end)
+
+    def each_run(self) -> Iterator[Run]:
+        """The runs one by one."""
+        topic, queue_id, start, end = self.runs
+        first = self.queue_offset[start].tolist()
+        rows = zip(topic, queue_id, first, start.tolist(), end.tolist(), strict=True)
+        return map(Run._make, rows)
 
     def part(self, run: Run) -> Entries:
         """One run by itself."""
@@ -53,7 +77,9 @@ class Entries(NamedTuple):
             self.store_ms[rows],
             self.queue_id[rows],
             self.queue_offset[rows],
-            [run._replace(start=0, end=run.end - run.start)],
+            Runs(
+                [run.topic], [run.queue_id], np.zeros(1, np.int64), np.array([run.end - run.start])
+            ),
         )
 
 
@@ -74,12 +100,15 @@ class ConsumeQueue(Protocol):
     ``magic`` and ``topic_field`` are what the queue's records hold of its topic.
     """
 
-    topic: str
     queue_id: int
     magic: int
     topic_field: bytes
     next_offset: int
     max_offset: int
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
 
     @property
     def min_offset(self) -> int:

@@ -160,13 +160,13 @@ class RocksConsumeQueues:
 
     def open(self, topic: str, queue_id: int) -> RocksConsumeQueue:
         """The queue; a new one gets its row some time after its first message."""
-        of_topic = self._topics.get(topic) or self._topic(topic)
+        return self._open_topic(topic).open(queue_id)
+
+    def _open_topic(self, name: str) -> RocksTopic:
+        of_topic = self._topics.get(name) or self._topic(name)
         if of_topic is None:
-            of_topic = self._topics[topic] = RocksTopic(self, topic)
-        queue = of_topic.queues.get(queue_id)
-        if queue is None:
-            queue = of_topic.queues[queue_id] = RocksConsumeQueue(of_topic, queue_id)
-        return queue
+            of_topic = self._topics[name] = RocksTopic(self, name)
+        return of_topic
 
     def _topic(self, name: str) -> RocksTopic | None:
         """The queues of a topic; None if none has messages or is in use."""
@@ -181,7 +181,7 @@ class RocksConsumeQueues:
                 return None
             of_topic = self._topics[name] = RocksTopic(self, name)
             for queue_id, place in found:
-                of_topic.queues[queue_id] = RocksConsumeQueue(of_topic, queue_id, place)
+                of_topic.open(queue_id, place)
         return self._topics[name]
 
     def _forget(self, topic: str, queue_id: int) -> None:
@@ -248,34 +248,40 @@ class RocksConsumeQueues:
         complete: bool,
     ) -> None:
         """Add the rows of all runs to a batch and note the new ends of the queues."""
-        physical = entries.physical_offset
-        values = rows.entry_values(entries)
-        lasts = [run.end - 1 for run in entries.runs]
+        physical, queue_offset, runs = entries.physical_offset, entries.queue_offset, entries.runs
+        last = runs.end - 1
         of_runs = zip(
-            entries.runs,
-            physical[[run.start for run in entries.runs]].tolist(),
-            physical[lasts].tolist(),
-            rows.places(physical[lasts], entries.queue_offset[lasts]),
+            runs.topic,
+            runs.queue_id,
+            queue_offset[runs.start].tolist(),
+            (queue_offset[last] + 1).tolist(),
+            physical[runs.start].tolist(),
+            physical[last].tolist(),
+            rows.places(physical[last], queue_offset[last]),
             strict=True,
         )
+        values = rows.entry_values(entries)
         heads: list[bytes] = []
         known: list[tuple[int, int]] = []
-        for run, first_physical, last_physical, place in of_runs:
-            topic, queue_id, first, start, end = run
-            queue = self.open(topic, queue_id)
-            heads.append(queue.of_topic.head)
+        of_topic = None
+        for number, run in enumerate(of_runs):
+            topic, queue_id, first, end, first_physical, last_physical, place = run
+            if of_topic is None or of_topic.name != topic:  # they are in order of topics
+                of_topic = self._open_topic(topic)
+            heads.append(of_topic.head)
+            queue = of_topic.queues.get(queue_id) or of_topic.open(queue_id)
             if first != queue.max_offset or first_physical <= queue.max_physical_offset:
-                start = self._fit_or_leave_out(batch, queue, run, physical, values, complete)
-                known.append((run.start, start))
-                if start == end:
+                whole = entries.run(number)
+                start = self._fit_or_leave_out(batch, queue, whole, physical, values, complete)
+                known.append((whole.start, start))
+                if start == whole.end:
                     continue
-                first += start - run.start
+                first += start - whole.start
             changes.append((queue, first, queue.max_offset, queue.max_physical_offset))
-            queue.set_end(first + end - start, last_physical)
+            queue.set_end(end, last_physical)
             places[queue] = place
-        lengths = (run.end - run.start for run in entries.runs)
-        head_of_each = chain.from_iterable(map(repeat, heads, lengths))
-        keys = rows.entry_keys(head_of_each, entries.queue_id, entries.queue_offset)
+        head_of_each = chain.from_iterable(map(repeat, heads, (runs.end - runs.start).tolist()))
+        keys = rows.entry_keys(head_of_each, entries.queue_id, queue_offset)
         for start, end in reversed(known):
             del keys[start:end], values[start:end]
         batch.put_all(rows.ENTRIES, keys, values)

@@ -5,7 +5,7 @@ Source: upstream ``RocksDBConsumeQueue``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from firearrow.message.record import topic_field
 from firearrow.store import rocksformat as rows
@@ -14,6 +14,13 @@ from firearrow.store.queues import ENTRY_BYTES
 if TYPE_CHECKING:
     from firearrow.database import Table
     from firearrow.store.rocks import RocksConsumeQueues
+
+
+NO_PLACE: Final = (-1, -1)
+# Equal ids of queues of all topics are one object: a million would be 30 MB, and as many misses of
+# the processor's cache.
+_IDS: Final[dict[int, int]] = {}
+_IDS_MAX: Final = 65_536
 
 
 class RocksTopic:
@@ -28,47 +35,55 @@ class RocksTopic:
         self.head = rows.topic_head(name)
         self.queues: dict[int, RocksConsumeQueue] = {}
 
+    def open(self, queue_id: int, place: tuple[int, int] = NO_PLACE) -> RocksConsumeQueue:
+        """The queue; if it is not known, with the place of its last message."""
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            queue_id = _IDS.setdefault(queue_id, queue_id) if queue_id < _IDS_MAX else queue_id
+            queue = self.queues[queue_id] = RocksConsumeQueue(self, queue_id, place)
+        return queue
+
 
 class RocksConsumeQueue:
     """Implements ``ConsumeQueue`` by rows of a database."""
 
-    # There may be a million: what all queues of a topic have is one object.
+    # There may be a million, and each is used seldom: two lines of a processor's cache are enough.
     __slots__ = (
-        "_min_of_log",
-        "_min_offset",
+        "_min",
         "magic",
         "max_offset",
         "max_physical_offset",
         "next_offset",
         "of_topic",
         "queue_id",
-        "topic",
         "topic_field",
     )
 
     def __init__(
-        self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = (-1, -1)
+        self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
     ) -> None:
         """Have the queue of which ``place`` says where the record of its last message lies, and
         that one's queue offset."""
         self.of_topic = of_topic
-        self.topic = of_topic.name
         self.queue_id = queue_id
         self.magic = of_topic.magic
         self.topic_field = of_topic.field
         self.max_physical_offset, last = place
         self.max_offset = self.next_offset = last + 1
-        self._min_offset = 0
-        self._min_of_log = -1  # the start of the log that it was looked up for
+        self._min = NO_PLACE  # the start of the log and the queue offset that belongs to it
+
+    @property
+    def topic(self) -> str:
+        """Its topic's name."""
+        return self.of_topic.name
 
     @property
     def min_offset(self) -> int:
         """The first whose record the log still holds; looked up when it is asked for."""
         log_start_offset = self.of_topic.store.log_start_offset
-        if self._min_of_log != log_start_offset:
-            self._min_offset = self.first_at_or_after(log_start_offset)
-            self._min_of_log = log_start_offset
-        return self._min_offset
+        if self._min[0] != log_start_offset:
+            self._min = log_start_offset, self.first_at_or_after(log_start_offset)
+        return self._min[1]
 
     def set_end(self, max_offset: int, max_physical_offset: int) -> None:
         """Take note of what was written."""
@@ -79,7 +94,7 @@ class RocksConsumeQueue:
 
     def forget_min(self) -> None:
         """Have the first message looked up again."""
-        self._min_of_log = -1
+        self._min = NO_PLACE
 
     @property
     def offset_key(self) -> bytes:

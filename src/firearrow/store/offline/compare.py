@@ -140,7 +140,7 @@ class QueueSinks:
         rows["size"] = entries.size
         rows["tag_code"] = entries.tag_code
         data = rows.tobytes()
-        for run in entries.runs:
+        for run in entries.each_run():
             sink = self._open(run.topic, run.queue_id)
             sink.put(run.queue_offset, data[run.start * ENTRY_BYTES : run.end * ENTRY_BYTES])
 

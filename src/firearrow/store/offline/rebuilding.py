@@ -90,7 +90,7 @@ class _Target:
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Write the runs of the queues that are wanted and could be made so far."""
-        runs = [run for run in entries.runs if self._wanted((run.topic, run.queue_id))]
+        runs = [run for run in entries.each_run() if self._wanted((run.topic, run.queue_id))]
         for run in runs:
             key = run.topic, run.queue_id
             if key in self.left_out:
