@@ -1,6 +1,6 @@
 """Queues of either kind behave alike: what is put is read, over cuts, deletions and restarts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
     return Entries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
 
 
-def ignore(arrived: Sequence[tuple[ConsumeQueue, int]]) -> None:
+def ignore(arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
     """Nobody waits for messages."""
 
 

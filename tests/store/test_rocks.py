@@ -11,7 +11,7 @@ import pytest
 
 from firearrow.database import Batch, Database, Table
 from firearrow.errors import ConfigError
-from firearrow.store import rocks
+from firearrow.store import ConsumeQueue, rocks
 from firearrow.store.rocks import RocksConsumeQueues
 from firearrow.store.rocksqueue import RocksConsumeQueue
 from tests.golden import expected, extract
@@ -156,7 +156,7 @@ def test_a_write_that_the_disk_refused_leaves_the_queues_as_they_were(
 ) -> None:
     queues = queues_in(tmp_path / "queues")
     put(queues, 0, 0, messages(0, 3))
-    told: list[object] = []
+    told: list[tuple[ConsumeQueue, int]] = []
 
     def full(database: Database, batch: Batch) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -165,14 +165,14 @@ def test_a_write_that_the_disk_refused_leaves_the_queues_as_they_were(
     with monkeypatch.context() as patched:
         patched.setattr(Database, "write", full)
         with pytest.raises(OSError, match="full"):
-            queues.put(more, told.append)
+            queues.put(more, told.extend)
     assert not told
     assert queues.dispatched_offset == 300
     assert contents(queues.open("T", 0)) == messages(0, 3)
     assert queues.open("U", 0).max_offset == 0
-    queues.put(more, told.append)
+    queues.put(more, told.extend)
     assert contents(queues.open("T", 0)) == messages(0, 5)
-    assert told == [[(queues.open("T", 0), 3), (queues.open("U", 0), 0)]]
+    assert told == [(queues.open("T", 0), 3), (queues.open("U", 0), 0)]
     queues.close()
 
 

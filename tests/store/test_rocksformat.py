@@ -46,6 +46,9 @@ def test_columns_give_the_same_bytes_as_single_values(
         rows.VALUE.pack(physical_offset, size, tag_code, tag_code)
         for *_, physical_offset, size, tag_code in some
     ]
+    assert rows.max_keys(heads, queue_id.tolist()) == [
+        rows.offset_key(topic, queue_id, rows.MAX) for topic, queue_id, *_ in some
+    ]
     assert rows.places(physical_offset, queue_offset) == [
         rows.PLACE.pack(physical_offset, queue_offset)
         for _, _, queue_offset, physical_offset, *_ in some

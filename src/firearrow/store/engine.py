@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from firearrow.clock import Clock
@@ -293,7 +293,7 @@ class MessageStore:
             if behind >= before:
                 return
 
-    def _arrived(self, arrived: Sequence[tuple[ConsumeQueue, int]]) -> None:
+    def _arrived(self, arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
         self.on_arrivals(
             (queue.topic, queue.queue_id, first_offset, queue.max_offset)
             for queue, first_offset in arrived

@@ -9,7 +9,7 @@ Source: upstream ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -131,7 +131,7 @@ class ConsumeQueue(Protocol):
 
 
 # Told of the queues that have new messages, each with its first new queue offset.
-OnArrivals = Callable[[Sequence[tuple[ConsumeQueue, int]]], None]
+OnArrivals = Callable[[Iterable[tuple[ConsumeQueue, int]]], None]
 
 
 class ConsumeQueues(Protocol):

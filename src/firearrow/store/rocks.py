@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import batched, chain, groupby, islice, repeat
+from itertools import batched, groupby, islice
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import Final
+
+import numpy as np
 
 from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
@@ -137,8 +139,9 @@ class RocksConsumeQueues:
             batch = self._open_database.batch()
             with self._writing:
                 left = [queue for queue in some if queue in self._saving]  # others were deleted
-                places = [self._saving[queue] for queue in left]
-                batch.put_all(rows.OFFSETS, [queue.offset_key for queue in left], places)
+                heads = [queue.of_topic.head for queue in left]
+                keys = rows.max_keys(heads, [queue.queue_id for queue in left])
+                batch.put_all(rows.OFFSETS, keys, [self._saving[queue] for queue in left])
                 self._open_database.write(batch)
         self._saving.clear()
 
@@ -237,7 +240,7 @@ class RocksConsumeQueues:
             last = int(entries.physical_offset.argmax())
             end = int(entries.physical_offset[last] + entries.size[last])
             self.dispatched_offset = max(self.dispatched_offset, end)
-        on_arrivals([(queue, first) for queue, first, _, _ in changes])
+        on_arrivals((queue, first) for queue, first, _, _ in changes)
 
     def _stage(
         self,
@@ -280,7 +283,7 @@ class RocksConsumeQueues:
             changes.append((queue, first, queue.max_offset, queue.max_physical_offset))
             queue.set_end(end, last_physical)
             places[queue] = place
-        head_of_each = chain.from_iterable(map(repeat, heads, (runs.end - runs.start).tolist()))
+        head_of_each = np.array(heads, object).repeat(runs.end - runs.start).tolist()
         keys = rows.entry_keys(head_of_each, entries.queue_id, queue_offset)
         for start, end in reversed(known):
             del keys[start:end], values[start:end]

@@ -51,7 +51,7 @@ Source: upstream ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable`
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Any, Final, NamedTuple
 
@@ -78,6 +78,7 @@ QUEUE_ID: Final = struct.Struct(">I")
 ENTRY_KEY_MIDDLE: Final = struct.Struct(">IB")
 _OFFSET_KEY_REST_BYTES: Final = 3 + 1 + 4
 _ENTRY_KEY_REST: Final = np.dtype([("queue_id", ">u4"), ("mark", "u1"), ("queue_offset", ">i8")])
+_MAX_KEY_REST: Final = np.dtype([("middle", f"V{len(MAX_MIDDLE)}"), ("queue_id", ">u4")])
 _VALUE: Final = np.dtype(
     [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
 )
@@ -112,6 +113,14 @@ def entry_values(entries: Entries) -> list[bytes]:
     values["tag_code"] = entries.tag_code
     values["store_ms"] = entries.store_ms
     return _strings(values)
+
+
+def max_keys(heads: Iterable[bytes], queue_id: Sequence[int]) -> list[bytes]:
+    """The keys of many rows ``MAX``, given the ``topic_head`` of each."""
+    rests: npt.NDArray[Any] = np.empty(len(queue_id), _MAX_KEY_REST)
+    rests["middle"] = MAX_MIDDLE
+    rests["queue_id"] = queue_id
+    return list(map(add, heads, _strings(rests)))
 
 
 def places(physical_offset: Ints, queue_offset: Ints) -> list[bytes]:
