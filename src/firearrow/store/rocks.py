@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import batched, groupby, islice
+from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
@@ -118,7 +118,10 @@ class RocksConsumeQueues:
             with self._writing:
                 self._unflushed_entries = 0
                 dispatched_offset = self.dispatched_offset
-                self._saving.update(self._unsaved)
+                if self._saving:  # the disk refused them
+                    self._saving.update(self._unsaved)
+                else:
+                    self._saving = self._unsaved
                 self._unsaved = {}
             self.entries.flush()
             self._save()
@@ -135,15 +138,19 @@ class RocksConsumeQueues:
 
     def _save(self) -> None:
         """Write the rows of queues whose entries are on the disk."""
-        for some in batched(list(self._saving), _FLUSH_STEP_QUEUES):
+        while self._saving:
             batch = self._open_database.batch()
             with self._writing:
-                left = [queue for queue in some if queue in self._saving]  # others were deleted
-                heads = [queue.of_topic.head for queue in left]
-                keys = rows.max_keys(heads, [queue.queue_id for queue in left])
-                batch.put_all(rows.OFFSETS, keys, [self._saving[queue] for queue in left])
-                self._open_database.write(batch)
-        self._saving.clear()
+                count = min(len(self._saving), _FLUSH_STEP_QUEUES)
+                some = [self._saving.popitem() for _ in range(count)]
+                heads = [queue.of_topic.head for queue, _ in some]
+                keys = rows.max_keys(heads, [queue.queue_id for queue, _ in some])
+                batch.put_all(rows.OFFSETS, keys, [place for _, place in some])
+                try:
+                    self._open_database.write(batch)
+                except OSError:
+                    self._saving.update(some)
+                    raise
 
     def close(self) -> None:
         """Close the database; what was not flushed is dispatched again at the next start."""
