@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
 from firearrow.net.blocking import BlockingClient
-from firearrow.spark.brokers import BrokerOrigin, BrokerPartition
+from firearrow.spark import pulls
+from firearrow.spark.brokers import ROUTE_SECONDS_MAX, BrokerOrigin, BrokerPartition, Part
 from firearrow.spark.filters import Narrow, Numbers, Texts
 from firearrow.spark.options import for_sink, parse
 from firearrow.spark.origin import Bound, Queue, Span
@@ -26,6 +27,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from tests.interop.servers import BROKER_NAME, Server
 from tests.spark.brokers import create_topic, serving, stored
+from tests.spark.fakes import fake_cluster
 
 ROWS = 3000
 ORDER = [("topic", "ascending"), ("queueId", "ascending"), ("queueOffset", "ascending")]
@@ -255,6 +257,63 @@ def test_ranges_that_are_not_there(server: Server) -> None:
                     list(origin.read(tasks[0], MESSAGES))
             else:
                 assert sum(len(batch) for batch in origin.read(tasks[0], MESSAGES)) == rows
+
+
+def test_a_broker_that_starts_anew_elsewhere(tmp_path: Path) -> None:
+    """Ends of queues and messages are asked for again, where the broker is now."""
+    with serving(tmp_path) as first:
+        create_topic(first, "T", queues=1)
+        write(first, "T", body=["a", "b"])
+        assert len(stored(first, "T", 1)) == 2
+    gone = Part(Queue("T", BROKER_NAME, 0), Span(0, 2), first.broker)
+    with serving(tmp_path) as second, origin_of(second, subscribe="T") as origin:
+        found = list(origin.read(BrokerPartition((gone,)), MESSAGES))
+        assert bodies(pa.Table.from_batches(found)) == [b"a", b"b"]
+        assert origin.bounds() == {gone.queue: Bound(0, 2)}
+
+
+def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pulls, "PAUSE_SECONDS", 0.0)
+    with fake_cluster("a", queues=1) as cluster:
+        given = parse({"nameServer": cluster.name_server, "subscribe": "T"})
+        origin = BrokerOrigin(given)
+        cluster.old_routes = pulls.ATTEMPTS_MAX - 1
+        assert origin.bounds() == {Queue("T", "a", 0): Bound(3, 7)}
+        origin.close()
+        origin = BrokerOrigin(given)
+        cluster.old_routes = pulls.ATTEMPTS_MAX
+        with pytest.raises(ConnectionError, match=r"^127.0.0.1:1 can't be reached"):
+            origin.bounds()
+        origin.close()
+
+
+def test_routes_are_asked_for_anew_after_a_while() -> None:
+    clock = FakeClock()
+    with fake_cluster("a", queues=1) as cluster:
+        given = parse({"nameServer": cluster.name_server, "subscribePattern": ".*"})
+        origin = BrokerOrigin(given, clock=clock)
+        assert set(origin.bounds()) == {Queue("T", "a", 0)}
+        cluster.queues = 2
+        assert set(origin.bounds()) == {Queue("T", "a", 0)}
+        clock.now += ROUTE_SECONDS_MAX
+        assert set(origin.bounds()) == {Queue("T", "a", 0), Queue("T", "a", 1)}
+        origin.close()
+
+
+class FakeClock:
+    """Time that a test lets pass."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return int(self.now * 1000)
 
 
 def test_spark_reads_a_batch_and_a_stream(

@@ -133,6 +133,25 @@ def test_a_message_that_no_broker_takes_is_not_tried_again() -> None:
         assert sum(broker.asked for broker in cluster.brokers.values()) == 1
 
 
+def test_what_a_broker_refuses_is_sent_in_halves_until_it_is_known_what_it_refuses() -> None:
+    sizes = [1, 1, 9, 1, 1, 30, 1, 1]
+    bodies_of = pa.array([b"x" * size for size in sizes])
+    batch = pa.RecordBatch.from_pydict({"body": bodies_of, "queueId": [0] * len(sizes)})
+    with fake_cluster("a") as cluster:
+        broker = cluster.brokers["a"]
+        broker.body_bytes_max = 300
+        assert send(cluster, rows_of(batch, Ids("0" * 20), "T", None)).messages == 8
+        assert [len(body) for body in bodies(broker)] == sizes
+        broker.taken.clear()
+        broker.body_bytes_max = 90
+        error = (
+            r"too large; 1 messages \(94 bytes\) to topic 'T' were not taken; 5 of this task were"
+        )
+        with pytest.raises(InvalidRequest, match=error):
+            send(cluster, rows_of(batch, Ids("0" * 20), "T", None))
+        assert [len(body) for body in bodies(broker)] == sizes[:5]
+
+
 def test_a_broker_that_is_gone() -> None:
     with fake_cluster("a") as cluster:
         address = cluster.brokers["a"].address = "127.0.0.1:1"

@@ -39,6 +39,16 @@ class Piece(NamedTuple):
     alone: bool
     target: Target | None
 
+    def halves(self) -> tuple[Piece, Piece]:
+        """The first and the second half of the messages, of which there must be two at least."""
+        half = self.messages // 2
+        assert half
+        at = 0
+        for _ in range(half):
+            at += int.from_bytes(self.members[at : at + 4], "big")
+        first = self._replace(members=self.members[:at], messages=half)
+        return first, self._replace(members=self.members[at:], messages=self.messages - half)
+
 
 def writable(route: Route, queues_max: int | None = None) -> list[Target]:
     """The queues that may be written to, in the order in which Java's clients have them."""

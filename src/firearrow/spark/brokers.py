@@ -18,6 +18,7 @@ from weakref import finalize
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
     BrokerError,
     ConfigError,
@@ -33,7 +34,7 @@ from firearrow.spark.filters import Narrow
 from firearrow.spark.nearsearch import first_true
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Bound, Queue, Span
-from firearrow.spark.pulls import Asking, Pulls
+from firearrow.spark.pulls import ATTEMPTS_MAX, TRY_AGAIN, Asking, Pulls, pause
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.wire.bodies import PERM_READ, Route
 from firearrow.wire.client_bodies import TopicStats
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 GROUP: Final = "firearrow-spark"  # who pulls, if the options don't say
 SAMPLE_ROWS: Final = 16  # messages of each queue that are looked at for their size
 UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked at
+ROUTE_SECONDS_MAX: Final = 30.0  # as RocketMQ's clients have it
 UNDER_WAY_MAX: Final = 256  # questions about queues on their way at once
 
 
@@ -76,10 +78,14 @@ class _Broker:
 class BrokerOrigin:
     """The brokers of a cluster."""
 
-    def __init__(self, options: Options, narrow: Narrow | None = None) -> None:
+    def __init__(
+        self, options: Options, narrow: Narrow | None = None, clock: Clock | None = None
+    ) -> None:
         _require_messages(options)
         self._options = options
         self._narrow = narrow or Narrow()
+        self._clock = clock or SystemClock()
+        self._routes: dict[str, tuple[Route, float]] = {}  # and until when each will do
         self._addresses: dict[str, str] = {}
         self._asking = Asking(
             options.access.consumer_group or GROUP,
@@ -101,6 +107,16 @@ class BrokerOrigin:
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every queue that the options choose, and what it holds now."""
+        for attempt in range(1, ATTEMPTS_MAX):
+            try:
+                return self._bounds()
+            except TRY_AGAIN as error:
+                log.info("asking anew for the ends of queues: %s", error)
+                self._routes.clear()
+                pause(attempt)
+        return self._bounds()
+
+    def _bounds(self) -> Mapping[Queue, Bound]:
         found: dict[Queue, Bound] = {}
         asked = list(self._begin_bounds())
         for topic, broker, queues, pending in asked:
@@ -138,6 +154,9 @@ class BrokerOrigin:
 
     def _route(self, topic: str) -> Route | None:
         """Where a topic is; None if it can't be read and was not asked for by its name."""
+        known = self._routes.get(topic)
+        if known is not None and known[1] > self._clock.monotonic():
+            return known[0]
         choice = self._options.choice
         is_named = bool(choice.subscribe or choice.assign)
         try:
@@ -154,6 +173,7 @@ class BrokerOrigin:
             )
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         self._addresses |= {name: address_of(broker) for name, broker in brokers.items()}
+        self._routes[topic] = route, self._clock.monotonic() + ROUTE_SECONDS_MAX
         return route
 
     def _wants(self, queue: Queue) -> bool:
@@ -180,6 +200,7 @@ class BrokerOrigin:
         """The address of a queue's broker."""
         if anew or queue.broker not in self._addresses:
             self._addresses.pop(queue.broker, None)
+            self._routes.pop(queue.topic, None)
             self._route(queue.topic)
         try:
             return self._addresses[queue.broker]

@@ -43,7 +43,7 @@ ATTEMPTS_MAX: Final = 4
 PAUSE_SECONDS: Final = 0.25  # before the second attempt; then twice as long each time
 
 _SUBSCRIPTION_FLAG: Final = 4
-_AGAIN: Final = (OSError, BrokerBusy, BrokerFailed, BrokerUnavailable)
+TRY_AGAIN: Final = (OSError, BrokerBusy, BrokerFailed, BrokerUnavailable)
 _NOTHING_HERE: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -121,7 +121,7 @@ class Pulls:
         while self._at < self._end:
             try:
                 answer = self._next_answer()
-            except _AGAIN as error:
+            except TRY_AGAIN as error:
                 self._prepare_again(error)
                 continue
             self._attempts = 1
@@ -157,13 +157,13 @@ class Pulls:
         """Ask anew for what is not answered, perhaps elsewhere; or raise the error."""
         if self._attempts == ATTEMPTS_MAX:
             raise error
-        threading.Event().wait(PAUSE_SECONDS * 2 ** (self._attempts - 1))
+        pause(self._attempts)
         self._attempts += 1
         self._under_way.clear()
         self._asked = self._at
         try:
             self._address = self._addresses.address_of(self._queue, anew=True)
-        except _AGAIN:
+        except TRY_AGAIN:
             log.info("no route to %s; trying %s again", self._queue, self._address)
 
     def _take(self, stretch: _Stretch, answer: AnyCommand) -> bytes:
@@ -229,6 +229,11 @@ class Pulls:
             return int(text)
         except ValueError:
             raise RemoteProtocolError(f"{self._address} sent {name}={text!r}") from None
+
+
+def pause(attempt: int) -> None:
+    """Wait before what has failed for the ``attempt``th time is tried again."""
+    threading.Event().wait(PAUSE_SECONDS * 2 ** (attempt - 1))
 
 
 def _queue_offset_of(records: bytes) -> int:

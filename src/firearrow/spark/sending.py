@@ -22,6 +22,7 @@ from firearrow.errors import (
     BrokerError,
     BrokerFailed,
     BrokerUnavailable,
+    InvalidRequest,
     NotDurable,
     NotPermitted,
     TopicNotFound,
@@ -162,9 +163,21 @@ class Sender:
             self._launch(batch)
             return
         except BrokerError as error:
-            raise self._explained(batch, error) from None
+            self._part(batch, error)
+            return
         self._messages += batch.piece.messages
         self._batches += 1
+
+    def _part(self, batch: _Batch, error: BrokerError) -> None:
+        """Send the halves of what a broker refuses, if a part of it can be the reason.
+
+        One message may be what it does not take, or the limit of its ``maxMessageSize`` may be
+        lower than what a batch holds.
+        """
+        if not isinstance(error, InvalidRequest) or batch.piece.messages == 1:
+            raise self._explained(batch, error) from None
+        for half in batch.piece.halves():
+            self._launch(_Batch(half))
 
     def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
         """Prepare another attempt, or raise the error if there is to be none."""
