@@ -17,13 +17,12 @@ PULLED_AT_ONCE = 32
 
 
 def serving(
-    directory: Path, settings: Mapping[str, str] | None = None, *, broker_port: int = 0
+    directory: Path, settings: Mapping[str, str] | None = None, *, killed: bool = False
 ) -> AbstractContextManager[Server]:
-    """Run name server and broker for a ``with`` block, with small files."""
+    """Run name server and broker for a ``with`` block, with small files; see ``serve``."""
     keys = {**SMALL_FILES, **(settings or {})}
-    return serve(
-        "firearrow", directory / "store", directory / "logs", broker_port=broker_port, settings=keys
-    )
+    store, logs = directory / "store", directory / "logs"
+    return serve("firearrow", store, logs, settings=keys, killed=killed)
 
 
 def create_topic(server: Server, topic: str, queues: int = 4, perm: int = 6) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from firearrow.spark.sending import Sent
 from firearrow.spark.sink import BatchWriter, StreamWriter, Written
 from tests.interop.servers import Server
 from tests.spark.brokers import create_topic, serving, stored
+from tests.spark.fakes import fake_cluster
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +123,45 @@ def test_a_task_that_is_repeated_has_the_same_ids(server: Server) -> None:
         assert writer.write(iter([batch, batch])).sent == Sent(4, 2, 0, 0)
     keys = Counter(view.unique_key for view in stored(server, "Repeated"))
     assert Counter(keys.values()) == {2: 4, 1: 4}
+
+
+@pytest.mark.slow
+def test_no_row_is_lost_when_brokers_are_killed(tmp_path: Path) -> None:
+    """Twice the broker dies with requests under way, and starts again elsewhere."""
+    steps, rows = 40, 500
+    batches = [
+        pa.RecordBatch.from_pydict({"body": [f"{step}-{row}" for row in range(rows)]})
+        for step in range(steps)
+    ]
+    with fake_cluster("broker-a", queues=4) as cluster, ExitStack() as last:
+        broker = cluster.brokers["broker-a"]
+        stack = ExitStack()
+
+        def start(*, killed: bool) -> Server:
+            server = stack.enter_context(serving(tmp_path, killed=killed))
+            broker.address = server.broker
+            return server
+
+        def dealt() -> Iterator[pa.RecordBatch]:
+            for step, batch in enumerate(batches):
+                yield batch
+                if step in (5, 20):
+                    stack.close()
+                    start(killed=True)
+
+        last.callback(stack.close)
+        create_topic(start(killed=True), "T")
+        options = {"nameServer": cluster.name_server, "topic": "T", "sendBatch": "50"}
+        writer = BatchWriter(for_sink(options), batches[0].schema, False)
+        sent = writer.write(dealt()).sent
+        stack.close()
+        seen = Counter((view.body, view.unique_key) for view in stored(start(killed=False), "T"))
+    assert sent.messages == steps * rows
+    assert sent.retries > 0
+    assert {body.decode() for body, _ in seen} == {
+        f"{step}-{row}" for step in range(steps) for row in range(rows)
+    }
+    assert len(seen) == steps * rows
 
 
 def test_what_was_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -220,8 +220,8 @@ class Place:
     broker_name: str | None = _option(
         "brokerName",
         *_TEXT,
-        "the column `broker` of the rows of one store; by default the name in the store's "
-        "configuration, else that of its directory",
+        "the column `broker` of the rows of one store, by default the name in the store's "
+        "configuration, else that of its directory; of a cluster the only broker to read or write",
     )
 
 
@@ -372,7 +372,11 @@ class Access:
     """How brokers are talked to."""
 
     consumer_group: str | None = _option(
-        "consumerGroup", *_TEXT, "the group that a stream's progress is shown under"
+        "consumerGroup",
+        *_TEXT,
+        "the group that pulls, and that a stream's progress is shown under",
+        None,
+        "firearrow-spark",
     )
     commit_offsets: bool = _option(
         "commitOffsets", *_FLAG, "whether a stream tells the brokers its progress", False, "false"
