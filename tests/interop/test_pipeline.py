@@ -150,6 +150,18 @@ def test_offsets_by_time_and_progress(real: Server) -> None:
     assert answer.ext["offset"] == "33"
 
 
+def test_encrypted_connections(real: Server) -> None:
+    """The original makes itself a certificate that nobody vouches for."""
+    create_topic(real, "PipelineSecret", 1)
+    tls = {**SECRET, "tls": "true", "tlsVerify": "false"}
+    body = bytes(range(256)) * 1000
+    assert write(real, {**tls, "topic": "PipelineSecret"}, body=[body] * 20).messages == 20
+    table = pulled(real, "PipelineSecret", tls="true", tlsVerify="false")
+    assert table.column("body").to_pylist() == [body] * 20
+    with pytest.raises(ConnectionError, match=r"can't be reached by TLS: .*self-signed"):
+        pulled(real, "PipelineSecret", tls="true")
+
+
 @pytest.mark.parametrize("options", [{}, {**SECRET, "secretKey": "another secret"}])
 def test_a_wrong_secret_or_none_is_refused(real: Server, options: dict[str, str]) -> None:
     create_topic(real, "PipelineClosed", 1)
