@@ -20,14 +20,16 @@ from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
 from firearrow.spark.batches import Batches, QueueBatches, Wanted
 from firearrow.spark.filters import Narrow
+from firearrow.spark.indexfiles import candidates
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
-from firearrow.spark.queueentries import Entries, QueueKey
+from firearrow.spark.queueentries import LMQ_PREFIX, Entries, QueueKey
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store, open_stores
 
+_STRETCHES_MAX = 10_000  # where a key is, of one topic; beyond that it is not worth the search
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
 
 
@@ -161,7 +163,33 @@ class FileOrigin:
             start = queue.first_at_or_after(low, start, end)
         if high < 1 << 62:
             end = queue.first_at_or_after(high + 1, start, end)
-        return [Span(start, end)] if start < end else []
+        stretches = self._stretches_with_keys(store, key[0])
+        if stretches is None:
+            return [Span(start, end)] if start < end else []
+        parts = (
+            Span(
+                queue.first_at_or_after(first, start, end),
+                queue.first_at_or_after(behind, start, end),
+            )
+            for first, behind in stretches
+        )
+        return [part for part in parts if part.start < part.end]
+
+    def _stretches_with_keys(self, store: Store, topic: str) -> list[tuple[int, int]] | None:
+        """Where in the log messages of a topic with the wanted keys can be; None: anywhere."""
+        words = self.narrow.words or frozenset(self.options.choice.keys)
+        if not words or topic.startswith(LMQ_PREFIX):
+            return None
+        key = store.root, topic
+        if key not in self._with_keys:
+            end = store.log[-1].end if store.log else 0
+            found = candidates(store.storage, topic, words, end)
+            self._with_keys[key] = found if len(found) < _STRETCHES_MAX else None
+        return self._with_keys[key]
+
+    @cached_property
+    def _with_keys(self) -> dict[tuple[str, str], list[tuple[int, int]] | None]:
+        return {}
 
     def log_partitions(self) -> list[InputPartition]:
         """Cut the whole logs into tasks, for ``visibility=log``.

@@ -176,9 +176,9 @@ def _milliseconds(value: Any) -> int | None:
 
 def _numbers(condition: Filter, read: Callable[[Any], int | None]) -> Numbers | None:
     if isinstance(condition, In):
-        some = [read(value) for value in condition.value]
-        known = frozenset(number for number in some if number is not None)
-        return Numbers(some=known) if len(some) == len(known) or None not in some else None
+        some = [read(value) for value in condition.value if value is not None]
+        known = [number for number in some if number is not None]
+        return Numbers(some=frozenset(known)) if len(known) == len(some) else None
     number = read(getattr(condition, "value", None))
     if number is None:
         return None

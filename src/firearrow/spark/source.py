@@ -28,6 +28,7 @@ from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, narrowed
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.origin import Queue, Span
+from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import PROPERTIES_MAP, TABLES
 
 if TYPE_CHECKING:
@@ -49,14 +50,19 @@ class RocketMQSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads a batch."""
         options = parse(self.options)
+        checked = checked_schema(options, schema)
+        if options.place.table != "messages":
+            return TableReader(options, checked)
         kind = NarrowingReader if options.reading.pushdown == "on" else MessageReader
-        return kind(options, checked_schema(options, schema))
+        return kind(options, checked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What reads a stream; see ``firearrow.spark.stream``."""
         from firearrow.spark.stream import StreamReader  # which opens origins by this module
 
         options = parse(self.options)
+        if options.place.table != "messages":
+            raise ConfigError(f"option table={options.place.table!r}: only messages are a stream")
         return StreamReader(options, checked_schema(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -1,0 +1,114 @@
+"""Delayed messages that wait for their time: in the timer's log, and in the queues of delay levels.
+
+Formats: ``firearrow.store.offline.timercheck`` has the timer's files. A delay level's queue of
+``SCHEDULE_TOPIC_XXXX`` holds the time of delivery in place of a tag code, and ``delayOffset.json``
+says which entry is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firearrow.message.names import SCHEDULE_TOPIC
+from firearrow.spark.columns import Messages, timestamps
+from firearrow.spark.queueentries import Ints
+from firearrow.spark.stateread import read_json
+from firearrow.spark.storage import numbered_files
+from firearrow.spark.stores import Store
+from firearrow.store.offline.timercheck import UNIT
+from firearrow.store.scan import Columns
+
+_CHECK: Final = Struct(">q")
+_DELETE: Final = 4
+_BATCH_ROWS: Final = 4096
+
+Rows = dict[str, Any]
+
+
+def waiting(store: Store) -> Iterator[Rows]:
+    """Rows of the table ``timer``."""
+    yield from _on_the_wheel(store)
+    yield from _on_levels(store)
+
+
+def _on_the_wheel(store: Store) -> Iterator[Rows]:
+    try:
+        (read_ms,) = _CHECK.unpack_from(store.storage.read("config/timercheck"))
+    except FileNotFoundError:
+        return
+    for file in numbered_files(store.storage, "timerlog"):
+        buffer = store.storage.read(file.path)
+        units = np.frombuffer(buffer, UNIT, len(buffer) // UNIT.itemsize)
+        sound = (units["size"] == UNIT.itemsize) & (units["magic"] & ~0b111 == 0)
+        units = units if sound.all() else units[: int(sound.argmin())]
+        due_ms = units["written_ms"].astype(np.int64) + units["delay_ms"]
+        chosen = due_ms > read_ms
+        if np.count_nonzero(chosen):
+            units = units[chosen]
+            yield from _rows(
+                store,
+                units["physical_offset"].astype(np.int64),
+                units["record_size"].astype(np.int64),
+                due_ms[chosen],
+                units["magic"] & _DELETE != 0,
+            )
+
+
+def _on_levels(store: Store) -> Iterator[Rows]:
+    delivered = read_json(store.storage, "config/delayOffset.json").get("offsetTable")
+    delivered = delivered if isinstance(delivered, dict) else {}
+    next_offsets = {int(level): int(offset) for level, offset in delivered.items()}
+    for key in store.queues.keys([SCHEDULE_TOPIC]):
+        queue = store.queues.open(key)
+        bound = queue.bound(store.log_start)
+        start = max(bound.earliest, next_offsets.get(key[1] + 1, 0))
+        entries = queue.entries(start, bound.latest)
+        if len(entries.size):
+            none = np.zeros(len(entries.size), np.bool_)
+            yield from _rows(store, entries.physical_offset, entries.size, entries.tag_code, none)
+
+
+def _rows(store: Store, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
+    order = places.argsort(kind="stable")
+    for file in store.log:
+        here = order[(places[order] >= file.base) & (places[order] + sizes[order] <= file.end)]
+        for at in range(0, len(here), _BATCH_ROWS):
+            some = here[at : at + _BATCH_ROWS]
+            some = some[np.append(True, places[some][1:] > places[some][:-1])]
+            first, end = int(places[some[0]]), int((places + sizes)[some].max())
+            buffer = store.storage.window(file.path, first - file.base, end - file.base)
+            columns = Columns(buffer, places[some] - first, len(buffer))
+            good = columns.valid & (columns.physical_offset == places[some])
+            columns = Columns(buffer, columns.position[good], len(buffer))
+            if len(columns):
+                yield _described(Messages(columns, ""), due_ms[some[good]], deleted[some[good]])
+
+
+def _described(messages: Messages, due_ms: Ints, deleted: Any) -> Rows:
+    columns = messages.columns
+    properties = messages.properties
+    out_ms = properties.values("TIMER_OUT_MS")
+    asked = [_number(text) for text in out_ms.to_pylist()]
+    due = np.array(
+        [now if ms is None else ms for ms, now in zip(asked, due_ms.tolist(), strict=True)]
+    )
+    queue_ids = [_number(text) for text in properties.values("REAL_QID").to_pylist()]
+    return {
+        "topic": pc.coalesce(properties.values("REAL_TOPIC"), messages.topic),
+        "queueId": pa.array(queue_ids, pa.int32()),
+        "deliveryTimestamp": timestamps(due),
+        "commitLogOffset": pa.array(columns.physical_offset),
+        "size": pa.array(columns.size),
+        "deleted": pa.array(deleted),
+        "msgId": messages.column("msgId", pa.string()),
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else None

@@ -1,0 +1,64 @@
+"""A store reads the same wherever it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from firearrow.spark.storage import LocalStorage, RemoteStorage, Storage, numbered_files
+from tests import golden
+from tests.spark import logs
+from tests.spark.test_files import by_place, read
+
+
+def storages(root: Path) -> list[Storage]:
+    files = pafs.SubTreeFileSystem(str(root.parent), pafs.LocalFileSystem())
+    return [LocalStorage(str(root)), RemoteStorage("far", files, root.name)]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_directories_and_pieces_of_files(number: int, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    (root / "d" / "sub").mkdir(parents=True)
+    (root / "d" / f"{7:020d}").write_bytes(bytes(range(200)) * 40)
+    (root / "d" / "other").write_bytes(b"")
+    storage = storages(root)[number]
+    assert [(e.name, e.size_bytes, e.is_file) for e in storage.entries("d")] == [
+        (f"{7:020d}", 8000, True),
+        ("other", 0, True),
+        ("sub", 0, False),
+    ]
+    assert storage.entries("nowhere") == []
+    (file,) = numbered_files(storage, "d")
+    assert (file.base, file.end) == (7, 8007)
+    assert bytes(storage.window(file.path, 4099, 4105)) == bytes(range(99, 105))
+    assert bytes(storage.window(file.path, 7998, 9000)) == bytes((198, 199))
+    assert bytes(storage.window(file.path, 8000, 9000)) == b""
+    assert len(storage.read(file.path)) == 8000
+    assert bytes(storage.read("d/other")) == b""
+    with pytest.raises(FileNotFoundError):
+        storage.read("d/nowhere")
+
+
+@pytest.mark.parametrize("name", ["file-cq-clean", "rocksdb-cq-clean"])
+def test_messages_are_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = golden.extract(name, tmp_path)
+    expected = by_place(read(root))
+    far = storages(root)[1]
+    far.window_bytes_max = 10_000
+    monkeypatch.setattr("firearrow.spark.stores.open_storage", lambda _: far)
+    for visibility in ("consumer", "log"):
+        found = by_place(read("far://store", splitBytes="100k", visibility=visibility))
+        assert found == expected
+
+
+def test_a_file_that_is_deleted_stays_readable(tmp_path: Path) -> None:
+    logs.write(tmp_path / "s", [logs.Sent(body=b"x" * 50)] * 20)
+    storage = LocalStorage(str(tmp_path / "s"))
+    (file,) = numbered_files(storage, "commitlog")
+    window = storage.window(file.path, 0, 4096)
+    before = (tmp_path / "s" / file.path).read_bytes()
+    (tmp_path / "s" / file.path).unlink()
+    assert bytes(window) == before
