@@ -230,9 +230,12 @@ def test_progress_is_shown_to_brokers_if_asked() -> None:
     reader = StreamReader(parse(given | {"consumerGroup": "g"}), MESSAGES, origin)
     reader.commit({"T": {"a": {"0": 7}}})
     assert origin.committed == {A: 7}
+    restarted = StreamReader(parse(given | {"consumerGroup": "g"}), MESSAGES, origin)
+    restarted.latestOffset({"T": {"a": {"0": 8}}}, ReadAllAvailable())
+    assert origin.committed == {A: 8}
     silent = Query(origin).reader
     silent.commit({"T": {"a": {"0": 9}}})
-    assert origin.committed == {A: 7}
+    assert origin.committed == {A: 8}
 
 
 def test_the_partition_that_spark_makes_up_is_empty() -> None:

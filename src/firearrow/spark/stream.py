@@ -64,6 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[Queue, Bound] | None = None  # where "available now" ends
         self._seen: Mapping[Queue, Bound] | None = None
         self._stepped_at = self._clock.monotonic()
+        self._is_told = False
 
     @property
     def origin(self) -> Origin:
@@ -102,6 +103,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next step ends: ``start`` itself, if there is nothing new or not enough."""
         known = offsets.from_json(start, _CHECKPOINT)
+        if not self._is_told:  # Spark says what the last step has read only when another follows
+            self.commit(start)
         bounds = self._within_target(self._look())
         end = offsets.new_end(known, bounds)
         if end == known:
@@ -125,6 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Show the group's progress to the brokers, if ``commitOffsets`` asks for it."""
+        self._is_told = True
         if not self.options.access.commit_offsets:
             return
         origin = self.origin
@@ -182,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
-        if partition.value is None and type(partition) is InputPartition:
+        if type(partition) is InputPartition:
             return iter(())  # Spark's own, made where there are no tasks
         return iter(self.origin.read(partition, self.schema))
 
