@@ -30,7 +30,8 @@ fuzz: setup ## the property tests of codec and server, for a long time
 chaos: setup ## kills and losses of power, thousands of them
 	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
 		FIREARROW_SPARK_KILL_ROUNDS=20 .venv/bin/python -m pytest -n 2 \
-		tests/crash tests/store/test_power_loss.py tests/spark/jobs/test_archive_killed.py
+		tests/crash tests/store/test_power_loss.py tests/spark/jobs/test_archive_killed.py \
+		tests/spark/jobs/test_archive_spark.py
 
 spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
 	@tools/spark_oldest.sh

@@ -158,14 +158,14 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
         process.terminate()
         assert process.wait(30) == 0
     archive(Inline(), source({"path": str(store), "subscribe": "T"})[0], kept)
-    _compare(kept, producer.acknowledged)
+    compare(kept, producer.acknowledged)
     first = min(path.name for path in (store / "commitlog").iterdir())
     assert int(first) > 0, "retention has deleted nothing"
     assert kept.load().sequence > ROUNDS // 2
     assert kept.load().gaps == []
 
 
-def _compare(kept: Archive, acknowledged: dict[tuple[int, int], bytes]) -> None:
+def compare(kept: Archive, acknowledged: dict[tuple[int, int], bytes]) -> None:
     table = ds.dataset(kept.root, schema=MESSAGES, format="parquet").to_table()
     names = ("topic", "queueId", "queueOffset", "body")
     columns = [table.column(name).to_pylist() for name in names]
