@@ -1,12 +1,15 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 
-.PHONY: help run test check unit format fuzz chaos spark-oldest bench docs setup clean
+.PHONY: help run demo test check unit format fuzz chaos spark-oldest bench docs setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 run: setup ## name server and broker in one process, store under ./data, ports 9876 and 10911
 	@exec .venv/bin/firearrow serve
+
+demo: setup ## a broker, a consumer that fails, and what Spark says of it: a minute
+	@exec .venv/bin/python -m tools.demo
 
 test: check ## everything: lint, types, architecture, unit and interop tests
 	@tools/test.sh

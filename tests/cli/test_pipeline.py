@@ -11,10 +11,17 @@ from firearrow.cli import pipeline
 from firearrow.cli.main import build_parser, main
 from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, sentence
 
-NEEDED = {"watch": ["--alert", "lag > 1"], "archive": ["--to", "lake"]}
+NEEDED = {
+    "watch": ["--alert", "lag > 1"],
+    "archive": ["--to", "lake"],
+    "replay": ["--job", "job"],
+}
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+OF_STORES = [job for job in JOBS if job.from_store]
+
+
+@pytest.mark.parametrize("job", OF_STORES, ids=lambda job: job.name)
 def test_each_job_takes_what_all_take(job: pipeline.Job) -> None:
     given = ["--path", "a", "--path", "b", "--option", "subscribe=T", "--top", "0", "--json"]
     given += ["--report", "page.html", "--now", "2026-11-21T06:30:00", *NEEDED.get(job.name, [])]

@@ -31,6 +31,15 @@ from firearrow.spark.jobs import (
 from firearrow.spark.jobs.reading import Reader
 
 PREVIEW_CHARACTERS: Final = 120
+HISTORY: Final = (
+    "msgId", "originTopic", "originQueueId", "originQueueOffset", "originTimestamp", "tries",
+    "firstRetry", "lastRetry", "deadTimestamp", "consumerGroup", "broker", "queueId", "queueOffset",
+)  # fmt: skip
+UNDECIDED: Final = (
+    "msgId", "topic", "producerGroup", "keys", "ageSeconds", "checks", "halves", "bornTimestamp",
+    "lastTimestamp", "broker", "halfQueueOffset", "commitLogOffset",
+)  # fmt: skip
+AUDIT: Final = ("consumerGroup", "msgId", "target", "outcome", *deadletters.COORDINATES)
 POINTS_MAX: Final = 3000
 ROWS_MAX: Final = 1_000_000  # all of them are held in memory
 
@@ -73,28 +82,20 @@ def report_backlog(run: Run) -> list[Table]:
     """Lag, of what it consists, when it is drained and who loses messages first."""
     if not run.reader.has_files:
         raise ConfigError("backlog reads committed offsets from stores' files: give --path")
-    queues = backlog.queue_bounds(run.reader.table("consume_queue"))
+    queues = run.reader.queues()
     messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
     lagging = _lags(run, queues)
     consuming = _consuming(run, lagging, queues)
     waiting = backlog.pending(messages, lagging).cache()
     by_group = backlog.groups(lagging, waiting, run.now_ms).cache()
     arriving = backlog.arrivals(messages, run.now_ms, run.options.window)
-    parts = backlog.anatomy(waiting, run.now_ms, top=run.options.parts)
     return [
         run.table(
             "Backlog by consumer group", by_group,
             chart=Bars(["consumerGroup", "topic"], "lag"),
         ),
         run.table("Queues that lag", lagging.where("lag > 0 or lost > 0").orderBy(fn.desc("lag"))),
-        *(
-            run.table(
-                f"What waits, by {name}",
-                parts.where(fn.col("dimension") == name).drop("dimension"),
-                chart=Bars(["consumerGroup", "topic", "value"], "messages"),
-            )
-            for name in backlog.DIMENSIONS
-        ),
+        *_parts(run, backlog.anatomy(waiting, run.now_ms, top=run.options.parts)),
         run.table(
             "Time to drain", backlog.drain(by_group, arriving, consuming),
             f"Arriving: in the last {run.options.window} s. Consuming: {_consuming_note(run)}",
@@ -105,6 +106,21 @@ def report_backlog(run: Run) -> list[Table]:
             f"Messages are kept {run.options.retention_hours:g} h after they were stored.",
         ),
     ]  # fmt: skip
+
+
+def _parts(run: Run, anatomy: DataFrame) -> list[Table]:
+    """A table for each dimension, of one query."""
+    at = anatomy.columns.index("dimension")
+    columns = [name for name in anatomy.columns if name != "dimension"]
+    rows: dict[str, list[list[Cell]]] = {name: [] for name in backlog.DIMENSIONS}
+    for row in anatomy.collect():
+        rows[row.dimension].append([_cell(value) for n, value in enumerate(row) if n != at])
+    top = run.options.top or ROWS_MAX
+    chart = Bars(["consumerGroup", "topic", "value"], "messages")
+    return [
+        Table(f"What waits, by {name}", columns, found[:top], "", chart, len(found) > top)
+        for name, found in rows.items()
+    ]
 
 
 def _lags(run: Run, queues: DataFrame) -> DataFrame:
@@ -180,17 +196,23 @@ def report_deadletters(run: Run) -> list[Table]:
     messages = run.reader.table("messages", deadletters.MESSAGE_COLUMNS)
     dead = deadletters.letters(messages).cache()
     chosen = deadletters.select(dead, options.where) if options.where else dead
-    tables = [
-        run.table("Dead letters by consumer group", deadletters.groups(dead),
-                  chart=Bars(["consumerGroup", "originTopic"], "letters")),
+    groups = run.table(
+        "Dead letters by consumer group",
+        deadletters.groups(chosen),
+        chart=Bars(["consumerGroup", "originTopic"], "letters"),
+    )
+    if options.resend:
+        return [groups, *_resend(run, chosen)]
+    histories = deadletters.histories(messages, chosen)
+    return [
+        groups,
         run.table("Alike", deadletters.clusters(chosen),
                   "Shape: the names of a JSON body, or a text's beginning with numbers as 0.",
                   Bars(["originTopic", "tags", "shape"], "letters")),
-        run.table("History", deadletters.histories(messages, chosen).drop("topic"),
-                  "Tries: copies in the retry topic that the log still has."),
         run.table("Letters", _previews(chosen)),
+        run.table("History", histories.select(*HISTORY),
+                  "Tries: copies in the retry topic that the log still has."),
     ]  # fmt: skip
-    return [*tables, *_resend(run, chosen)] if options.resend else tables
 
 
 def _previews(chosen: DataFrame) -> DataFrame:
@@ -198,8 +220,9 @@ def _previews(chosen: DataFrame) -> DataFrame:
         fn.try_validate_utf8(chosen["body"].cast("string")), fn.hex(fn.substring("body", 1, 60))
     )
     return chosen.orderBy("deadTimestamp", *deadletters.COORDINATES).select(
-        "consumerGroup", "originTopic", "tags", "keys", "retries", "producer", "deadTimestamp",
-        "msgId", fn.substring(text, 1, PREVIEW_CHARACTERS).alias("body"),
+        "consumerGroup", "originTopic", "keys", "tags", "retries",
+        fn.substring(text, 1, PREVIEW_CHARACTERS).alias("body"), "deadTimestamp", "producer",
+        "msgId",
     )  # fmt: skip
 
 
@@ -212,7 +235,7 @@ def _resend(run: Run, chosen: DataFrame) -> list[Table]:
     ).localCheckpoint()
     number = f"{uuid.uuid4()}"
     if options.dry_run:
-        planned = deadletters.audited(left, number, "planned").drop("run", "at")
+        planned = deadletters.audited(left, number, "planned").select(*AUDIT)
         return [run.table("Would be sent", planned, "A dry run: nothing was sent or written.")]
     if not options.audit or not options.to_name_server:
         raise ConfigError("--resend needs --audit DIR and --to-name-server (or --dry-run)")
@@ -226,7 +249,8 @@ def _resend(run: Run, chosen: DataFrame) -> list[Table]:
     )
     deadletters.audited(left, number, "sent").write.mode("append").parquet(options.audit)
     done = run.spark.read.parquet(options.audit).where(fn.col("run") == number)
-    return [run.table("Sent", deadletters.outcomes(done), f"Audit table: {options.audit}")]
+    sent = deadletters.outcomes(done).select(*AUDIT, "run", "at")
+    return [run.table("Sent", sent, f"Audit table: {options.audit}")]
 
 
 def _audit(run: Run) -> DataFrame | None:
@@ -249,7 +273,7 @@ def report_transactions(run: Run) -> list[Table]:
         run.table("Transactions by state", transactions.states(found),
                   chart=Bars(["topic", "producerGroup", "state"], "transactions")),
         run.table("Undecided",
-                  found.where("state = 'undecided'").drop("state", "commits", "decisions")),
+                  found.where("state = 'undecided'").select(*UNDECIDED)),
         run.table("Decided twice", found.where("state = 'decided twice'").drop("state"),
                   "Their consumers may have seen a message twice, or one that was rolled back."),
         run.table("Discarded", found.where("state = 'discarded'").drop("state"),

@@ -48,6 +48,9 @@ class Job:
     summary: str
     add: Callable[[Parser], None]
     report: Callable[[Run], list[Table]]
+    from_archive: bool = False
+    """Whether it reads an archive, too; ``--path`` and ``--name-server`` are optional then."""
+    from_store: bool = True
 
 
 def add_pipeline(commands: Subcommands[Parser]) -> None:
@@ -60,7 +63,7 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
             job.name, help=job.summary, description=job.summary.capitalize() + "."
         )
         own.set_defaults(row=job)
-        _add_place(own)
+        _add_place(own, job)
         job.add(own)
         _add_spark(own)
         _add_output(own)
@@ -68,36 +71,50 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run one job and show its report."""
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise ConfigError(WITHOUT_SPARK)
-    with _quiet_jvm(options) as log, _session(options, log) as spark:
-        report = _report(options, spark)
+    with session(options) as spark:
+        report = report_of(options, spark)
     _show(options, report)
     return 0
+
+
+@contextmanager
+def session(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """Have the Spark that the options of a job ask for.
+
+    Raises ConfigError where something is not installed, or Spark does not start.
+    """
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise ConfigError(WITHOUT_SPARK)
+    with _quiet_jvm(options) as log, _started(options, log) as spark:
+        yield spark
 
 
 # --- options ---
 
 
-def _add_place(parser: Parser) -> None:
+def _add_place(parser: Parser, job: Job) -> None:
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument(
-        "--path",
-        action="append",
-        metavar="DIR",
-        help="a store's directory, or a URI such as s3://bucket/store; several may be given",
-    )
-    place.add_argument(
-        "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
-    )
-    parser.add_argument(
-        "--option",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
-    )
+    if job.from_store:
+        place.add_argument(
+            "--path",
+            action="append",
+            metavar="DIR",
+            help="a store's directory, or a URI such as s3://bucket/store; several may be given",
+        )
+        place.add_argument(
+            "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
+        )
+        parser.add_argument(
+            "--option",
+            type=_pair,
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
+        )
+    if job.from_archive:
+        place.add_argument("--archive", metavar="DIR", help="an archive's directory")
+    parser.set_defaults(path=None, name_server=None, archive=None, option=[])
     parser.add_argument(
         "--now",
         type=_moment,
@@ -273,6 +290,40 @@ def _add_archive(parser: Parser) -> None:
     )
 
 
+def _add_sending(parser: Parser) -> None:
+    _add_sink(parser)
+    parser.add_argument(
+        "--job",
+        required=True,
+        metavar="DIR",
+        help="where the job keeps how far it is; the same again goes on after an end",
+    )
+    parser.add_argument("--rate", type=_positive, metavar="N", help="messages a second at the most")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+
+
+def _add_restore(parser: Parser) -> None:
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC[=NAME]",
+        help="a topic to restore, and its new name (default: all topics); may be repeated",
+    )
+    _add_sending(parser)
+
+
+def _add_replay(parser: Parser) -> None:
+    parser.add_argument("--since", type=_moment, metavar="TIME", help="stored then or later")
+    parser.add_argument("--until", type=_moment, metavar="TIME", help="stored before that time")
+    parser.add_argument("--tag", action="append", default=[], help="with this tag; may be repeated")
+    parser.add_argument(
+        "--key", action="append", default=[], help="with this key or id; may be repeated"
+    )
+    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of messages")
+    _add_sending(parser)
+
+
 def _add_watch(parser: Parser) -> None:
     parser.add_argument(
         "--alert",
@@ -343,6 +394,18 @@ def _archive(run: Run) -> list[Table]:
     return report_archive(run)
 
 
+def _restore(run: Run) -> list[Table]:
+    from firearrow.cli.sending import report_restore
+
+    return report_restore(run)
+
+
+def _replay(run: Run) -> list[Table]:
+    from firearrow.cli.sending import report_replay
+
+    return report_replay(run)
+
+
 def _watch(run: Run) -> list[Table]:
     from firearrow.cli.watching import report_watch
 
@@ -393,6 +456,21 @@ JOBS: Final = (
         _archive,
     ),
     Job(
+        "restore",
+        "an archive's messages back into topics, each exactly once",
+        _add_restore,
+        _restore,
+        from_archive=True,
+        from_store=False,
+    ),
+    Job(
+        "replay",
+        "chosen messages once more to a topic, never twice",
+        _add_replay,
+        _replay,
+        from_archive=True,
+    ),
+    Job(
         "watch",
         "alerts from a stream of messages, to a topic, a webhook or the terminal",
         _add_watch,
@@ -438,7 +516,8 @@ def _moment(text: str) -> int:
 # --- running ---
 
 
-def _report(options: argparse.Namespace, spark: SparkSession) -> Report:
+def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
+    """Do what a command line asks, in a session that is there, and give its report."""
     from firearrow.cli.analyses import Run
     from firearrow.cli.reports import Report
     from firearrow.cli.screen import progress
@@ -449,7 +528,7 @@ def _report(options: argparse.Namespace, spark: SparkSession) -> Report:
     with progress(spark, job.name, wanted=options.progress), _explained():
         tables = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)
-    source = ", ".join(options.path) if options.path else options.name_server
+    source = ", ".join(options.path or ()) or options.name_server or options.archive
     facts = {"source": source, "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
     return Report(f"Firearrow {job.name}", facts, tables)
 
@@ -459,6 +538,8 @@ def place(options: argparse.Namespace) -> dict[str, str]:
     given = dict(options.option)
     if options.name_server:
         return {**given, "nameServer": options.name_server}
+    if not options.path:
+        return given
     if len(options.path) == 1:
         return {**given, "path": options.path[0]}
     return {**given, "paths": json.dumps(options.path)}
@@ -479,7 +560,7 @@ def _show(options: argparse.Namespace, report: Report) -> None:
 
 
 @contextmanager
-def _session(options: argparse.Namespace, log: Path | None) -> Iterator[SparkSession]:
+def _started(options: argparse.Namespace, log: Path | None) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -134,7 +134,7 @@ def _number(column: str, value: float) -> str:
     if column == "bytesPerHour":
         return f"{in_bytes(value)}/h"
     if column in _RATES:
-        return f"{value:,.1f}/s"
+        return f"{value:,.0f}/s" if value >= 100 else f"{value:.2g}/s"
     if column.lower().startswith("bytes") or column.endswith("Bytes") or column == "grown":
         return in_bytes(value)
     if column.endswith("Seconds"):

@@ -51,10 +51,10 @@ def test_lag_counts_what_is_left_and_tells_what_is_lost(spark: SparkSession) -> 
 
 def test_a_queue_that_nobody_ever_consumed_is_not_forgotten(spark: SparkSession) -> None:
     offsets = table(spark, "consumer_offsets", offset("T", 0, 4, 2, 10))
-    entries = [
-        {"broker": "a", "topic": t, "queueId": 1, "queueOffset": n} for t in "TU" for n in (3, 4)
-    ]
-    bounds = backlog.queue_bounds(table(spark, "consume_queue", *entries))
+    bounds = spark.createDataFrame(
+        [("a", topic, 1, 3, 5) for topic in "TU"],
+        "broker string, topic string, queueId int, minOffset long, maxOffset long",
+    )
     found = backlog.lags(offsets, bounds).orderBy("queueId")
     assert rows(found, "topic", "queueId", "offset", "lag") == [("T", 0, 4, 6), ("T", 1, None, 2)]
 

@@ -47,19 +47,12 @@ NONE: Final = "(none)"
 OTHERS: Final = "(others)"
 
 
-def queue_bounds(consume_queue: DataFrame) -> DataFrame:
-    """Give broker, topic, queueId, minOffset, maxOffset of every queue that has entries."""
-    bounds = consume_queue.groupBy(*QUEUE).agg(
-        fn.min("queueOffset").alias("minOffset"), (fn.max("queueOffset") + 1).alias("maxOffset")
-    )
-    return shaped(bounds, [*QUEUE, "minOffset", "maxOffset"])
-
-
 def lags(consumer_offsets: DataFrame, queues: DataFrame | None = None) -> DataFrame:
     """Give how far each group is in each queue.
 
-    With ``queues`` (see `queue_bounds`), queues of a topic that a group consumes but of which it
-    never committed an offset are there too, with no ``offset``: all that they hold is lag.
+    With ``queues`` (broker, topic, queueId, minOffset, maxOffset), queues of a topic that a group
+    consumes but of which it never committed an offset are there too, with no ``offset``: all that
+    they hold is lag.
 
     Columns: consumerGroup, broker, topic, queueId, offset, minOffset, maxOffset, lag (messages to
     consume), lost (messages that retention deleted before they were consumed).
@@ -101,8 +94,8 @@ def pending(messages: DataFrame, lagging: DataFrame) -> DataFrame:
 def groups(lagging: DataFrame, waiting: DataFrame, now_ms: int) -> DataFrame:
     """Give each group's backlog of each topic, the largest first.
 
-    Columns: consumerGroup, topic, queues, uncommitted (queues with no committed offset), lag,
-    lost, bytes, oldest (store time of the first message that waits), behindSeconds (its age).
+    Columns: consumerGroup, topic, lag, behindSeconds (age of the first message that waits), lost,
+    uncommitted (queues with no committed offset), queues, bytes, oldest (its store time).
     """
     key = ["consumerGroup", "topic"]
     counted = lagging.groupBy(*key).agg(
@@ -118,7 +111,7 @@ def groups(lagging: DataFrame, waiting: DataFrame, now_ms: int) -> DataFrame:
     behind = fn.greatest(seconds(fn.col("oldest"), at(now_ms)), fn.lit(0.0))
     return shaped(
         joined.withColumn("behindSeconds", behind).orderBy(fn.desc("lag"), *key),
-        [*key, "queues", "uncommitted", "lag", "lost", "bytes", "oldest", "behindSeconds"],
+        [*key, "lag", "behindSeconds", "lost", "uncommitted", "queues", "bytes", "oldest"],
     )
 
 

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from firearrow.spark.options import parse
+from firearrow.spark.source import open_origin
 from firearrow.spark.tables import TABLES
 
 
@@ -29,6 +31,17 @@ class Reader:
         """Give messages as a stream."""
         reader = self.spark.readStream.format("rocketmq").options(**{**self.options, **more})
         return reader.schema(_part("messages", columns)).load()
+
+    def queues(self) -> DataFrame:
+        """Give broker, topic, queueId, minOffset, maxOffset of every queue, without a task."""
+        bounds = open_origin(parse(self.options)).bounds()
+        rows = [
+            (queue.broker, queue.topic, queue.queue_id, bound.earliest, bound.latest)
+            for queue, bound in bounds.items()
+        ]
+        return self.spark.createDataFrame(
+            rows, "broker string, topic string, queueId int, minOffset long, maxOffset long"
+        )
 
     @property
     def has_files(self) -> bool:

@@ -1,0 +1,122 @@
+"""`firearrow pipeline restore` and `replay`: messages that are sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyspark.sql.functions as fn
+from pyspark.sql import DataFrame
+
+from firearrow.cli.analyses import Run
+from firearrow.cli.reports import Bars, Cell, Table
+from firearrow.errors import ConfigError
+from firearrow.spark.jobs import plans
+from firearrow.spark.jobs.archive import read_archive, source
+from firearrow.spark.jobs.columns import at
+from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.replay import Selection, chosen, replay
+from firearrow.spark.jobs.restore import restore
+from firearrow.spark.jobs.sources import ArchiveMessages, Messages, OriginMessages
+from firearrow.spark.jobs.workers import SparkWorkers
+
+COLUMNS = ("topic", "broker", "queueId", "queueOffset", "msgId", "storeTimestamp", "tags", "keys")
+
+
+def report_restore(run: Run) -> list[Table]:
+    """Write an archive's messages to a cluster."""
+    options = run.options
+    names = dict(_renamed(text) for text in options.topic)
+    archive = Archive(options.archive)
+    if options.dry_run:
+        return [_would_restore(archive, names)]
+    done = restore(
+        SparkWorkers(run.spark), archive, _sink(run), Path(options.job), topics=names,
+        rate=options.rate,
+    )  # fmt: skip
+    return _sent("Restored", done)
+
+
+def report_replay(run: Run) -> list[Table]:
+    """Send chosen messages to a topic."""
+    options = run.options
+    if options.dry_run:
+        counted = (
+            _chosen(run)
+            .groupBy("topic")
+            .agg(
+                fn.count("*").alias("messages"),
+                fn.min("storeTimestamp").alias("first"),
+                fn.max("storeTimestamp").alias("last"),
+            )
+        )
+        note = "A dry run: nothing was sent."
+        bars = Bars(["topic"], "messages")
+        return [run.table("Would be replayed", counted.orderBy("topic"), note, bars)]
+    if not options.to_topic:
+        raise ConfigError("replay needs --to-topic")
+    others = {
+        "start_ms": options.since, "end_ms": options.until, "tags": tuple(options.tag),
+        "keys": tuple(options.key),
+    }  # fmt: skip
+    job = Path(options.job)
+    selection = chosen(_chosen(run), job, **others) if options.where else Selection(**others)
+    sink = {**_sink(run), "topic": options.to_topic}
+    done = replay(SparkWorkers(run.spark), _messages(run), selection, sink, job, rate=options.rate)
+    return _sent("Replayed", done)
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    topic, _, name = text.partition("=")
+    return topic, name or topic
+
+
+def _sink(run: Run) -> dict[str, str]:
+    if not run.options.to_name_server:
+        raise ConfigError("sending needs --to-name-server")
+    return {"nameServer": run.options.to_name_server, **dict(run.options.sink_option)}
+
+
+def _messages(run: Run) -> Messages:
+    if run.options.archive:
+        return ArchiveMessages.of(Archive(run.options.archive))
+    opener, _ = source(run.reader.options)
+    return OriginMessages.of(opener)
+
+
+def _chosen(run: Run) -> DataFrame:
+    """The messages that the options choose, as a table."""
+    options = run.options
+    if options.archive:
+        frame = read_archive(run.spark, Archive(options.archive))
+    else:
+        frame = run.reader.table("messages", None if options.where else COLUMNS)
+    if options.since is not None:
+        frame = frame.where(fn.col("storeTimestamp") >= at(options.since))
+    if options.until is not None:
+        frame = frame.where(fn.col("storeTimestamp") < at(options.until))
+    if options.tag:
+        frame = frame.where(fn.col("tags").isin(*options.tag))
+    if options.key:
+        words = fn.array(*(fn.lit(key) for key in options.key))
+        keys = fn.split(fn.coalesce("keys", fn.lit("")), " ")
+        frame = frame.where(
+            fn.arrays_overlap(keys, words) | fn.array_contains(words, fn.col("msgId"))
+        )
+    return frame.where(options.where) if options.where else frame
+
+
+def _would_restore(archive: Archive, names: dict[str, str]) -> Table:
+    rows: list[list[Cell]] = [
+        [*queue, span.start, span.end, names.get(queue.topic, queue.topic)]
+        for queue, span in sorted(ArchiveMessages.of(archive, tuple(names)).spans.items())
+    ]
+    columns = ["topic", "broker", "queueId", "fromOffset", "toOffset", "target"]
+    return Table("Would be restored", columns, rows, "A dry run: nothing was sent.")
+
+
+def _sent(title: str, done: plans.Report) -> list[Table]:
+    skipped: list[list[Cell]] = [[topic] for topic in done.skipped]
+    tables = [Table(title, ["queues", "messages"], [[done.queues, done.messages]])]
+    if skipped:
+        tables.append(Table("Skipped", ["topic"], skipped, "Topics that brokers do not let in."))
+    return tables
