@@ -6,7 +6,7 @@ in the processor's cache the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -18,32 +18,63 @@ from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
 from firearrow.spark.filters import Narrow
-from firearrow.spark.options import Options
-from firearrow.spark.queueentries import LMQ_PREFIX, Entries, Ints
+from firearrow.spark.options import Choice, Options
+from firearrow.spark.queueentries import LMQ_PREFIX, Ints
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
-from firearrow.store.scan import RECORD_BYTES_MIN, Columns
+from firearrow.store.scan import RECORD_BYTES_MIN, Columns, gather
 
 Mask = npt.NDArray[np.bool_]
 
+_WORD: Final = np.dtype("<u8")
+_MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _ROWS_MAX: Final = 32_768
+_LOG_PIECES: Final = 4  # times the bytes of a batch, that what is scanned together may have
 _LEAN_ROW_BYTES: Final = 128  # what a row without a body is taken for
 
 
 class Wanted(NamedTuple):
     """Entries in the order of the log, and of which part of the task each is."""
 
-    entries: Entries
+    queue_offset: Ints
+    physical_offset: Ints
+    size: Ints
     part: Ints
 
-    def rows(self, start: int, end: int) -> Wanted:
+    def take(self, chosen: Mask | slice) -> Wanted:
         """Some of them."""
-        entries = Entries(*(column[start:end] for column in self.entries))
-        return Wanted(entries, self.part[start:end])
+        return Wanted(*(column[chosen] for column in self))
 
-    def take(self, chosen: Mask) -> Wanted:
-        """Some of them."""
-        return Wanted(self.entries.take(chosen), self.part[chosen])
+
+class Topics:
+    """The topics of the parts of a task, by number; they are compared with those of records."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = pa.array(names, pa.string())
+        self.is_light: Mask = np.array([name.startswith(LMQ_PREFIX) for name in names], np.bool_)
+        texts = [name.encode() for name in names]
+        self._sizes = np.array([len(text) for text in texts], np.int64)
+        longest = max(map(len, texts), default=0)
+        width = max(-(-longest // 8) * 8, 8)
+        padded = b"".join([text.ljust(width, b"\0") for text in texts])
+        self._words = np.frombuffer(padded, np.uint64).reshape(len(texts), width // 8)
+
+    def are(self, columns: Columns, number: Ints) -> Mask:
+        """Whether the topic of each record is that of a number: eight bytes at a time."""
+        same: Mask = columns.topic_size == self._sizes[number]
+        edge = len(columns.buffer) - 8
+        for place in range(self._words.shape[1]):
+            at = columns.topic_start + 8 * place
+            left = self._sizes[number] - 8 * place  # bytes that are the topic's
+            if edge < 0 or not (left > 0).any():
+                break
+            # where eight bytes would go beyond the buffer, those that end with it are shifted
+            over = np.maximum(at - edge, 0)
+            words = gather(columns.buffer, _WORD, np.maximum(at - over, 0))
+            words = words >> (8 * np.minimum(over, 7)).astype(np.uint64)
+            words &= _MASKS[np.clip(left, 0, 8)]
+            same &= words == self._words[number, place]
+        return same
 
 
 class Source(Protocol):
@@ -68,14 +99,19 @@ class Batches:
         self._schema = schema
         self._source = source
         self._has_body = "body" in schema.names
+        self._is_choosing = narrow != Narrow() or options.choice != Choice()
 
     # --- every record ---
 
     def of_log(self, columns: Columns, base: int) -> Iterator[pa.RecordBatch]:
         """The records that a scan found, whose positions are relative to ``base`` in the log."""
-        chosen = self._chosen_of_log(columns)
-        if np.count_nonzero(chosen) < len(chosen):
-            columns = _some(columns, chosen)
+        if self._is_choosing:
+            chosen = self._chosen_of_log(columns)
+            if np.count_nonzero(chosen) < len(chosen):
+                columns = _some(columns, chosen)
+        if int(columns.size.sum()) <= _LOG_PIECES * self._reading.batch_bytes:
+            yield from self._batches(columns)
+            return
         at = 0
         for stop in self._steps(columns.size):
             part = columns if stop - at == len(columns) else _some(columns, slice(at, stop))
@@ -117,14 +153,20 @@ class Batches:
             at = min(max(end, at + 1), at + _ROWS_MAX)
             yield at
 
-    def _messages(self, columns: Columns) -> Messages:
-        return Messages(columns, self._source.broker, decompress=self._reading.decompress)
+    def _messages(self, columns: Columns, topic: pa.Array | None = None) -> Messages:
+        unpack = self._reading.decompress
+        return Messages(columns, self._source.broker, decompress=unpack, topic=topic)
 
-    def _batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
-        """The batch of some records; several where bodies grow too large for one."""
+    def _batches(self, columns: Columns, topic: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
+        """The batch of some records; several where bodies grow too large for one.
+
+        ``topic`` has their topics where these are known.
+        """
+        messages = self._messages(columns, topic)
         if self._reading.verify_crc and len(columns):
-            columns = self._without(columns, ~columns.body_crc_holds(), "its body has another CRC")
-        messages = self._messages(columns)
+            bad = ~columns.body_crc_holds()
+            if np.count_nonzero(bad):
+                messages = self._messages(self._without(columns, bad, "its body has another CRC"))
         if self._choice.tags or self._choice.keys:
             chosen = self._chosen(messages)
             if np.count_nonzero(chosen) < len(chosen):
@@ -148,8 +190,6 @@ class Batches:
             raise CorruptStore(f"{text} (onCorrupt=skip goes on without it)")
 
     def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
-        if not np.count_nonzero(bad):
-            return columns
         at = int(columns.physical_offset[int(bad.argmax())])
         self._fail(f"{self._source.root}: the message at {at} of the log is damaged: {reason}")
         return _some(columns, ~bad)
@@ -180,33 +220,34 @@ class QueueBatches(Batches):
         self._store = store
 
     def of_queues(
-        self, file: NumberedFile, wanted: Wanted, topics: pa.Array, queue_ids: Ints
+        self, file: NumberedFile, wanted: Wanted, topics: Topics, queue_ids: Ints
     ) -> Iterator[pa.RecordBatch]:
         """The records of a file that entries refer to.
 
         Raises CorruptStore where one is not what its entry means, unless such are to be skipped.
         """
         wanted = self._inside(file, wanted)
-        places = wanted.entries.physical_offset
+        places = wanted.physical_offset
         if len(again := (places[1:] == places[:-1]).nonzero()[0] + 1):  # also in a light queue
             repeated = np.zeros(len(places), np.bool_)
             repeated[again] = True
             yield from self.of_queues(file, wanted.take(repeated), topics, queue_ids)
             wanted = wanted.take(~repeated)
         for window in self._windows(wanted):
-            places, sizes = window.entries.physical_offset, window.entries.size
+            places, sizes = window.physical_offset, window.size
             first, end = int(places[0]), int((places + sizes).max())
             buffer = self._store.storage.window(file.path, first - file.base, end - file.base)
             at = 0
             for stop in self._steps(sizes):
-                some = window.rows(at, stop)
-                columns = Columns(buffer, some.entries.physical_offset - first, len(buffer))
-                yield from self._batches(self._meant(file, columns, some, topics, queue_ids, first))
+                some = window.take(slice(at, stop))
+                columns = Columns(buffer, some.physical_offset - first, len(buffer))
+                meant, some = self._meant(file, columns, some, topics, queue_ids, first)
+                yield from self._batches(meant, self._names(some, topics))
                 at = stop
 
     def _inside(self, file: NumberedFile, wanted: Wanted) -> Wanted:
         """The entries that can be right: with a size of a record that ends in the file."""
-        places, sizes = wanted.entries.physical_offset, wanted.entries.size
+        places, sizes = wanted.physical_offset, wanted.size
         good = (sizes >= RECORD_BYTES_MIN) & (places + sizes <= file.end)
         if np.count_nonzero(good) == len(good):
             return wanted
@@ -219,13 +260,13 @@ class QueueBatches(Batches):
 
     def _windows(self, wanted: Wanted) -> Iterator[Wanted]:
         """Entries whose records are read by one call."""
-        places, sizes = wanted.entries.physical_offset, wanted.entries.size
+        places, sizes = wanted.physical_offset, wanted.size
         widest = self._store.storage.window_bytes_max
         start = 0
         while start < len(places):
             end = int((places + sizes).searchsorted(int(places[start]) + widest, side="right"))
             end = max(end, start + 1)
-            yield wanted.rows(start, end)
+            yield wanted.take(slice(start, end))
             start = end
 
     def _meant(
@@ -233,41 +274,44 @@ class QueueBatches(Batches):
         file: NumberedFile,
         columns: Columns,
         wanted: Wanted,
-        topics: pa.Array,
+        topics: Topics,
         queue_ids: Ints,
         first: int,
-    ) -> Columns:
+    ) -> tuple[Columns, Wanted]:
         """The records that are those that their entries mean.
 
         A light queue's message is one of another queue, so that its place is all that counts.
         """
-        good: Mask = columns.valid & (columns.size == wanted.entries.size)
+        good: Mask = columns.valid & (columns.size == wanted.size)
         good &= (columns.magic == MAGIC_V1) | (columns.magic == MAGIC_V2)
         good &= columns.physical_offset == columns.position + first
         if np.count_nonzero(good) < len(good):
             self._corrupt(file, wanted, topics, good)
             columns, wanted = _some(columns, good), wanted.take(good)
-        own = columns.queue_offset == wanted.entries.queue_offset
+        own = columns.queue_offset == wanted.queue_offset
         own &= columns.queue_id == queue_ids[wanted.part]
-        apart = columns.position[1:] >= columns.position[:-1] + columns.size[:-1]
-        names = topics.take(pa.array(wanted.part))
-        same = pc.equal(self._messages(columns).topic, names)
-        if pc.all(same).as_py() is not True:
-            own &= _as_mask(same)
+        own &= topics.are(columns, wanted.part)
         if np.count_nonzero(own) < len(own):
-            own |= _as_mask(pc.starts_with(names, LMQ_PREFIX))
-        own[1:] &= apart  # records inside of others: at most one of them is what it says
+            own |= topics.is_light[wanted.part]
+        # records inside of others: at most one of them is what it says
+        own[1:] &= columns.position[1:] >= columns.position[:-1] + columns.size[:-1]
         if np.count_nonzero(own) < len(own):
             self._corrupt(file, wanted, topics, own)
-            columns = _some(columns, own)
-        return columns
+            columns, wanted = _some(columns, own), wanted.take(own)
+        return columns, wanted
 
-    def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: pa.Array, good: Mask) -> None:
+    def _names(self, wanted: Wanted, topics: Topics) -> pa.Array | None:
+        """The topics of checked records; None where only the records say them."""
+        if np.count_nonzero(topics.is_light):
+            return None
+        return topics.names.take(pa.array(wanted.part))
+
+    def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: Topics, good: Mask) -> None:
         row = int(good.argmin())
-        topic = topics[int(wanted.part[row])].as_py()
+        topic = topics.names[int(wanted.part[row])].as_py()
         self._fail(
-            f"{self._store.root}/{file.path}: at {wanted.entries.physical_offset[row]} of the log "
-            f"is not the message {wanted.entries.queue_offset[row]} of topic {topic!r} that its "
+            f"{self._store.root}/{file.path}: at {wanted.physical_offset[row]} of the log "
+            f"is not the message {wanted.queue_offset[row]} of topic {topic!r} that its "
             "ConsumeQueue means"
         )
 

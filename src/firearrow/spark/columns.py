@@ -7,8 +7,9 @@ read their fixed fields already. Bodies, topics and properties are copied by Arr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -30,9 +31,7 @@ BATCH_BYTES_MAX: Final = 1 << 30  # Arrow counts the bytes of a column in 31 bit
 
 _BORN_HOST_AT: Final = 48
 _STORE_HOST_AT: Final = 64
-_HOST_V4: Final = np.dtype("V8")
-_HOST_V6: Final = np.dtype("V20")
-_HEX: Final = np.frombuffer(b"".join(b"%02X" % n for n in range(256)), "V2")
+_HOST_V4: Final = np.dtype(np.uint64)
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 
 
@@ -55,9 +54,18 @@ class Messages:
     The records must lie in order in their buffer, and be sound (``Columns.valid``).
     """
 
-    def __init__(self, columns: Columns, broker: str, *, decompress: bool = True) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        broker: str,
+        *,
+        decompress: bool = True,
+        topic: pa.Array | None = None,
+    ) -> None:
+        """``topic`` is the column of topics where that is known already."""
         self.columns = columns
         self._broker = broker
+        self._topic = topic
         self._decompress = decompress
         self._base = int(columns.position[0]) if len(columns) else 0
         end = int(columns.position[-1] + columns.size[-1]) if len(columns) else 0
@@ -79,33 +87,34 @@ class Messages:
             return self.properties.as_map().cast(kind)
         return _COLUMNS[name](self)
 
-    def _cut(self, start: Ints, size: Ints, *, text: bool) -> pa.Array:
+    def _cut(self, start: Ints, size: Ints) -> pa.Array:
         start = start - self._base
-        return cut(self._data, start, start + size, text=text)
+        return cut(self._data, start, start + size)
 
     # --- texts ---
 
     @cached_property
     def topic(self) -> pa.Array:
         """The topic of each record."""
-        columns = self.columns
-        size = int(columns.topic_size[0]) if len(columns) else 0
-        if size and (columns.topic_size == size).all():
-            texts = gather(columns.buffer, np.dtype((np.void, size)), columns.topic_start)
-            if texts.tobytes() == texts[0].tobytes() * len(texts):
-                name = texts[0].tobytes().decode("utf-8", "replace")
-                return pa.repeat(pa.scalar(name, pa.string()), len(texts))
-        return self._cut(columns.topic_start, columns.topic_size, text=True)
+        if self._topic is not None:
+            return self._topic
+        return as_text(self._cut(self.columns.topic_start, self.columns.topic_size))
 
     @cached_property
     def _stored_properties(self) -> pa.Array:
-        columns = self.columns
-        return self._cut(columns.properties_start, columns.properties_size, text=False)
+        return self._cut(self.columns.properties_start, self.columns.properties_size)
+
+    @cached_property
+    def _raw_properties(self) -> pa.Array:
+        return as_text(self._stored_properties)
 
     @cached_property
     def properties(self) -> PropertyText:
         """The properties, to be asked for single ones."""
-        return PropertyText.of(self._stored_properties)
+        try:
+            return PropertyText.of(self._stored_properties.cast(pa.string()))
+        except pa.ArrowInvalid:
+            return PropertyText.of(self._stored_properties)
 
     @cached_property
     def unique_key(self) -> pa.Array:
@@ -121,9 +130,6 @@ class Messages:
     def keys(self) -> pa.Array:
         """The property KEYS, null without."""
         return self.properties.values("KEYS")
-
-    def _raw_properties(self) -> pa.Array:
-        return as_text(self._stored_properties)
 
     # --- ids and hosts ---
 
@@ -167,23 +173,24 @@ class Messages:
         """Addresses as text, each formatted once."""
         columns = self.columns
         six = columns.sys_flag & flag != 0
-        some = np.count_nonzero(six)
-        if some == 0 or some == len(six):
-            form = _HOST_V6 if some else _HOST_V4
-            kind = pa.binary(form.itemsize)
-            raw = pa.py_buffer(np.ascontiguousarray(gather(columns.buffer, form, at)))
-            hosts = pa.Array.from_buffers(kind, len(at), [None, raw]).dictionary_encode()
+        if not np.count_nonzero(six):
+            raw = gather(columns.buffer, _HOST_V4, at)
+            if len(raw) and (raw == raw[0]).all():
+                return pa.repeat(pa.scalar(_host_text(raw[:1].tobytes()), pa.string()), len(raw))
+            hosts = pa.array(raw).dictionary_encode()
+            pieces = [number.to_bytes(8, sys.byteorder) for number in hosts.dictionary.to_pylist()]
         else:
-            pieces = columns.slices(at, np.where(six, 20, 8))
-            hosts = pa.array(pieces, pa.binary()).dictionary_encode()
-        texts = [_host_text(raw) for raw in hosts.dictionary.to_pylist()]
+            raws = columns.slices(at, np.where(six, 20, 8))
+            hosts = pa.array(raws, pa.binary()).dictionary_encode()
+            pieces = hosts.dictionary.to_pylist()
+        texts = [_host_text(piece) for piece in pieces]
         return pa.array(texts, pa.string()).take(hosts.indices)
 
     # --- bodies ---
 
     def _body(self) -> pa.Array:
         columns = self.columns
-        stored = self._cut(columns.body_start, columns.body_size, text=False)
+        stored = self._cut(columns.body_start, columns.body_size)
         packed = columns.sys_flag & COMPRESSED != 0
         if not self._decompress or not np.count_nonzero(packed):
             return stored
@@ -222,10 +229,16 @@ def _as_bytes(values: npt.NDArray[Any], size: int) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), size)
 
 
+@cache
+def _hex_table() -> npt.NDArray[np.uint32]:
+    """Four digits for each number of 16 bits, as four bytes of text."""
+    return np.frombuffer(b"".join([b"%04X" % number for number in range(1 << 16)]), np.uint32)
+
+
 def _hex(raw: npt.NDArray[np.uint8]) -> pa.Array:
-    """Rows of bytes as upper-case hexadecimal."""
+    """Rows of an even number of bytes as upper-case hexadecimal."""
     count, size = raw.shape
-    digits = _HEX[raw.reshape(-1)]
+    digits = _hex_table()[raw.reshape(-1).view(">u2")]
     bounds = np.arange(0, 2 * size * (count + 1), 2 * size, dtype=np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
     return pa.Array.from_buffers(pa.string(), count, buffers)
@@ -261,6 +274,6 @@ _COLUMNS: Final[dict[str, Callable[[Messages], pa.Array]]] = {
     "bodyCrc": lambda m: _i32(m.columns.body_crc),
     "tags": lambda m: m.tags,
     "keys": lambda m: m.keys,
-    "properties": Messages._raw_properties,
+    "properties": lambda m: m._raw_properties,
     "body": Messages._body,
 }

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.errors import ConfigError, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
-from firearrow.spark.batches import Batches, QueueBatches, Wanted
+from firearrow.spark.batches import Batches, QueueBatches, Topics, Wanted
 from firearrow.spark.filters import Narrow
 from firearrow.spark.indexfiles import candidates
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
@@ -272,7 +272,7 @@ class FileOrigin:
         store = Store(task.root, task.broker)
         wanted = self._entries(store, task.parts)
         batches = QueueBatches(self.options, self.narrow, schema, store)
-        topics = pa.array([part[0] for part in task.parts], pa.string())
+        topics = Topics([part[0] for part in task.parts])
         queue_ids = np.array([part[1] for part in task.parts], np.int64)
         for file, some in self._by_file(store, wanted):
             try:
@@ -294,10 +294,14 @@ class FileOrigin:
                     f"{first} on"
                 )
             found.append(self._chosen(topic, entries, end))
-        number = np.repeat(np.arange(len(found)), [len(part.size) for part in found])
-        joined = Entries(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
-        order = joined.physical_offset.argsort(kind="stable")
-        return Wanted(joined.take(order), number[order])
+        wanted = Wanted(
+            np.concatenate([part.queue_offset for part in found]),
+            np.concatenate([part.physical_offset for part in found]),
+            np.concatenate([part.size for part in found]),
+            np.repeat(np.arange(len(found)), [len(part.size) for part in found]),
+        )
+        order = wanted.physical_offset.argsort()
+        return Wanted(*(column[order] for column in wanted))
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
         """The entries before ``end`` that a query can want.
@@ -305,6 +309,7 @@ class FileOrigin:
         Where messages are lost their entries repeat the one behind them, which counts once.
         """
         chosen = entries.queue_offset < end
+        end_row = int(np.count_nonzero(chosen))
         again = entries.physical_offset[:-1] == entries.physical_offset[1:]
         if np.count_nonzero(again):
             chosen[:-1] &= ~again
@@ -317,17 +322,17 @@ class FileOrigin:
             if tags is not None and topic != SCHEDULE_TOPIC:
                 codes = np.array([tag_code(tag) for tag in tags], np.int64)
                 chosen &= np.isin(entries.tag_code, codes) | (entries.tag_code < _TAG_CODE_MIN)
+        if np.count_nonzero(chosen) == end_row:
+            return Entries(*(column[:end_row] for column in entries))
         return entries.take(chosen)
 
     def _by_file(self, store: Store, wanted: Wanted) -> Iterator[tuple[NumberedFile, Wanted]]:
         """The entries by the files that their records are in."""
-        places = wanted.entries.physical_offset
+        places = wanted.physical_offset
         gone = int(places.searchsorted(store.log_start))
         if gone:
             self._lost(f"{store.root} has deleted {gone} of them before {store.log_start}")
         for file in store.log:
             start, end = places.searchsorted((file.base, file.end))
             if start < end:
-                rows = slice(int(start), int(end))
-                entries = Entries(*(column[rows] for column in wanted.entries))
-                yield file, Wanted(entries, wanted.part[rows])
+                yield file, wanted.take(slice(int(start), int(end)))

@@ -9,7 +9,7 @@ a message repeats the last counts.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ Bytes = npt.NDArray[np.uint8]
 
 _NAME_END: Final = 1
 _PAIR_END: Final = 2
+_BINARY: Final = pa.binary()
+_SHORT: Final = 64
 _PADDING: Final = 16  # so that eight bytes can be read at any place
 _NAMES_IN_WORD: Final = 62
 
@@ -27,8 +29,12 @@ _NAMES_IN_WORD: Final = 62
 class PropertyText:
     """The property strings of ``len(bounds) - 1`` messages."""
 
-    def __init__(self, text: Bytes, bounds: Ints) -> None:
-        """``bounds`` are positions in ``text``, rising; row n lies between n and n + 1."""
+    def __init__(self, text: Bytes, bounds: Ints, *, is_text: bool = False) -> None:
+        """``bounds`` are positions in ``text``, rising; row n lies between n and n + 1.
+
+        ``is_text`` says that it is known to be UTF-8; so are its pieces then.
+        """
+        self._is_text = is_text
         self._count = len(bounds) - 1
         size = bounds[1:] - bounds[:-1]
         last = text[np.maximum(bounds[1:] - 1, 0)] if len(text) else np.zeros(self._count, np.uint8)
@@ -51,7 +57,9 @@ class PropertyText:
         if data is None or not len(array):
             return PropertyText(np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int64))
         offsets = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset)
-        return PropertyText(np.frombuffer(data, np.uint8), offsets.astype(np.int64))
+        is_text = pa.types.is_string(array.type)
+        text = np.frombuffer(data, np.uint8)
+        return PropertyText(text, offsets.astype(np.int64), is_text=is_text)
 
     @cached_property
     def _words(self) -> npt.NDArray[np.uint64]:
@@ -114,30 +122,37 @@ class PropertyText:
         return found
 
     def _cut(self, start: Ints, end: Ints) -> pa.Array:
-        return cut(pa.py_buffer(self._text), start, end, text=True)
+        if self._is_text:
+            return cut(pa.py_buffer(self._text), start, end, pa.string())
+        return as_text(cut(pa.py_buffer(self._text), start, end))
 
 
-def cut(data: pa.Buffer, start: Ints, end: Ints, *, text: bool) -> pa.Array:
-    """Copy pieces of a buffer into an array of strings, or of bytes; pieces must not overlap, and
-    come in order. Bytes that are not UTF-8 become U+FFFD in strings.
+def cut(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType = _BINARY) -> pa.Array:
+    """Copy pieces of a buffer into an array, of type binary or string; they must not overlap, and
+    come in order.
 
     The buffer is seen as pieces and what lies between them, and every other one is taken: so the
-    copying is done by Arrow.
+    copying is done by Arrow. Short pieces of one size are copied by numpy, which is faster there.
     """
     count = len(start)
     if not count:
-        return pa.array([], pa.string() if text else pa.binary())
+        return pa.array([], kind)
+    size = int(end[0] - start[0])
+    if 0 < size <= _SHORT and (end - start == size).all():
+        place: npt.NDArray[Any] = np.ndarray((len(data) - size + 1,), f"V{size}", data, 0, (1,))
+        bounds = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+        parts = [None, pa.py_buffer(bounds), pa.py_buffer(place[start])]
+        return pa.Array.from_buffers(kind, count, parts)
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = start
     bounds[1::2] = end
     parts = [None, pa.py_buffer(bounds), data]
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * count - 1, parts)
-    taken = pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
-    return as_text(taken) if text else taken
+    pieces = pa.Array.from_buffers(kind, 2 * count - 1, parts)
+    return pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """Bytes as strings; what is not UTF-8 becomes U+FFFD."""
+    """An array of bytes as strings; what is not UTF-8 becomes U+FFFD."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

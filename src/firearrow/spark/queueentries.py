@@ -35,7 +35,7 @@ class Entries(NamedTuple):
     queue_offset: Ints
     physical_offset: Ints
     size: Ints
-    tag_code: Ints
+    tag_code: npt.NDArray[Any]  # as stored: big-endian
 
     def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Entries:
         """Some of them."""
@@ -140,7 +140,7 @@ def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
         queue_offset,
         entries["physical"].astype(np.int64),
         entries["size"].astype(np.int64),
-        entries["tag"].astype(np.int64),
+        entries["tag"],
     )
     real = (found.size > 0) & (found.size != PRE_BLANK_SIZE)
     return found if real.all() else found.take(real)

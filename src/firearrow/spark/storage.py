@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -64,13 +63,12 @@ class LocalStorage:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._root = Path(root)
 
     def entries(self, directory: str) -> list[Entry]:
         """What is in a directory, sorted; nothing where there is none."""
         found: list[Entry] = []
         try:
-            with os.scandir(self._root / directory) as items:
+            with os.scandir(f"{self.root}/{directory}") as items:
                 for item in items:
                     try:
                         is_file = item.is_file()
@@ -84,7 +82,7 @@ class LocalStorage:
 
     def window(self, path: str, start: int, end: int) -> memoryview:
         """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
-        fd = os.open(self._root / path, os.O_RDONLY)
+        fd = os.open(f"{self.root}/{path}", os.O_RDONLY)
         try:
             end = min(end, os.fstat(fd).st_size)
             if end <= start:

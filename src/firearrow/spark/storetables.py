@@ -123,7 +123,7 @@ def _consume_queue(store: Store, task: TablePartition, _: Options) -> Iterator[R
                     "queueOffset": entries.queue_offset,
                     "commitLogOffset": entries.physical_offset,
                     "size": entries.size,
-                    "tagsCode": entries.tag_code,
+                    "tagsCode": entries.tag_code.astype(np.int64),
                 }
 
 

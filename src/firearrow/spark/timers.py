@@ -71,7 +71,13 @@ def _on_levels(store: Store) -> Iterator[Rows]:
         entries = queue.entries(start, bound.latest)
         if len(entries.size):
             none = np.zeros(len(entries.size), np.bool_)
-            yield from _rows(store, entries.physical_offset, entries.size, entries.tag_code, none)
+            yield from _rows(
+                store,
+                entries.physical_offset,
+                entries.size,
+                entries.tag_code.astype(np.int64),
+                none,
+            )
 
 
 def _rows(store: Store, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
