@@ -44,10 +44,12 @@ def _watch(run: Run, seen: Watch, lags: Lags) -> None:
         trigger: dict[str, str | bool] = {"availableNow": True} if options.once else every
         query = watch.start(messages, seen, checkpoint, trigger)
         try:
-            ended = False
-            while not ended:
-                ended = bool(query.awaitTermination(None if options.once else options.interval))
+            if options.once:
+                query.awaitTermination()
                 _look(lags, seen)
+            else:
+                while not query.awaitTermination(options.interval):
+                    _look(lags, seen)
         except KeyboardInterrupt:
             pass  # how such a watch ends
         finally:

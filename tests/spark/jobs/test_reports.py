@@ -77,7 +77,7 @@ def test_backlog(run: Callable[..., Run]) -> None:
         ("shipping", 0, 0),
     ]
     assert cells(found["What waits, by tag"], "value", "messages") == [
-        ("(none)", 40), ("sent", 158), ("new", 156), ("paid", 156)
+        ("sent", 158), ("new", 156), ("paid", 156), ("(none)", 40)
     ]  # fmt: skip
     assert found["Time to drain"].values("consuming") == [0.5] * 3
     assert found["Falls off retention first"].values("queueId")[0] == 3

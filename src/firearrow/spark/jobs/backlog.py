@@ -142,7 +142,7 @@ def anatomy(waiting: DataFrame, now_ms: int, *, top: int = 10) -> DataFrame:
     share = fn.col("messages") / fn.sum("messages").over(Window.partitionBy(*key))
     return shaped(
         folded.withColumn("share", share).orderBy(
-            "consumerGroup", "topic", "dimension", fn.desc("messages"), "value"
+            "dimension", fn.desc("messages"), "consumerGroup", "topic", "value"
         ),
         [*key, "value", "messages", "bytes", "oldest", "newest", "share"],
     )

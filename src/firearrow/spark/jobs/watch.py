@@ -127,7 +127,7 @@ def broken(numbers: DataFrame, rules: Iterable[Rule]) -> list[Alert]:
         any_broken |= fn.col(rule.metric) > rule.threshold
     return [
         _alert(rule, row.topic, row.windowStart.astimezone(UTC), row[rule.metric])
-        for row in numbers.where(any_broken).collect()
+        for row in numbers.where(any_broken).orderBy("windowStart", "topic").collect()
         for rule in wanted
         if row[rule.metric] is not None and row[rule.metric] > rule.threshold
     ]

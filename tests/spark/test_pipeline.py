@@ -1,0 +1,102 @@
+"""`firearrow pipeline` over the files of a shop's store, each job as its command line says it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from firearrow.cli.main import build_parser
+from firearrow.cli.pipeline import report_of
+from firearrow.cli.reports import Table
+from firearrow.errors import ConfigError, FirearrowError
+from tests.spark.jobs import orders
+
+NOW = ("--now", "2026-11-18T17:00:00Z")  # as the shop's store has it
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(orders.fill(tmp_path_factory.mktemp("shop")))
+
+
+def run(spark: SparkSession, job: str, *arguments: str) -> dict[str, Table]:
+    options = build_parser().parse_args(["pipeline", job, *arguments, *NOW])
+    return {table.title: table for table in report_of(options, spark).tables}
+
+
+def cells(table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(table.values(column) for column in columns), strict=True))
+
+
+def test_a_backlog_needs_files_only(spark: SparkSession, store: str) -> None:
+    found = run(spark, "backlog", "--path", store, "--parts", "2")
+    assert cells(found["Backlog by consumer group"], "consumerGroup", "lag", "uncommitted") == [
+        ("billing", 470, 1),
+        ("audit", 40, 0),
+        ("shipping", 0, 0),
+    ]
+    assert found["What waits, by tag"].values("messages") == [158, 156, 156, 40]
+    assert found["Time to drain"].values("drainSeconds")[:2] == [None, None]  # no rate is known
+
+
+def test_what_is_no_users_message_is_seen_in_the_log(spark: SparkSession, store: str) -> None:
+    found = run(spark, "accounting", "--path", store, "--free-bytes", "1")
+    assert sum(found["By topic"].values("messages")) == 1597  # type: ignore[arg-type]
+    assert "RMQ_SYS_TRANS_HALF_TOPIC" in found["By topic"].values("topic")
+    found = run(spark, "transactions", "--path", store)
+    assert cells(found["Transactions by state"], "state", "transactions") == [
+        ("rolled back", 4),
+        ("undecided", 6),
+    ]
+    found = run(spark, "latency", "--path", store, "--delay-levels", "1s 5s 10s")
+    assert cells(found["Delayed messages"], "delivered", "waiting", "max") == [(18, 2, 340)]
+
+
+def test_dead_letters_know_their_origin(spark: SparkSession, store: str) -> None:
+    found = run(spark, "deadletters", "--path", store, "--where", "keys like 'order-240 %'")
+    assert cells(found["History"], "tries", "originQueueId", "originQueueOffset") == [(3, 0, 60)]
+    with pytest.raises(ConfigError, match="columns are consumerGroup"):
+        run(spark, "deadletters", "--path", store, "--where", "nothing = 1")
+
+
+def test_an_archive_holds_what_a_dry_run_says(
+    spark: SparkSession, store: str, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    given = ("--path", store, "--to", lake, "--option", "subscribe=Orders,Payments")
+    planned = run(spark, "archive", *given, "--dry-run")["Would be archived"]
+    assert sum(planned.values("messages")) == 1500  # type: ignore[arg-type]
+    assert not Path(lake).exists()
+    assert cells(run(spark, "archive", *given)["Archived"], "topic", "messages") == [
+        ("Orders", 1440),
+        ("Payments", 60),
+    ]
+    assert run(spark, "archive", *given)["Archived"].rows == []
+    job = ("--archive", lake, "--job", str(tmp_path / "job"), "--dry-run")
+    restored = run(spark, "restore", *job, "--topic", "Payments=Again")["Would be restored"]
+    assert cells(restored, "queueId", "toOffset", "target") == [(0, 30, "Again"), (1, 30, "Again")]
+    chosen = ("--tag", "paid", "--until", "2026-11-18T12:00:00")
+    replayed = run(spark, "replay", *job, *chosen)["Would be replayed"]
+    assert cells(replayed, "topic", "messages") == [("Orders", 80)]
+
+
+def test_a_watch_tells_what_a_stream_brings(
+    spark: SparkSession, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = ("--alert", "deadLetters > 0", "--alert", "lag > 400")
+    found = run(spark, "watch", "--path", store, "--once", *rules)["Alerts"]
+    subjects = found.values("subject")
+    assert (subjects.count("%DLQ%shipping"), subjects.count("billing of Orders")) == (12, 1)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["id"] for line in lines] == found.values("id")
+
+
+@pytest.mark.parametrize("job", ["backlog", "duplicates"])
+def test_a_store_that_is_not_there_is_one_sentence(spark: SparkSession, job: str) -> None:
+    with pytest.raises(FirearrowError, match="nowhere") as error:
+        run(spark, job, "--path", "nowhere")
+    assert len(str(error.value).splitlines()) == 1
