@@ -1,0 +1,38 @@
+"""The source on a real cluster: executors that are processes of their own, the package shipped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.golden import expected, extract
+from tests.spark.cluster import run_driver, standalone, zip_package
+
+pytestmark = pytest.mark.spark
+
+GOLDEN = "file-cq-clean"
+TIMEOUT_S = 240
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_a_store_is_read_by_two_workers_with_the_package_that_was_shipped(tmp_path: Path) -> None:
+    store = extract(GOLDEN, tmp_path)
+    package = zip_package(tmp_path / "firearrow.zip")
+    with standalone(tmp_path / "cluster", workers=2) as master:
+        seen = run_driver(master, package, store)
+    assert seen["executors"] == 2
+    assert seen["package"] == ["./firearrow.zip/firearrow/__init__.py"]
+    assert seen["tasks"] >= 2
+    assert seen["topics"] == _totals()
+
+
+def _totals() -> dict[str, list[int]]:
+    """Of each topic the number of messages and a sum over their bodies' hashes."""
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for message in expected(GOLDEN):
+        total = totals[message["topic"]]
+        total[0] += 1
+        total[1] += int(message["bodySha256"][:8], 16)
+    return dict(totals)
