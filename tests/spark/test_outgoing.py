@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from firearrow.message.batch import split_batch
 from firearrow.message.ids import decode_unique_id
 from firearrow.message.names import java_hash
 from firearrow.message.properties import parse
-from firearrow.spark.outgoing import Ids, Rows, check_columns, rows_of
+from firearrow.spark.outgoing import COLUMNS, Ids, Rows, check_columns, rows_of
 
 PREFIX = "0123456789ABCDEF0123"
 MAP = pa.map_(pa.string(), pa.string())
@@ -220,6 +221,13 @@ def test_ids_count_on_and_can_be_read_as_ids() -> None:
 def test_columns_that_are_no_messages(schema: dict[str, pa.DataType], error: str) -> None:
     with pytest.raises(ConfigError, match=f"^{error}"):
         check_columns(pa.schema(list(schema.items())), "T", None)
+
+
+def test_every_column_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    section = text.partition("## Write")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert rows == list(COLUMNS)
 
 
 def test_a_topic_and_an_order_key_that_are_not_there() -> None:

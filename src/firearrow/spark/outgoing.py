@@ -91,7 +91,7 @@ def _is_key(kind: Any) -> bool:
     return _is_bytes(kind) or _is_number(kind)
 
 
-_COLUMNS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+COLUMNS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "body": (_is_bytes, "binary or string"),
     "topic": (_is_text, "string"),
     "tags": (_is_text, "string"),
@@ -111,13 +111,13 @@ def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -
     ``topic`` and ``order_key`` are the options of these names.
     """
     for column in schema:
-        known = _COLUMNS.get("orderKey" if column.name == order_key else column.name)
+        known = COLUMNS.get("orderKey" if column.name == order_key else column.name)
         if known is None:
             raise ConfigError(
-                f"column {column.name!r} can't be written: messages have {', '.join(_COLUMNS)}"
+                f"column {column.name!r} can't be written: messages have {', '.join(COLUMNS)}"
             )
         fits, allowed = known
-        own = _COLUMNS.get(column.name)
+        own = COLUMNS.get(column.name)
         if not fits(column.type) or (own is not None and not own[0](column.type)):
             raise ConfigError(f"column {column.name} is {column.type}; it may be {allowed}")
     if "body" not in schema.names:
