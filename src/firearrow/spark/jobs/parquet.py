@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -88,19 +89,22 @@ def write_messages(
 def _sorted(table: pa.Table) -> pa.Table:
     """Order rows by queue and queue offset, and cut them into chunks of one."""
     table = table.combine_chunks()
-    if _is_sorted(table):
+    offsets, queue_ids = (table.column(name).to_numpy() for name in ("queueOffset", "queueId"))
+    ranks = (_ranks(table.column(name)) for name in ("broker", "topic"))
+    order = np.lexsort((offsets, queue_ids, *ranks))  # the last key goes first
+    if (order[1:] > order[:-1]).all():
         return table
-    return table.take(pc.sort_indices(table, [(name, "ascending") for name in _ORDER]))
+    return table.take(pa.array(order))
 
 
-def _is_sorted(table: pa.Table) -> bool:
-    begins = _begins(table)
-    if begins[1:] and len({_key(table, at) for at in begins}) != len(begins):
-        return False
-    keys = [_key(table, at) for at in begins]
-    step = np.diff(table.column("queueOffset").to_numpy())
-    step[np.array(begins[1:], np.int64) - 1] = 1
-    return keys == sorted(keys) and bool((step > 0).all())
+def _ranks(texts: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Give numbers that are in the order of texts, of which there are few."""
+    coded = texts.combine_chunks().dictionary_encode()
+    known = coded.dictionary.to_pylist()
+    ranks = np.empty(len(known), np.int64)
+    ranks[sorted(range(len(known)), key=known.__getitem__)] = np.arange(len(known))
+    found: npt.NDArray[np.int64] = ranks[coded.indices.to_numpy()]
+    return found
 
 
 def _key(table: pa.Table, at: int) -> tuple[Any, ...]:
