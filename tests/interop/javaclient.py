@@ -174,6 +174,7 @@ class PullConsumer(_Handle):
             "pull.pull",
             PullReport,
             topic=topic,
+            broker=BROKER_NAME,
             queue=queue,
             offset=offset,
             count=count,
@@ -196,11 +197,13 @@ class PullConsumer(_Handle):
 
     def commit(self, topic: str, queue: int, offset: int) -> None:
         """Store the group's offset of a queue in the broker."""
-        self._call("pull.commit", bool, topic=topic, queue=queue, offset=offset)
+        place = {"topic": topic, "broker": BROKER_NAME, "queue": queue}
+        self._call("pull.commit", bool, **place, offset=offset)
 
     def committed(self, topic: str, queue: int) -> int:
         """Return the group's offset in the broker, -1 without one."""
-        return self._call("pull.committed", int, topic=topic, queue=queue)
+        place = {"topic": topic, "broker": BROKER_NAME, "queue": queue}
+        return self._call("pull.committed", int, **place)
 
 
 class LiteConsumer(_Handle):

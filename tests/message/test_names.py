@@ -165,3 +165,19 @@ def test_tag_code_is_zero_without_tags() -> None:
     assert names.tag_code(None) == 0
     assert names.tag_code("") == 0
     assert names.tag_code("TagA") == 2598919
+
+
+@pytest.mark.parametrize(
+    ("topic", "group"),
+    [
+        ("T", "g"),
+        ("%RETRY%g", "g"),
+        ("%LMQ%a", "g"),
+        ("%LMQ%a", "%LMQ%g"),
+        ("%LMQ%p2p%G@@@device", "g"),
+        ("%LMQ%p2p%G@@@device", "%LMQ%g@x"),
+        ("T", "%LMQ%g@x"),
+    ],
+)
+def test_a_key_of_offsets_comes_apart(topic: str, group: str) -> None:
+    assert names.topic_and_group(names.offset_key(topic, group)) == (topic, group)

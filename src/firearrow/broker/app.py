@@ -123,6 +123,7 @@ class Broker:
             commits_per_version=config.consumer_offset_update_version_step,
             generations=config.config_generations,
             in_database=in_database,
+            light=self._store_config.enable_lmq,
         )
         self.clients = ClientRegistry(self.settings, clock)
         self.clients.later = self._run_soon

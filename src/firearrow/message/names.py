@@ -91,6 +91,7 @@ SYSTEM_GROUPS = frozenset(
 
 TOPIC_LENGTH_MAX = 127  # characters: the length byte of a V1 record is signed
 RETRY_TOPIC_LENGTH_MAX = 255  # characters: needs a V2 record above 127
+LMQ_BYTES_MAX = 255  # of a directory's name
 GROUP_LENGTH_MAX = 120  # characters: leaves room for the retry prefix in 127
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -200,6 +201,50 @@ def pop_retry_origin(topic: str, group: str) -> str:
 def is_lmq(name: str) -> bool:
     """Tell whether a name is a light queue, which has queue 0 only and no topic configuration."""
     return name.startswith(LMQ_PREFIX)
+
+
+def takes_light(topic: str) -> bool:
+    """Tell whether messages of a topic may go to light queues too.
+
+    Java: MixAll#topicAllowsLMQ. What was retried keeps the property, but went there before.
+    """
+    return (
+        not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX))
+        and topic != SCHEDULE_TOPIC
+    )
+
+
+def validate_lmq(name: str) -> str | None:
+    """Return why a name cannot be a light queue, or None if it can.
+
+    Other characters than a topic's are allowed; the name becomes one of a directory.
+    """
+    if not is_lmq(name) or name == LMQ_PREFIX:
+        return f"the light queue {name!r} must be {LMQ_PREFIX} and a name"
+    if "/" in name or not name.isprintable():
+        return f"the light queue {name!r} contains illegal characters: / or unprintable ones"
+    size = len(name.encode("utf-8", "replace"))
+    if size > LMQ_BYTES_MAX:
+        return f"the name of a light queue is {size} bytes long, the limit is {LMQ_BYTES_MAX}"
+    return None
+
+
+def offset_key(topic: str, group: str) -> str:
+    """Return the key under which the offsets of a group in a topic are kept: ``topic@group``."""
+    return f"{topic}@{group}"
+
+
+def topic_and_group(key: str) -> tuple[str, str]:
+    """Take a key of offsets apart.
+
+    Names of topics and groups have no ``@``, but those of light queues, which may be either, can:
+    what follows the last ``@`` is the group, unless an earlier one begins a light group.
+    """
+    topic, mark, rest = key.partition(f"@{LMQ_PREFIX}")
+    if mark:
+        return topic, LMQ_PREFIX + rest
+    topic, _, group = key.rpartition("@")
+    return topic, group
 
 
 def lite_queue(parent_topic: str, lite_topic: str) -> str:

@@ -14,8 +14,9 @@ from firearrow.store.batch import (
     offset_ids,
 )
 from firearrow.store.engine import MessageStore
+from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
-from firearrow.store.queues import ConsumeQueue, QueueRange
+from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange
 from firearrow.store.reader import GetResult, GetStatus
 from firearrow.store.retention import Consumed
 from firearrow.store.scan import Ints
@@ -31,9 +32,12 @@ __all__ = [
     "Ints",
     "MessageStore",
     "Part",
+    "QueueEnd",
     "QueueEntry",
     "QueueRange",
+    "Together",
     "append_batch",
+    "light_names",
     "members_alike",
     "members_of",
     "offset_ids",

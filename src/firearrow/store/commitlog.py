@@ -31,7 +31,7 @@ from firearrow.errors import DiskFull, MessageError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
-from firearrow.store.queues import ConsumeQueue
+from firearrow.store.queues import QueueEnd
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.store.segments import Segment, Segments
 
@@ -110,7 +110,7 @@ class CommitLog:
 
     def append(
         self,
-        queue: ConsumeQueue,
+        queue: QueueEnd,
         body: bytes,
         properties: bytes,
         flag: int,

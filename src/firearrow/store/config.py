@@ -63,6 +63,29 @@ class StoreConfig(ServerConfig, frozen=True):
         Meta(description="how files of the database are compressed"),
     ] = "lz4"
 
+    # --- light queues ---
+    enable_lmq: Annotated[
+        bool,
+        Meta(
+            description="whether there are light queues: `%LMQ%...`, without a topic of their own"
+        ),
+    ] = False
+    enable_multi_dispatch: Annotated[
+        bool,
+        Meta(
+            description="whether messages that ask for it are put into light queues too; implied "
+            "by `enableLmq` where queues are in RocksDB"
+        ),
+    ] = False
+    enable_lmq_quota: Annotated[
+        bool,
+        Meta(description="whether maxLmqConsumeQueueNum counts"),
+    ] = False
+    max_lmq_consume_queue_num: Annotated[
+        PositiveInt,
+        Meta(description="light queues that there may be; a send to one more is refused"),
+    ] = 20_000
+
     # --- how large ---
     mapped_file_size_commit_log: Annotated[
         PositiveInt,
@@ -256,6 +279,13 @@ class StoreConfig(ServerConfig, frozen=True):
         if self.use_separate_store_path_for_rocksdb_cq:
             return separate, self.consume_queue_path
         return self.consume_queue_path, separate
+
+    @property
+    def dispatches_light(self) -> bool:
+        """Whether messages go to light queues."""
+        # Java: RocksDBConsumeQueueStore#dispatchLMQ does not ask for enableMultiDispatch.
+        in_rocksdb = self.store_type == "defaultRocksDB"
+        return self.enable_lmq and (self.enable_multi_dispatch or in_rocksdb)
 
     @property
     def consume_queue_file_bytes(self) -> int:

@@ -4,7 +4,8 @@ A batch of records is read as columns (``scan``), turned into one array of queue
 queue, in which each queue has its runs, and into one array of index keys. Recovery feeds the same
 function from an earlier offset: queues and index skip what they have.
 
-Only records outside transactions and commit records have a queue entry.
+Only records outside transactions and commit records have a queue entry; some have entries in light
+queues too (``light``).
 Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue``.
 """
 
@@ -25,6 +26,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
+from firearrow.store.light import LightEntries, light_entries
 from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Runs
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
@@ -34,7 +36,10 @@ _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 
 
 class Dispatcher:
-    """``offset`` is how far the log has been dispatched; with ``only``, for these queues."""
+    """``offset`` is how far the log has been dispatched; with ``only``, for these queues.
+
+    ``light`` says that light queues get their entries too.
+    """
 
     def __init__(
         self,
@@ -44,8 +49,11 @@ class Dispatcher:
         delays: DelayLevels,
         on_arrivals: OnArrivals,
         only: AbstractSet[tuple[str, int]] | None = None,
+        *,
+        light: bool = False,
     ) -> None:
         self._only = only
+        self._light = light
         self._log = log
         self._queues = queues
         self._index = index
@@ -91,7 +99,8 @@ class Dispatcher:
         tag_codes = properties.tag_codes()
         if _SCHEDULE_TOPIC in topics:
             self._due_times(columns, number == topics.index(_SCHEDULE_TOPIC), tag_codes)
-        self._put_entries(columns, topics, number, tag_codes)
+        light = light_entries(columns, properties) if self._light else None
+        self._put_entries(columns, topics, number, tag_codes, light)
         if self._index is not None:
             keys = properties.index_keys(topics, number)
             self._index.put(
@@ -107,29 +116,47 @@ class Dispatcher:
                 tag_codes[at] = self._delays.due_ms(int(level), int(columns.store_ms[at]))
 
     def _put_entries(
-        self, columns: Columns, topics: list[bytes], topic_number: Ints, tag_codes: Ints
+        self,
+        columns: Columns,
+        topics: list[bytes],
+        topic_number: Ints,
+        tag_codes: Ints,
+        light: LightEntries | None,
     ) -> None:
         kind = columns.sys_flag & TRANSACTION_MASK
-        queue_id = columns.queue_id & 0xFFFFFFFF
-        group = topic_number << 32 | queue_id
-        order = group.argsort(kind="stable")
+        group = topic_number << 32 | columns.queue_id & 0xFFFFFFFF
+        queue_offset = columns.queue_offset
+        if light is None:
+            record = order = group.argsort(kind="stable")
+        else:
+            numbers = {topic: number for number, topic in enumerate(topics)}
+            named = np.array([numbers.setdefault(name, len(numbers)) for name in light.names])
+            topics = list(numbers)
+            group = np.concatenate((group, named[light.name] << 32))
+            queue_offset = np.concatenate((queue_offset, light.queue_offset))
+            record = np.concatenate((np.arange(len(columns)), light.record))
+            order = np.lexsort((record, group))
+            record = record[order]
         if np.count_nonzero(kind):
-            order = order[(kind[order] == TRANSACTION_NONE) | (kind[order] == TRANSACTION_COMMIT)]
+            of_queues = (kind[record] == TRANSACTION_NONE) | (kind[record] == TRANSACTION_COMMIT)
+            order, record = order[of_queues], record[of_queues]
         if int(columns.physical_offset[0]) < self.queues_offset:
-            order = order[columns.physical_offset[order] >= self.queues_offset]
+            lacking = columns.physical_offset[record] >= self.queues_offset
+            order, record = order[lacking], record[lacking]
         if self._only is not None:
-            order = order[np.isin(group[order], self._keys_of(topics))]
+            wanted = np.isin(group[order], self._keys_of(topics))
+            order, record = order[wanted], record[wanted]
         if not len(order):
             return
-        queue_offset = columns.queue_offset[order]
+        queue_offset, group = queue_offset[order], group[order]
         entries = Entries(
-            columns.physical_offset[order],
-            columns.size[order],
-            tag_codes[order],
-            columns.store_ms[order],
-            queue_id[order],
+            columns.physical_offset[record],
+            columns.size[record],
+            tag_codes[record],
+            columns.store_ms[record],
+            group & 0xFFFFFFFF,
             queue_offset,
-            _runs(group[order], queue_offset, topics),
+            _runs(group, queue_offset, topics),
         )
         self._queues.put(entries, self._on_arrivals, complete=self.complete)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import MessageError, StoreError
-from firearrow.message.names import is_system_topic
+from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
 from firearrow.store.cleaner import Cleaner
@@ -26,6 +26,7 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flusher import Flusher, OnFlushed
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.index import Index
+from firearrow.store.light import LightQueues
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues
@@ -93,7 +94,10 @@ class MessageStore:
             self._index,
             self._delays,
             self._arrived,
+            light=config.dispatches_light,
         )
+        quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
+        self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
         self._reader = Reader(self.log, self.queues, config, memory_bytes())
         self._lookup = Lookup(self.log, self.queues, self._index, self._reader.store_ms, clock)
         self._guard = StoreGuard(root, fs)
@@ -219,7 +223,13 @@ class MessageStore:
             return
         log.warning("%d queues are made anew from the log", len(aside))
         rebuilding = Dispatcher(
-            self.log, self.queues, None, self._delays, self._arrived, only=aside
+            self.log,
+            self.queues,
+            None,
+            self._delays,
+            self._arrived,
+            only=aside,
+            light=self.config.dispatches_light,
         )
         rebuilding.offset = self.log.start_offset
         rebuilding.complete = True
@@ -422,6 +432,7 @@ class MessageStore:
         if expired:
             with self._cleaner.paused():
                 self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
+            self._queues_deleted()
             self.on_queues_deleted()
         return expired
 
@@ -432,10 +443,13 @@ class MessageStore:
         return self.queue(queue.topic, queue.queue_id).next_offset == queue.max_offset
 
     def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
-        """Delete the queues of topics that are neither ``kept`` nor of the system; return them."""
+        """Delete the queues of topics that are neither ``kept``, of the system nor light ones;
+        return them."""
         topics = {queue.topic for queue in self.queues.ranges()}
         unused = sorted(
-            topic for topic in topics if topic not in kept and not is_system_topic(topic)
+            topic
+            for topic in topics
+            if topic not in kept and not is_system_topic(topic) and not is_lmq(topic)
         )
         for topic in unused:
             self.delete_topic(topic)
@@ -452,6 +466,11 @@ class MessageStore:
         self._dispatch_all()
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
+        self._queues_deleted()
+
+    def _queues_deleted(self) -> None:
+        if self.light is not None:
+            self.light.recount()
 
     @property
     def behind_bytes(self) -> int:

@@ -134,6 +134,19 @@ class Properties:
             return Spans(record, start, size)
         return Spans(record[keep], start[keep], size[keep])
 
+    def holding(self, text: bytes) -> Ints:
+        """The records whose properties contain a text."""
+        texts = self._text.tobytes()
+        found: list[int] = []
+        at = texts.find(text)
+        while at >= 0:
+            found.append(at)
+            at = texts.find(text, at + len(text))
+        if not found:
+            return _NO_SPANS.record
+        record_end = (self._columns.properties_size + 1).cumsum()
+        return np.unique(record_end.searchsorted(found, side="right"))
+
     def tag_codes(self) -> Ints:
         """The ConsumeQueue's tag code of each record: the hash of its TAGS, 0 without."""
         codes = np.zeros(len(self._columns), dtype=np.int64)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
+from firearrow.message.names import is_lmq
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
 from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
@@ -120,6 +121,10 @@ class FileConsumeQueues:
         """What each queue has."""
         for (topic, queue_id), queue in self._by_key.items():
             yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+
+    def light_count(self) -> int:
+        """How many light queues there are."""
+        return sum(is_lmq(topic) for topic, _ in self._by_key)
 
     def correct_min(self, log_start_offset: int) -> None:
         """Move each ``min_offset`` to the first message that the log still holds."""

@@ -92,18 +92,26 @@ class QueueRange(NamedTuple):
     max_offset: int
 
 
-class ConsumeQueue(Protocol):
-    """One queue of one topic.
+class QueueEnd(Protocol):
+    """What appending a message needs of its queue.
 
-    ``next_offset`` is what the next appended message gets; ``max_offset`` is what dispatch has
-    written up to and consumers see; ``min_offset`` is the first whose record the log still holds.
-    ``magic`` and ``topic_field`` are what the queue's records hold of its topic.
+    ``next_offset`` is what the next appended message gets; ``magic`` and ``topic_field`` are what
+    the queue's records hold of its topic.
     """
 
     queue_id: int
     magic: int
     topic_field: bytes
     next_offset: int
+
+
+class ConsumeQueue(QueueEnd, Protocol):
+    """One queue of one topic.
+
+    ``max_offset`` is what dispatch has written up to and consumers see; ``min_offset`` is the first
+    whose record the log still holds.
+    """
+
     max_offset: int
 
     @property
@@ -175,6 +183,9 @@ class ConsumeQueues(Protocol):
 
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""
+
+    def light_count(self) -> int:
+        """How many light queues there are."""
 
     def correct_min(self, log_start_offset: int) -> None:
         """Move each ``min_offset`` to the first message that the log still holds."""

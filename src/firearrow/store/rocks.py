@@ -30,6 +30,7 @@ import numpy as np
 
 from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
+from firearrow.message.names import is_lmq
 from firearrow.store import rocksformat as rows
 from firearrow.store.queues import Entries, OnArrivals, QueueRange, Run
 from firearrow.store.rocksqueue import RocksConsumeQueue, RocksTopic
@@ -226,6 +227,10 @@ class RocksConsumeQueues:
         """What each queue has."""
         for queue in self._filled():
             yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+
+    def light_count(self) -> int:
+        """How many light queues there are."""
+        return sum(is_lmq(queue.topic) for queue in self._filled())
 
     # --- writing ---
 

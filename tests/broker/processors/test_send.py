@@ -10,10 +10,11 @@ import pytest
 from firearrow.message.batch import encode_batch, split_batch
 from firearrow.message.ids import decode_offset_id, decode_unique_id
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
-from firearrow.message.record import decode_record
+from firearrow.message.record import decode_record, iter_records
 from firearrow.store.fs import FileSystem
+from firearrow.wire import fastjson
 from firearrow.wire.command import FieldValue, request
-from tests.broker.serving import Caller, Serving, calling, send_fields
+from tests.broker.serving import Caller, Serving, calling, pull_fields, send_fields
 
 UNIQUE = "UNIQ_KEY\x01U1\x02"
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "C"}
@@ -418,3 +419,96 @@ def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(
 
     options = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout": 500}
     calling(tmp_path, main, store=options)
+
+
+# --- light queues ---
+
+LIGHT: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
+LIGHT_PROPERTIES = "TAGS\x01A\x02UNIQ_KEY\x01U1\x02INNER_MULTI_DISPATCH\x01"
+
+
+def test_a_light_group_consumes_a_light_queue(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for number, light in enumerate(("%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%b")):
+            sent = await caller.sent(b"%d" % number, i=f"{LIGHT_PROPERTIES}{light}\x02")
+            assert (sent["queueOffset"], sent["transactionId"]) == (str(number), "U1")
+        await served.dispatched()
+        answer = await caller.pull(topic="%LMQ%b", consumerGroup="%LMQ%g")
+        assert [view.body for view in iter_records(answer.body)] == [b"1", b"2"]
+        assert (answer.ext["nextBeginOffset"], answer.ext["maxOffset"]) == ("2", "2")
+        [_, last] = iter_records(answer.body)
+        assert last.properties["INNER_MULTI_QUEUE_OFFSET"] == "1"
+        answer = await caller.pull(topic="%LMQ%b", consumerGroup="%LMQ%g", queueId=1)
+        assert answer.code == 29
+        place: dict[str, FieldValue] = {"topic": "%LMQ%b", "consumerGroup": "%LMQ%g", "queueId": 0}
+        assert (await caller.call(15, {**place, "commitOffset": 2})).code == 0
+        assert (await caller.call(14, place)).ext["offset"] == "2"
+        assert not [name for name in served.broker.topics.table if name.startswith("%LMQ%")]
+        assert "%LMQ%g" not in served.broker.groups.table
+
+    calling(tmp_path, main, store=LIGHT)
+    content = fastjson.loads((tmp_path / "config/lmqConsumerOffset.json").read_bytes())
+    assert content["lmqOffsetTable"] == {"%LMQ%b@%LMQ%g": 2}
+    assert "%LMQ%b@%LMQ%g" not in content["offsetTable"]
+
+
+def test_a_message_may_be_sent_to_a_light_queue(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"0", i=f"{LIGHT_PROPERTIES}%LMQ%a\x02")
+        assert (await caller.sent(b"1", topic="%LMQ%a"))["queueOffset"] == "1"
+        assert (await caller.send(b"2", topic="%LMQ%a", queue_id=1)).code == 29
+        await served.dispatched()
+        answer = await caller.pull(topic="%LMQ%a")
+        assert [view.body for view in iter_records(answer.body)] == [b"0", b"1"]
+
+    calling(tmp_path, main, store=LIGHT)
+
+
+def test_a_pull_waits_at_a_light_queue(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        waits = pull_fields(0, topic="%LMQ%a", sysFlag=2 | 4, suspendTimeoutMillis=3_600_000)
+        async with served.caller() as consumer:
+            consumer.tell(11, waits)
+            await served.holding(1)
+            await caller.sent(b"come", i=f"{LIGHT_PROPERTIES}%LMQ%a\x02")
+            answer = await consumer.talker.answer()
+            assert [view.body for view in iter_records(answer.body)] == [b"come"]
+
+    calling(tmp_path, main, store=LIGHT)
+
+
+@pytest.mark.parametrize(
+    ("store", "light", "code", "part"),
+    [
+        ({}, "%LMQ%a", 13, "needs enableLmq=true and enableMultiDispatch=true"),
+        ({"enable_lmq": True}, "%LMQ%a", 13, "needs enableLmq=true"),
+        (LIGHT, "a", 13, "'a' must be %LMQ% and a name"),
+        (LIGHT, "%LMQ%a/b", 13, "illegal characters"),
+        (
+            {**LIGHT, "enable_lmq_quota": True, "max_lmq_consume_queue_num": 1},
+            "%LMQ%a,%LMQ%b",
+            2017,
+            "there are 1 light queues already (maxLmqConsumeQueueNum)",
+        ),
+    ],
+)
+def test_what_cannot_be_dispatched_is_refused(
+    tmp_path: Path, store: dict[str, Any], light: str, code: int, part: str
+) -> None:
+    async def main(_: Serving, caller: Caller) -> None:
+        answer = await caller.send(i=f"{LIGHT_PROPERTIES}{light}\x02")
+        assert answer.code == code
+        assert part in (answer.remark or "")
+        assert await caller.stored() == []
+
+    calling(tmp_path, main, store=store)
+
+
+def test_a_retried_message_keeps_the_property(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.pull()  # makes the group
+        await caller.sent(topic="%RETRY%g", i=f"{LIGHT_PROPERTIES}%LMQ%a\x02")
+        await served.dispatched()
+        assert served.broker.store.max_queue_offset("%LMQ%a", 0) == 0
+
+    calling(tmp_path, main, store=LIGHT)

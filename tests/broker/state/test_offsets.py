@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.offsets import FILE_NAME, LIGHT_FILE_NAME, ConsumerOffsets
 from firearrow.errors import ConfigError
 from firearrow.wire import fastjson
 from tests import golden
@@ -193,3 +193,53 @@ def test_a_restart_changes_nothing(
     after = offsets_of(root)
     after.load()
     assert {key: after.query(*key) for key in model} == model
+
+
+LIGHT_FILE = {
+    "dataVersion": {"counter": 3, "stateVersion": 0, "timestamp": 5},
+    "groupTopicMap": {"g": ["%LMQ%a"]},
+    "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 3, "%LMQ%c@3@%LMQ%g": 4},
+    "offsetTable": {"%LMQ%a@g": {0: 5}, "%LMQ%x@y@g": {0: 6}},
+    "pullOffsetTable": {},
+}
+
+
+def light_offsets(root: Path, light: bool = True) -> ConsumerOffsets:
+    offsets = ConsumerOffsets(HandClock(), root, light=light)
+    offsets.load()
+    return offsets
+
+
+def test_light_groups_are_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "config" / LIGHT_FILE_NAME
+    path.parent.mkdir()
+    path.write_bytes(fastjson.dumps(LIGHT_FILE, pretty=True))
+    offsets = light_offsets(tmp_path)
+    assert offsets.query("%LMQ%g", "%LMQ%a", 0) == 3
+    assert offsets.query("%LMQ%g", "%LMQ%c@3", 0) == 4
+    assert (offsets.query("g", "%LMQ%a", 0), offsets.query("g", "%LMQ%x@y", 0)) == (5, 6)
+    assert offsets.topics_of("%LMQ%g") == {"%LMQ%a", "%LMQ%c@3"}
+    assert offsets.groups_of("%LMQ%x@y") == {"g"}
+    offsets.commit("%LMQ%g", "%LMQ%a", 0, 9)
+    offsets.save()
+    content = fastjson.loads(path.read_bytes())
+    assert content["lmqOffsetTable"] == {"%LMQ%a@%LMQ%g": 9, "%LMQ%c@3@%LMQ%g": 4}
+    assert content["offsetTable"] == LIGHT_FILE["offsetTable"]
+    assert not (path.parent / FILE_NAME).exists()
+
+
+def test_the_setting_can_be_changed_and_taken_back(tmp_path: Path) -> None:
+    offsets = light_offsets(tmp_path, light=False)
+    offsets.commit("g", "T", 0, 7)
+    offsets.save()
+    light = light_offsets(tmp_path)
+    assert light.query("g", "T", 0) == 7
+    light.commit("%LMQ%g", "%LMQ%a", 0, 1)
+    light.delete_topic("T")  # a new version
+    light.save()
+    after = light_offsets(tmp_path, light=False)
+    assert (after.query("g", "T", 0), after.query("%LMQ%g", "%LMQ%a", 0)) == (-1, 1)
+    after.save()
+    assert fastjson.loads((tmp_path / "config" / FILE_NAME).read_bytes())["offsetTable"] == {
+        "%LMQ%a@%LMQ%g": {0: 1}
+    }

@@ -23,8 +23,8 @@ class OffsetProcessor:
     def __init__(
         self, topics: TopicTable, groups: GroupTable, offsets: ConsumerOffsets, store: QueueStore
     ) -> None:
-        self._topics = topics.table
-        self._groups = groups.table
+        self._topics = topics
+        self._groups = groups
         self._offsets = offsets
         self._store = store
 
@@ -68,7 +68,7 @@ class OffsetProcessor:
         """
         header = fields_of(request, UpdateConsumerOffset)
         group, topic = header.consumer_group, header.topic
-        if group not in self._groups:
+        if self._groups.get(group) is None:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
             )

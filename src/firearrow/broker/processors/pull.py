@@ -66,6 +66,7 @@ class PullProcessor:
     ) -> None:
         self._settings = settings
         self._store = store
+        self._topics = topics
         self._topic_table = topics.table
         self._groups = groups
         self._group_table = groups.table
@@ -126,7 +127,9 @@ class PullProcessor:
             header.consumer_group, header.topic, header.queue_id, result.next_offset
         )
         if result.count:
-            self._stats.got(header.consumer_group, header.topic, result.count, len(result.records))
+            self._stats.got(
+                group.group_name, topic.topic_name or "", result.count, len(result.records)
+            )
         else:
             self._stats.pulls_missed += 1
         return _answer(request, code, result, topic, group)
@@ -151,7 +154,7 @@ class PullProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {header.consumer_group}",
             )
-        topic = self._topic_table.get(header.topic)
+        topic = self._topics.get(header.topic)
         if topic is None:
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST,

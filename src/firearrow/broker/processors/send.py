@@ -37,7 +37,10 @@ from firearrow.store import (
     ConsumeQueue,
     MessageStore,
     Part,
+    QueueEnd,
+    Together,
     append_batch,
+    light_names,
     members_alike,
     members_of,
     offset_ids,
@@ -60,7 +63,6 @@ _UNSUPPORTED: Final = {
     "TIMER_DELIVER_MS": "timed",
     "TIMER_DELAY_SEC": "timed",
     "TIMER_DELAY_MS": "timed",
-    "INNER_MULTI_DISPATCH": "multi-dispatched",
     "__LITE_TOPIC": "lite-topic",
     "INNER_NUM": "inner-batch",
 }
@@ -162,8 +164,9 @@ class SendProcessor:
             queue_id = self._queue_id(target, queue_id)
         text = header.properties.encode()
         unique = _plain_unique(text)
+        queue: QueueEnd = target.queues[queue_id]
         if not unique:
-            text, unique = self._prepare(peer, header.properties)
+            text, unique, queue = self._prepare(peer, header, target.queues[queue_id])
         stored = text + (self._added if text[-1:] == _PAIR_END else self._added_after_pair)
         body = request.body
         sys_flag = header.sys_flag
@@ -173,7 +176,6 @@ class SendProcessor:
             or sys_flag & ~_PLAIN_FLAGS
         ):
             raise _illegal(header, len(body), len(stored), self._body_bytes_max)
-        queue = target.queues[queue_id]
         queue_offset = queue.next_offset
         physical_offset = self._log.append(
             queue,
@@ -324,11 +326,12 @@ class SendProcessor:
         """Check a topic (creating it if that is allowed) and remember it."""
         topic = header.topic
         self._check_sendable(topic)
-        config = self._topic_table.get(topic) or self._create(peer, header)
+        config = self._topics.get(topic) or self._create(peer, header)
         count = max(config.read_queue_nums, config.write_queue_nums)
         queues = [self._store.queue(topic, queue_id) for queue_id in range(count)]
-        target = _Target(config, queues, self._stats.topic(topic))
-        self._targets[topic] = target
+        target = _Target(config, queues, self._stats.topic(config.topic_name or topic))
+        if config.topic_name == topic:  # light queues are too many to be remembered
+            self._targets[topic] = target
         return target
 
     def _check_sendable(self, topic: str) -> None:
@@ -384,9 +387,12 @@ class SendProcessor:
             f"has {len(target.queues)} queues",
         )
 
-    def _prepare(self, peer: Peer, text: str) -> tuple[bytes, bytes]:
-        """Properties that may ask for more, as they are to be stored, and the unique key."""
-        found = properties.parse(text)
+    def _prepare(
+        self, peer: Peer, header: AnySendMessage, queue: ConsumeQueue
+    ) -> tuple[bytes, bytes, QueueEnd]:
+        """Properties that may ask for more, as they are to be stored, the unique key, and what to
+        append to."""
+        found = properties.parse(header.properties)
         for name, kind in _UNSUPPORTED.items():
             if found.get(name, "0") != "0":
                 raise BrokerError(
@@ -404,7 +410,29 @@ class SendProcessor:
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
         unique = kept.pop("UNIQ_KEY", "") or self._new_unique_id(peer.received_ms)
-        return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode()
+        end: QueueEnd = queue
+        light = kept.get(properties.INNER_MULTI_DISPATCH, "")
+        if light and names.takes_light(header.topic):
+            end = together = self._together(queue, light)
+            kept[properties.INNER_MULTI_QUEUE_OFFSET] = together.light_offsets
+        return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode(), end
+
+    def _together(self, queue: ConsumeQueue, light: str) -> Together:
+        """A queue and the light queues that a message asks for."""
+        if self._store.light is None:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is for light queues too (property {properties.INNER_MULTI_DISPATCH}),"
+                " which needs enableLmq=true and enableMultiDispatch=true",
+            )
+        together = self._store.light.join(queue, light_names(light))
+        if together is None:
+            most = self._store.config.max_lmq_consume_queue_num
+            raise BrokerError(
+                ResponseCode.LMQ_QUOTA_EXCEEDED,
+                f"there are {most} light queues already (maxLmqConsumeQueueNum): {light}",
+            )
+        return together
 
     def _new_unique_id(self, now_ms: int) -> str:
         self._unique_counter = (self._unique_counter + 1) & 0xFFFF

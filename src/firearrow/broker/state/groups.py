@@ -41,6 +41,7 @@ FILE_NAME: Final = "subscriptionGroup.json"
 LAYOUT: Final = Layout(
     "subscriptionGroups", {"default": "subscriptionGroupTable", "forbidden": "forbiddenTable"}
 )
+_LIGHT: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
 FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
 
 _KNOWN: Final = ("dataVersion", "forbiddenTable", "subscriptionGroupTable")
@@ -79,15 +80,21 @@ class GroupTable:
         self._file.behind = True
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Give the config of a group, None if there is no such group."""
-        return self.table.get(group)
+        """Give the config of a group, None if there is no such group.
+
+        All light groups have the same, under their common prefix, and none is in the table.
+        """
+        config = self.table.get(group)
+        if config is None and self._settings.store.enable_lmq and names.is_lmq(group):
+            return _LIGHT
+        return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Give the config of a group, which is created if groups may create themselves.
 
         None if it does not exist and may not, or can't have this name.
         """
-        config = self.table.get(group)
+        config = self.get(group)
         if config is not None:
             return config
         auto = self._settings.broker.auto_create_subscription_group

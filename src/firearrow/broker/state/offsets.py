@@ -1,4 +1,5 @@
-"""How far each consumer group is in each queue (upstream ``ConsumerOffsetManager``).
+"""How far each consumer group is in each queue (upstream ``ConsumerOffsetManager``,
+``LmqConsumerOffsetManager``).
 
 ``config/consumerOffset.json``::
 
@@ -9,7 +10,12 @@
         "pullOffsetTable":{"T@g":{0:44,1:45}}
     }
 
-``offsetTable`` is what groups committed, ``pullOffsetTable`` what they were last given. Commits
+``offsetTable`` is what groups committed, ``pullOffsetTable`` what they were last given. With
+``enableLmq`` the file is ``config/lmqConsumerOffset.json``, in which the offsets that light groups
+(``%LMQ%...``) committed stand apart, for queue 0 always: ``"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3}``.
+When the setting changes, the file with the higher data version counts.
+
+Commits
 come with every pull and are the most frequent change of state in a broker: one costs two dictionary
 accesses, is not logged and reaches the disk with the next `ConsumerOffsets.save`.
 """
@@ -20,28 +26,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
-from firearrow.broker.state.rows import Layout, has_database, storage_of
+from firearrow.broker.state.persistence import (
+    CONFIG_DIRECTORY,
+    JsonFile,
+    StateFile,
+    typed,
+    unknown_fields,
+)
+from firearrow.broker.state.rows import Layout, counter_of, has_database, storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
+from firearrow.message.names import is_lmq, offset_key, topic_and_group
 from firearrow.store import Consumed
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = "consumerOffset.json"
+LIGHT_FILE_NAME: Final = "lmqConsumerOffset.json"
 LAYOUT: Final = Layout("consumerOffsets", {"default": "offsetTable"}, wrapped="offsetTable")
-SEPARATOR: Final = "@"  # no topic or group can contain it
 UNKNOWN: Final = -1
 
 OffsetTable = dict[str, dict[int, int]]
 
-_KNOWN: Final = ("dataVersion", "groupTopicMap", "offsetTable", "pullOffsetTable")
+_LIGHT_TABLE: Final = "lmqOffsetTable"
+_KNOWN: Final = ("dataVersion", "groupTopicMap", _LIGHT_TABLE, "offsetTable", "pullOffsetTable")
 
 
 class ConsumerOffsets:
     """Committed and pulled offsets by group, topic and queue.
 
     ``commits_per_version`` is the number of commits that make a new data version (upstream
-    ``consumerOffsetUpdateVersionStep``).
+    ``consumerOffsetUpdateVersionStep``); ``light`` has light groups kept apart.
     """
 
     def __init__(
@@ -52,6 +66,7 @@ class ConsumerOffsets:
         commits_per_version: int = 500,
         generations: int = GENERATIONS,
         in_database: bool = False,
+        light: bool = False,
     ) -> None:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
@@ -61,18 +76,23 @@ class ConsumerOffsets:
         self._commits = 0
         self._unknown: dict[str, Any] = {}
         self._outdates_database = not in_database and has_database(store_root, LAYOUT)
+        self._light = light and not in_database  # Java: RocksDBConsumerOffsetManager knows no light
         storage = storage_of(
             store_root,
-            FILE_NAME,
+            LIGHT_FILE_NAME if self._light else FILE_NAME,
             LAYOUT,
             in_database=in_database,
             generations=generations,
         )
         self._file = StateFile(storage, self.content)
+        self._other: JsonFile | None = None
+        if store_root is not None and not in_database:
+            other = FILE_NAME if self._light else LIGHT_FILE_NAME
+            self._other = JsonFile(store_root / CONFIG_DIRECTORY / other, generations)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note that a group has consumed up to an offset; it may be lower than before."""
-        key = f"{topic}@{group}"
+        key = offset_key(topic, group)
         queues = self.committed.get(key)
         if queues is None:
             queues = self.committed[key] = {}
@@ -85,13 +105,13 @@ class ConsumerOffsets:
     def progress(self) -> Iterator[Consumed]:
         """Say of each group how far it is in each queue that it has committed an offset of."""
         for key, queues in self.committed.items():
-            topic, _, group = key.partition(SEPARATOR)
+            topic, group = topic_and_group(key)
             for queue_id, queue_offset in queues.items():
                 yield Consumed(group, topic, queue_id, queue_offset)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note up to which offset a group was given messages."""
-        key = f"{topic}@{group}"
+        key = offset_key(topic, group)
         queues = self.pulled.get(key)
         if queues is None:
             queues = self.pulled[key] = {}
@@ -100,29 +120,33 @@ class ConsumerOffsets:
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Give the committed offset, -1 if there is none."""
-        queues = self.committed.get(f"{topic}@{group}")
+        queues = self.committed.get(offset_key(topic, group))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """Give the offset that a group pulled up to, -1 if it never did."""
-        queues = self.pulled.get(f"{topic}@{group}")
+        queues = self.pulled.get(offset_key(topic, group))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
     def groups_of(self, topic: str) -> set[str]:
         """Give the groups that committed an offset of a topic."""
-        return {group for its_topic, group in map(_parts, self.committed) if its_topic == topic}
+        return {
+            group for its_topic, group in map(topic_and_group, self.committed) if its_topic == topic
+        }
 
     def topics_of(self, group: str) -> set[str]:
         """Give the topics of which a group committed an offset."""
-        return {topic for topic, its_group in map(_parts, self.committed) if its_group == group}
+        return {
+            topic for topic, its_group in map(topic_and_group, self.committed) if its_group == group
+        }
 
     def delete_topic(self, topic: str) -> None:
         """Forget the offsets of all groups in a topic."""
-        self._delete(key for key in self._keys() if _parts(key)[0] == topic)
+        self._delete(key for key in self._keys() if topic_and_group(key)[0] == topic)
 
     def delete_group(self, group: str) -> None:
         """Forget the offsets of a group in all topics."""
-        self._delete(key for key in self._keys() if _parts(key)[1] == group)
+        self._delete(key for key in self._keys() if topic_and_group(key)[1] == group)
 
     def content(self) -> Mapping[str, Any]:
         """Give what the file holds, and what a slave is told (43), as it is now.
@@ -131,14 +155,18 @@ class ConsumerOffsets:
         them, which is left to a thread, twenty times that.
         """
         topics: dict[str, list[str]] = {}
-        for topic, group in map(_parts, self.committed):
+        for topic, group in map(topic_and_group, self.committed):
             topics.setdefault(group, []).append(topic)
+        committed = {key: queues.copy() for key, queues in self.committed.items()}
         own = {
             "dataVersion": self.data_version,
             "groupTopicMap": topics,
-            "offsetTable": {key: queues.copy() for key, queues in self.committed.items()},
+            "offsetTable": committed,
             "pullOffsetTable": {key: queues.copy() for key, queues in self.pulled.items()},
         }
+        if self._light:
+            light = [key for key in committed if is_lmq(topic_and_group(key)[1])]
+            own[_LIGHT_TABLE] = {key: max(committed.pop(key).values()) for key in light}
         return dict(sorted((own | self._unknown).items()))
 
     def close(self) -> None:
@@ -150,16 +178,27 @@ class ConsumerOffsets:
 
         Raises ConfigError when it can't be read.
         """
-        raw = self._file.read()
+        raw = self._newest()
         if not raw:
             return
         self.committed = _table(raw, "offsetTable")
+        light = typed(raw.get(_LIGHT_TABLE) or {}, dict[str, int], f"{FILE_NAME}: {_LIGHT_TABLE}")
+        self.committed.update((key, {0: queue_offset}) for key, queue_offset in light.items())
         self.pulled = _table(raw, "pullOffsetTable")
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
         self._unknown = unknown_fields(raw, _KNOWN)
         if self._outdates_database:  # many commits make one version: it might stay the database's
             self._next_version()
             self._file.behind = True
+
+    def _newest(self) -> dict[str, Any]:
+        """What the file holds, or the one of the other setting if that is newer."""
+        raw = self._file.read()
+        other = {} if self._other is None else self._other.read()[0]
+        if not other or (raw and counter_of(raw) >= counter_of(other)):
+            return raw
+        self._file.behind = True
+        return other
 
     def save(self) -> None:
         """Write the file if anything has changed since the last time."""
@@ -183,11 +222,6 @@ class ConsumerOffsets:
 
     def _next_version(self) -> None:
         self.data_version = self.data_version.next_version(self._clock.now_ms())
-
-
-def _parts(key: str) -> tuple[str, str]:
-    topic, _, group = key.partition(SEPARATOR)
-    return topic, group
 
 
 def _table(raw: Mapping[str, Any], field: str) -> OffsetTable:

@@ -112,7 +112,7 @@ class Rows:
         deleted.
         """
         newer, _ = self._json_file.read()
-        if not newer or (self._written and _counter(newer) <= _counter(found)):
+        if not newer or (self._written and counter_of(newer) <= counter_of(found)):
             return found, True
         for name in self._layout.tables.values():
             found[name] = newer.get(name) or {}
@@ -180,6 +180,7 @@ def storage_of(
     return Rows(json_file, layout) if in_database else json_file
 
 
-def _counter(content: Mapping[str, Any]) -> int:
+def counter_of(content: Mapping[str, Any]) -> int:
+    """The number of a state's data version."""
     version = content.get("dataVersion") or {}
     return int(version.get("counter") or 0)

@@ -55,6 +55,7 @@ UNIT_SUBSCRIBED_FLAG: Final = 2
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 _ALL: Final = _READ_WRITE | PERM_INHERIT
 _KNOWN: Final = ("dataVersion", "topicConfigTable")
+_LIGHT: Final = TopicConfig(names.LMQ_PREFIX, 1, 1, _READ_WRITE)
 _OWNED_QUEUES: Final = 8  # upstream: reviveQueueNum
 
 
@@ -93,8 +94,14 @@ class TopicTable:
         self._create_system_topics()
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Give the config of a topic, None if there is no such topic."""
-        return self.table.get(topic)
+        """Give the config of a topic, None if there is no such topic.
+
+        All light queues have the same, under their common prefix, and none is in the table.
+        """
+        config = self.table.get(topic)
+        if config is None and self._settings.store.enable_lmq and names.is_lmq(topic):
+            return _LIGHT
+        return config
 
     def is_system(self, topic: str) -> bool:
         """Whether a topic is the broker's own, which nobody may create, change or delete."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
 from firearrow.errors import FirearrowError
 from firearrow.files import HISTORY_DIRECTORY
-from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC
+from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC, topic_and_group
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
 from firearrow.store.offline.compare import read_queue
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.view import QueueKey, StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.retention import Consumed
 from firearrow.wire import fastjson
 
 TOPICS: Final = "topics.json"
 OFFSETS: Final = "consumerOffset.json"
+LIGHT_OFFSETS: Final = "lmqConsumerOffset.json"  # with enableLmq, in place of the other
 DELAYS: Final = "delayOffset.json"
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
 _CHECKPOINT_FIELDS_BYTES: Final = 48
@@ -151,7 +153,8 @@ def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> 
             findings.add("config-backup", text, file=f"config/{backup.name}")
     _check_topics(read.get(TOPICS), topics, findings)
     if not view.live and not view.rocksdb_queues:
-        _check_offsets(view, read.get(OFFSETS), findings)
+        for name in (OFFSETS, LIGHT_OFFSETS):
+            _check_offsets(view, name, read.get(name), findings)
         _check_delays(view, read.get(DELAYS), findings)
     return len(files)
 
@@ -178,15 +181,26 @@ def configured_topics(view: StoreView) -> frozenset[str] | None:
     return frozenset(map(str, _table(value.get("topicConfigTable"))))
 
 
-def _check_offsets(view: StoreView, config: dict[str, Any] | None, findings: Findings) -> None:
-    for name, queues in _table((config or {}).get("offsetTable")).items():
-        topic, _, group = str(name).rpartition("@")
-        for queue_id, offset in _table(queues).items():
-            _check_offset(view, (topic, int(queue_id)), int(offset), group, findings)
+def _check_offsets(
+    view: StoreView, name: str, config: dict[str, Any] | None, findings: Findings
+) -> None:
+    for group, topic, queue_id, offset in committed_offsets(config or {}):
+        _check_offset(view, (topic, queue_id), offset, group, name, findings)
+
+
+def committed_offsets(content: dict[str, Any]) -> Iterator[Consumed]:
+    """What groups have committed, by a file of offsets."""
+    for key, queues in _table(content.get("offsetTable")).items():
+        topic, group = topic_and_group(str(key))
+        for queue_id, queue_offset in _table(queues).items():
+            yield Consumed(group, topic, int(queue_id), int(queue_offset))
+    for key, queue_offset in _table(content.get("lmqOffsetTable")).items():
+        topic, group = topic_and_group(str(key))
+        yield Consumed(group, topic, 0, int(queue_offset))
 
 
 def _check_offset(
-    view: StoreView, key: QueueKey, offset: int, group: str, findings: Findings
+    view: StoreView, key: QueueKey, offset: int, group: str, name: str, findings: Findings
 ) -> None:
     low, high = queue_range(view, key)
     if key not in view.queues and offset == 0:
@@ -194,7 +208,7 @@ def _check_offset(
     if not low <= offset <= high:
         text = f"group {group} is at {offset}, the queue has {low} to {high}"
         findings.add(
-            "config-offset", text, file=f"config/{OFFSETS}",
+            "config-offset", text, file=f"config/{name}",
             topic=key[0], queue_id=key[1], queue_offset=offset,
         )  # fmt: skip
 

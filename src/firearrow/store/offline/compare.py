@@ -381,6 +381,7 @@ class Comparison:
             cast(Index, self.index),
             delays,
             lambda arrived: None,
+            light=True,
         )
 
     def compare(self, columns: Columns) -> None:

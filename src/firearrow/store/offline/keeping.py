@@ -16,7 +16,12 @@ from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
-from firearrow.store.offline.around import OFFSETS, parse_config
+from firearrow.store.offline.around import (
+    LIGHT_OFFSETS,
+    OFFSETS,
+    committed_offsets,
+    parse_config,
+)
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
     Circumstances,
@@ -91,13 +96,10 @@ def why_not_deleted(
 
 def _consumed(root: Path) -> Iterator[Consumed]:
     """What groups have committed, as far as the file can be read."""
-    path = root / "config" / OFFSETS
-    content = parse_config(path) if path.exists() else {}
-    table = content.get("offsetTable") if isinstance(content, dict) else None
-    for key, queues in table.items() if isinstance(table, dict) else ():
-        topic, _, group = str(key).partition("@")
-        for queue_id, queue_offset in queues.items() if isinstance(queues, dict) else ():
-            yield Consumed(group, topic, int(queue_id), int(queue_offset))
+    for name in (OFFSETS, LIGHT_OFFSETS):
+        content = parse_config(root / "config" / name)
+        if isinstance(content, dict):
+            yield from committed_offsets(content)
 
 
 def _files_in(directory: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.message.names import is_lmq
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, read_queue
 from firearrow.store.offline.findings import Finding, Findings, Severity
@@ -303,11 +304,14 @@ def check_queues(
     """Verify all queues against the log; return how many there are."""
     keys = sorted({*view.queues, *merged})
     configured = configured_topics(view)
+    has_light = any(is_lmq(topic) for topic, _ in view.queues)
     for key in keys:
         report = merged.get(key, QueueReport())
         check = QueueCheck(view, key, report, log_end, findings)
         check.check_numbers(gaps)
-        deleted = configured is not None and key[0] not in configured
+        # Light queues are never configured: that there are others says that they are in use.
+        gone = not has_light if is_lmq(key[0]) else key[0] not in (configured or ())
+        deleted = configured is not None and gone
         if not view.rocksdb_queues and not check.missing(deleted):
             check.run(gaps)
     return len(keys)

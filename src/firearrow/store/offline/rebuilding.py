@@ -23,6 +23,7 @@ import msgspec
 
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
+from firearrow.message.names import is_lmq
 from firearrow.store.checkpoint import StoreGuard
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
@@ -204,6 +205,7 @@ def build(
         keys if index else None,
         DelayLevels(view.layout.delay_levels),
         lambda arrived: None,
+        light=True,
     )
     dispatcher.complete = True  # the log is read from its start
     try:
@@ -234,7 +236,7 @@ def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[Queu
     def wanted(key: QueueKey) -> bool:
         if only is not None:
             return key in only
-        return configured is None or key[0] in configured or key[0] in there
+        return configured is None or key[0] in configured or key[0] in there or is_lmq(key[0])
 
     return wanted
 

@@ -7,8 +7,10 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.topic.TopicValidator;
 
 /** The classic pull consumer: the caller names queue and offset, and keeps the offsets itself. */
 final class PullConsumers {
@@ -69,12 +71,23 @@ final class PullConsumers {
     }
 
     private MessageQueue queue(JSONObject arguments) throws Exception {
+        if (arguments.getString("topic").startsWith(MixAll.LMQ_PREFIX)) {
+            return lightQueue(arguments);
+        }
         for (MessageQueue queue : client(arguments).fetchSubscribeMessageQueues(arguments.getString("topic"))) {
             if (queue.getQueueId() == arguments.getIntValue("queue")) {
                 return queue;
             }
         }
         throw new IllegalArgumentException("the topic has no such queue: " + arguments);
+    }
+
+    /** Light queues have no route: the broker's address comes from that of a topic that every broker has. */
+    private MessageQueue lightQueue(JSONObject arguments) {
+        client(arguments).getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
+            .updateTopicRouteInfoFromNameServer(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC);
+        return new MessageQueue(
+            arguments.getString("topic"), arguments.getString("broker"), arguments.getIntValue("queue"));
     }
 
     private DefaultMQPullConsumer client(JSONObject arguments) {

@@ -1,0 +1,165 @@
+"""Light queues: one message in several queues.
+
+A message names light queues in a property, and each of them has an entry for its record, which
+stands in the log once, in the queue that it was sent to. A light queue needs no topic: its name
+begins with ``%LMQ%``, and it is queue 0 of the topic of that name.
+
+======================== ===========================================================
+property                 value
+======================== ===========================================================
+INNER_MULTI_DISPATCH     names of light queues, joined by ``,``: by the sender
+INNER_MULTI_QUEUE_OFFSET its queue offsets in them, in the same order: by the broker
+======================== ===========================================================
+
+Worked example, the second message of ``%LMQ%a`` and first of ``%LMQ%b``:
+``INNER_MULTI_DISPATCH 01 %LMQ%a,%LMQ%b 02 INNER_MULTI_QUEUE_OFFSET 01 1,0 02``.
+
+Offsets are given when the message is appended, so dispatch, however often it is repeated, finds
+them in the record. Messages of a batch are put into no light queues, nor are retried ones.
+
+Source: upstream ``LmqDispatch``, ``MultiDispatchUtils``, ``ConsumeQueue#multiDispatchLmqQueue``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from firearrow.errors import MessageError
+from firearrow.message.names import takes_light, validate_lmq
+from firearrow.message.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, parse
+from firearrow.store.keys import Properties
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues
+from firearrow.store.scan import Columns, Ints
+
+QUEUE_ID: Final = 0
+_SEPARATOR: Final = ","
+_MARK: Final = f"{INNER_MULTI_QUEUE_OFFSET}\x01".encode()
+
+
+def light_names(value: str) -> list[str]:
+    """The light queues that a message asks for; MessageError if they can't be."""
+    names = value.split(_SEPARATOR)
+    for name in names:
+        fault = validate_lmq(name)
+        if fault is not None:
+            raise MessageError(fault, INNER_MULTI_DISPATCH)
+    if len(set(names)) < len(names):
+        raise MessageError(f"a light queue is named twice: {value}", INNER_MULTI_DISPATCH)
+    return names
+
+
+class Together:
+    """A queue and light queues as one, to append a message to all of them.
+
+    ``light_offsets`` is what the message has to hold of them, as long as nothing is appended to
+    them otherwise. Only what ``CommitLog.append`` needs of a queue is here.
+    """
+
+    __slots__ = ("_light", "_queue", "light_offsets", "magic", "queue_id", "topic_field")
+
+    def __init__(self, queue: ConsumeQueue, light: Sequence[ConsumeQueue]) -> None:
+        self._queue = queue
+        self._light = light
+        self.queue_id = queue.queue_id
+        self.magic = queue.magic
+        self.topic_field = queue.topic_field
+        self.light_offsets = _SEPARATOR.join(str(one.next_offset) for one in light)
+
+    @property
+    def next_offset(self) -> int:
+        """What the next message gets in the queue itself."""
+        return self._queue.next_offset
+
+    @next_offset.setter
+    def next_offset(self, queue_offset: int) -> None:
+        for one in self._light:
+            one.next_offset += 1
+        self._queue.next_offset = queue_offset
+
+
+class LightQueues:
+    """The light queues of a store, as senders see them.
+
+    With ``limit`` a message makes no more of them than that.
+    """
+
+    def __init__(self, queues: ConsumeQueues, limit: int | None) -> None:
+        self._queues = queues
+        self._limit = limit
+        self._count: int | None = None
+
+    def recount(self) -> None:
+        """Take note that queues were deleted."""
+        self._count = None
+
+    def join(self, queue: ConsumeQueue, names: Sequence[str]) -> Together | None:
+        """The queue together with light queues; None if there would be too many of these.
+
+        What it gives is for the next append.
+        """
+        if self._limit is not None and not self._have_room(names, self._limit):
+            return None
+        return Together(queue, [self._queues.open(name, QUEUE_ID) for name in names])
+
+    def _have_room(self, names: Sequence[str], limit: int) -> bool:
+        new = sum(self._queues.find(name, QUEUE_ID) is None for name in names)
+        if not new:
+            return True
+        if self._count is None:
+            self._count = self._queues.light_count()
+        if self._count + new > limit:
+            return False
+        self._count += new
+        return True
+
+
+class LightEntries(NamedTuple):
+    """Entries that records have in light queues: columns of the record's number, of that of its
+    queue's name in ``names``, and of its queue offset there."""
+
+    names: list[bytes]
+    record: Ints
+    name: Ints
+    queue_offset: Ints
+
+
+def light_entries(columns: Columns, properties: Properties) -> LightEntries | None:
+    """What records have in light queues; None if none of them has anything."""
+    marked = properties.holding(_MARK)
+    if not len(marked):
+        return None
+    topics = columns.slices(columns.topic_start[marked], columns.topic_size[marked])
+    texts = columns.slices(columns.properties_start[marked], columns.properties_size[marked])
+    numbers: dict[str, int] = {}
+    rows = [
+        (record, numbers.setdefault(name, len(numbers)), queue_offset)
+        for record, topic, text in zip(marked.tolist(), topics, texts, strict=True)
+        if takes_light(topic.decode("utf-8", "replace"))
+        for name, queue_offset in _places(text)
+    ]
+    if not rows:
+        return None
+    table = np.array(rows, np.int64)
+    names = [name.encode() for name in numbers]
+    return LightEntries(names, table[:, 0], table[:, 1], table[:, 2])
+
+
+def _places(properties: bytes) -> list[tuple[str, int]]:
+    """Name and queue offset of each light queue that a record is in."""
+    found = parse(properties)
+    names = found.get(INNER_MULTI_DISPATCH, "").rstrip(_SEPARATOR).split(_SEPARATOR)
+    offsets = found.get(INNER_MULTI_QUEUE_OFFSET, "").rstrip(_SEPARATOR).split(_SEPARATOR)
+    if len(names) != len(offsets):
+        return []
+    return [
+        (name, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if validate_lmq(name) is None and _is_offset(offset)
+    ]
+
+
+def _is_offset(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
