@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -192,7 +193,7 @@ def serving(store: Path) -> Iterator[tuple[str, str]]:
 
 def job(spark: SparkSession, *arguments: str) -> None:
     """Run a job of the pipeline in a session that is there, and show it."""
-    print(f"\n$ firearrow pipeline {' '.join(arguments)}\n")
+    print(f"\n$ firearrow pipeline {shlex.join(arguments)}\n")
     options = build_parser().parse_args(["pipeline", *arguments, "--top", "5"])
     print(as_text(report_of(options, spark), 120))
 

@@ -13,7 +13,9 @@ from firearrow.cli.main import build_parser
 from firearrow.cli.pipeline import report_of
 from firearrow.cli.reports import Table
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.message.properties import parse
 from tests.spark.jobs import orders
+from tools.demo import Shop, serving
 
 NOW = ("--now", "2026-11-18T17:00:00Z")  # as the shop's store has it
 
@@ -82,6 +84,34 @@ def test_an_archive_holds_what_a_dry_run_says(
     chosen = ("--tag", "paid", "--until", "2026-11-18T12:00:00")
     replayed = run(spark, "replay", *job, *chosen)["Would be replayed"]
     assert cells(replayed, "topic", "messages") == [("Orders", 80)]
+
+
+def test_what_is_sent_is_sent_once(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """Restored, replayed and resent to a broker; each job is run twice."""
+    lake, path = str(tmp_path / "lake"), ("--path", store)
+    run(spark, "archive", *path, "--to", lake, "--option", "subscribe=Payments")
+    with serving(tmp_path / "to") as (name_server, broker):
+        shop = Shop(broker)
+        for topic in ("Again", "Alerts", "Orders"):
+            shop.create(topic, 1)
+        to = ("--to-name-server", name_server)
+        for _ in range(2):
+            job = ("--archive", lake, *to, "--job")
+            run(spark, "restore", *job, str(tmp_path / "1"), "--topic", "Payments=Back")
+            chosen = ("--where", "tags is null", "--key", "order-7", "--to-topic", "Again")
+            run(spark, "replay", *job, str(tmp_path / "2"), *chosen)
+            letters = ("--where", "text like '<script>%'", "--audit", str(tmp_path / "audit"))
+            run(spark, "deadletters", *path, "--resend", *letters, *to)
+        rule = ("--alert", "deadLetters > 0", "--to-topic", "Alerts")
+        told = run(spark, "watch", *path, "--once", *rule, *to)["Alerts"]
+        reader = spark.read.format("rocketmq").option("nameServer", name_server)
+        sent = reader.load().where("topic in ('Back', 'Again', 'Orders', 'Alerts')")
+        counts = {row.topic: row["count"] for row in sent.groupBy("topic").count().collect()}
+        assert counts == {"Back": 60, "Again": 1, "Orders": 1, "Alerts": len(told.rows)}
+        (resent,) = sent.where("topic = 'Orders'").collect()
+        assert bytes(resent.body).decode() == orders.HOSTILE
+        assert parse(resent.properties)["FIREARROW_RESENT"].endswith("/%DLQ%shipping/0/2")
+        shop.close()
 
 
 def test_a_watch_tells_what_a_stream_brings(

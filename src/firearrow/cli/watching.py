@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Cell, Table, visible
 from firearrow.clock import SystemClock
@@ -65,7 +67,12 @@ def _look(lags: Lags, seen: Watch) -> None:
 def _lags(run: Run, rules: Sequence[watch.Rule]) -> Lags:
     if any(rule.metric in watch.LAG_METRICS for rule in rules) and not run.reader.has_files:
         raise ConfigError("lag and lost are read from stores' files: give --path")
-    return Lags(lambda: backlog.lags(backlog.of_users(run.reader.table("consumer_offsets"))), rules)
+
+    def lags() -> DataFrame:
+        offsets = backlog.of_users(run.reader.table("consumer_offsets"))
+        return backlog.lags(offsets, run.reader.queues())
+
+    return Lags(lags, rules)
 
 
 def _teller(run: Run) -> Tell:
