@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
 from firearrow.cli import pipeline
 from firearrow.cli.main import build_parser, main
 from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, sentence
+from firearrow.cli.reports import Report, Table
 
 NEEDED = {
     "watch": ["--alert", "lag > 1"],
@@ -87,3 +91,17 @@ java.lang.RuntimeException: later
 )
 def test_an_error_of_a_worker_becomes_one_sentence(text: str, expected: str) -> None:
     assert sentence(text) == expected
+
+
+def test_a_report_is_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    report = Report("R", {"source": "s"}, [Table("Backlog", ["lag"], [[3]])])
+    pipeline.show(Namespace(report=page, json=False), report)
+    said = capsys.readouterr()
+    assert said.out == "R\nsource: s\n\nBacklog\n  lag\n    3\n"
+    assert said.err == f"firearrow: report in {page}\n"
+    assert '<td class="n">3</td>' in page.read_text(encoding="utf-8")
+    pipeline.show(Namespace(report=None, json=True), report)
+    assert json.loads(capsys.readouterr().out)["tables"][0]["rows"] == [{"lag": 3}]

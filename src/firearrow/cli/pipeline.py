@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     """Run one job and show its report."""
     with session(options) as spark:
         report = report_of(options, spark)
-    _show(options, report)
+    show(options, report)
     return 0
 
 
@@ -545,7 +545,8 @@ def place(options: argparse.Namespace) -> dict[str, str]:
     return {**given, "paths": json.dumps(options.path)}
 
 
-def _show(options: argparse.Namespace, report: Report) -> None:
+def show(options: argparse.Namespace, report: Report) -> None:
+    """Print a report, and write its page where one is asked for."""
     from firearrow.cli.page import as_html
     from firearrow.cli.screen import as_text
 
