@@ -105,16 +105,23 @@ class Messages:
         return self._cut(self.columns.properties_start, self.columns.properties_size)
 
     @cached_property
+    def _text_properties(self) -> pa.Array | None:
+        """The properties as strings, None if some are no UTF-8."""
+        try:
+            return self._stored_properties.cast(pa.string())
+        except pa.ArrowInvalid:
+            return None
+
+    @property
     def _raw_properties(self) -> pa.Array:
-        return as_text(self._stored_properties)
+        texts = self._text_properties
+        return as_text(self._stored_properties) if texts is None else texts
 
     @cached_property
     def properties(self) -> PropertyText:
         """The properties, to be asked for single ones."""
-        try:
-            return PropertyText.of(self._stored_properties.cast(pa.string()))
-        except pa.ArrowInvalid:
-            return PropertyText.of(self._stored_properties)
+        texts = self._text_properties
+        return PropertyText.of(self._stored_properties if texts is None else texts)
 
     @cached_property
     def unique_key(self) -> pa.Array:
@@ -145,10 +152,15 @@ class Messages:
         six = columns.sys_flag & STORE_HOST_V6 != 0
         if np.count_nonzero(six):
             return self._mixed_offset_ids(host_at, six)
-        raw = np.empty((len(columns), 16), np.uint8)
-        raw[:, :8] = _as_bytes(gather(columns.buffer, _HOST_V4, host_at), 8)
-        raw[:, 8:] = _as_bytes(columns.physical_offset.astype(">i8"), 8)
-        return _hex(raw)
+        hosts = _as_words(gather(columns.buffer, _HOST_V4, host_at))
+        places = _as_words(columns.physical_offset.astype(">i8"))
+        digits = np.empty((len(columns), 8), np.uint32)
+        for number in range(4):
+            digits[:, number] = _four_digits(hosts[:, number])
+            digits[:, 4 + number] = _four_digits(places[:, number])
+        bounds = np.arange(0, 32 * (len(columns) + 1), 32, dtype=np.int32)
+        parts = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
+        return pa.Array.from_buffers(pa.string(), len(columns), parts)
 
     def _mixed_offset_ids(self, host_at: Ints, six: Mask) -> pa.Array:
         hosts = self.columns.slices(host_at, np.where(six, 20, 8))
@@ -225,23 +237,23 @@ def _host_text(raw: bytes) -> str:
     return f"{host.ip}:{host.port}"
 
 
-def _as_bytes(values: npt.NDArray[Any], size: int) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), size)
+def _as_words(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of eight bytes as four numbers of 16 bits each, as their bytes have them."""
+    return np.ascontiguousarray(values).view(">u2").reshape(len(values), 4)
+
+
+def _four_digits(words: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """Numbers of 16 bits as hexadecimal; often they are all the same."""
+    if len(words) and (words == words[0]).all():
+        words = words[:1]
+    digits: npt.NDArray[np.uint32] = _hex_table()[words]
+    return digits
 
 
 @cache
 def _hex_table() -> npt.NDArray[np.uint32]:
     """Four digits for each number of 16 bits, as four bytes of text."""
     return np.frombuffer(b"".join([b"%04X" % number for number in range(1 << 16)]), np.uint32)
-
-
-def _hex(raw: npt.NDArray[np.uint8]) -> pa.Array:
-    """Rows of an even number of bytes as upper-case hexadecimal."""
-    count, size = raw.shape
-    digits = _hex_table()[raw.reshape(-1).view(">u2")]
-    bounds = np.arange(0, 2 * size * (count + 1), 2 * size, dtype=np.int32)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
-    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def timestamps(times_ms: Ints) -> pa.Array:

@@ -1,0 +1,224 @@
+"""How fast Spark reads a store's files: `python -m benchmarks.spark`.
+
+A log is made by Firearrow's store, the same one at every run: 20 topics of four queues, and records
+of about 760 or 300 bytes. It is read by the file source alone, in one process, and through Spark on
+two cores. Rates are bytes of the whole log by wall time, the best of some rounds after a warm-up
+(Spark's first queries are compiled); the CPU time of the source alone is given too.
+
+It is no measurement while something else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from firearrow.clock import SystemClock
+from firearrow.message.hosts import Host, pack_host
+from firearrow.spark import configure
+from firearrow.spark.options import parse as parse_options
+from firearrow.spark.source import MessageReader
+from firearrow.spark.tables import MESSAGES
+from firearrow.store import MessageStore
+from firearrow.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MB: Final = 1_000_000
+GiB: Final = 1 << 30
+SEED: Final = 5
+TOPICS: Final = 20
+QUEUES: Final = 4
+START_MS: Final = 1_795_000_000_000
+BODIES: Final = {"760": (100, 1024), "300": (60, 140)}  # bytes, from ... to before ...
+LEAN: Final = ("topic", "queueOffset", "storeTimestamp")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A case: bytes of the log by second of wall time, and what it is to reach."""
+
+    case: str
+    megabytes_per_s: float
+    seconds: float
+    target: float | None = None
+    cpu_seconds: float | None = None
+
+
+def make_store(root: Path, bodies: tuple[int, int], log_bytes: int) -> int:
+    """Write a log of about so many bytes and its queues; return its exact size."""
+    chance = random.Random(SEED)
+    noise = chance.randbytes(1 << 20)
+    hosts = [pack_host(Host(f"10.0.0.{n}", 4000 + n)) for n in range(8)]
+    config = StoreConfig(store_path_root_dir=str(root), message_index_enable=False)
+    store = MessageStore(config, SystemClock(), pack_host(Host("127.0.0.1", 10911)))
+    store.open(background=False)
+    try:
+        queues = [store.queue(f"topic-{n:02d}", q) for n in range(TOPICS) for q in range(QUEUES)]
+        number = end = 0
+        while end < log_bytes:
+            size, at = chance.randrange(*bodies), chance.randrange(len(noise) - bodies[1])
+            pairs = (
+                f"KEYS\x01order-{number}",
+                f"UNIQ_KEY\x01{number:032X}",
+                f"TAGS\x01Tag{number % 5}",
+                "WAIT\x01true\x02",
+            )
+            now_ms = START_MS + number // 3
+            place = store.log.append(
+                chance.choice(queues), noise[at : at + size], "\x02".join(pairs).encode(), 0, 0,
+                now_ms - 5, hosts[number % 8], now_ms, 0,
+            )  # fmt: skip
+            number += 1
+            end = place + size
+            if number % 20_000 == 0:
+                settle(store)
+        settle(store)
+    finally:
+        store.close()
+    return end
+
+
+def settle(store: MessageStore) -> None:
+    """Dispatch what was appended."""
+    while store.dispatch():
+        pass
+
+
+def alone(root: Path, size: int, rounds: int) -> Iterator[Measured]:
+    """The file source in this process, on one core."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    lean = pa.schema([MESSAGES.field(name) for name in LEAN])
+    cases: list[tuple[str, pa.Schema, dict[str, str], float | None]] = [
+        ("alone, all columns", MESSAGES, {}, 1500),
+        ("alone, 3 columns", lean, {}, None),
+        ("alone, all columns, visibility=log", MESSAGES, {"visibility": "log"}, None),
+    ]
+    for name, schema, options, target in cases:
+        seconds, cpu = best(lambda s=schema, o=options: read(root, s, o), rounds)  # type: ignore[misc]
+        yield Measured(name, size / MB / seconds, seconds, target, cpu)
+
+
+def read(root: Path, schema: pa.Schema, options: dict[str, str]) -> int:
+    """Read everything; return how many messages that were."""
+    reader = MessageReader(parse_options({"path": str(root), **options}), schema)
+    return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+
+
+def best(run: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Wall and CPU seconds of the fastest of some rounds."""
+    found: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        found.append((time.perf_counter() - wall, time.process_time() - cpu))
+    return min(found)
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Spark on two cores, without a page of its own."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder().master("local[2]").appName("firearrow benchmark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.log.level": "ERROR",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    made = configure(builder).getOrCreate()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+FULL_SUM: Final = (
+    "sum(length(body))", "sum(length(properties))", "max(storeTimestamp)", "max(queueOffset)",
+    "max(msgId)",
+)  # fmt: skip
+LEAN_SUM: Final = ("max(storeTimestamp)", "max(queueOffset)", "max(topic)")
+LEAN_SCHEMA: Final = "topic string, queueOffset bigint, storeTimestamp timestamp"
+
+
+def through_spark(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
+    """Scans to an aggregate; of one topic the rate is that of the whole log, to be compared."""
+
+    def frame(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("rocketmq").options(**options)
+        return (reader.schema(schema) if schema else reader).load(str(root))
+
+    cases: list[tuple[str, Callable[[], DataFrame], float | None]] = [
+        ("Spark, all columns", lambda: frame().selectExpr(*FULL_SUM), 750),
+        ("Spark, 3 columns", lambda: frame(LEAN_SCHEMA).selectExpr(*LEAN_SUM), 1600),
+        ("Spark, one topic of 20 (subscribe)",
+         lambda: frame(subscribe="topic-07").selectExpr(*FULL_SUM), None),
+        ("Spark, one topic of 20 (pushdown=on)",
+         lambda: frame(pushdown="on").where("topic = 'topic-07'").selectExpr(*FULL_SUM), None),
+        ("Spark, one topic of 20 (filter only)",
+         lambda: frame().where("topic = 'topic-07'").selectExpr(*FULL_SUM), None),
+    ]  # fmt: skip
+    for name, make, target in cases:
+        for _ in range(2):
+            make().collect()
+        seconds, _ = best(lambda m=make: m().collect(), rounds)  # type: ignore[misc]
+        yield Measured(name, size / MB / seconds, seconds, target)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the logs, read them and print what came out."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--record", choices=list(BODIES), action="append", help="bytes of a record")
+    parser.add_argument("--log-bytes", type=int, default=GiB - (1 << 24), help="of each log")
+    parser.add_argument("--rounds", type=int, default=3, help="of each case; the best counts")
+    parser.add_argument("--alone", action="store_true", help="without Spark")
+    parser.add_argument("--work-dir", type=Path, help="where logs go (the system's temporary)")
+    parser.add_argument("--json", type=Path, help="write the results to this file, too")
+    given = parser.parse_args(arguments)
+    results: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory(dir=given.work_dir) as home:
+        for record in given.record or BODIES:
+            root = Path(home) / f"store-{record}"
+            size = make_store(root, BODIES[record], given.log_bytes)
+            found = [*alone(root, size, given.rounds)]
+            if not given.alone:
+                with session() as spark:
+                    found += through_spark(spark, root, size, given.rounds)
+            results[record] = [asdict(measured) for measured in found]
+            for measured in found:
+                print(line(record, measured))
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def line(record: str, measured: Measured) -> str:
+    """One result for people."""
+    goal = "" if measured.target is None else f"  (target {measured.target:.0f})"
+    cpu = "" if measured.cpu_seconds is None else f", CPU {measured.cpu_seconds:.2f} s"
+    rate = f"{measured.megabytes_per_s:8.0f} MB/s"
+    return f"{record} B  {measured.case:40s}{rate} in {measured.seconds:.2f} s{cpu}{goal}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

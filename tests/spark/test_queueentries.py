@@ -1,0 +1,78 @@
+"""Queues in files and in a database give the same entries, and nothing that is not there."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from firearrow.spark.origin import Bound
+from firearrow.spark.queueentries import FileQueues
+from firearrow.spark.rocksentries import rocks_queues
+from firearrow.spark.storage import LocalStorage
+from tests import golden
+from tests.spark import logs
+
+
+def test_a_queue_in_a_database(tmp_path: Path) -> None:
+    root = golden.extract("rocksdb-cq-clean", tmp_path)
+    queues = rocks_queues(LocalStorage(str(root)))
+    assert queues is not None
+    lines: dict[tuple[str, int], list[int]] = {}
+    for line in golden.expected("rocksdb-cq-clean"):
+        lines.setdefault((line["topic"], line["queueId"]), []).append(line["physicalOffset"])
+    keys = list(queues.keys(None))
+    assert set(keys) == set(lines)
+    for key in keys:
+        queue = queues.open(key)
+        places = sorted(lines[key])
+        assert queue.bound(0) == Bound(0, len(places))
+        assert queue.bound(places[-1]).earliest == len(places) - 1
+        assert queue.entries(0, 1 << 40).physical_offset.tolist() == places
+        assert queue.entries(1, len(places), 2).physical_offset.tolist() == places[1::2]
+    assert list(queues.keys(["GoldenPlain"])) == [("GoldenPlain", n) for n in range(4)]
+    assert queues.open(("nowhere", 0)).bound(0) == Bound(0, 0)
+    assert queues.confirmed_offset >= max(max(places) for places in lines.values())
+
+
+def test_a_store_without_a_database(tmp_path: Path) -> None:
+    logs.write(tmp_path / "s", [logs.Sent()])
+    assert rocks_queues(LocalStorage(str(tmp_path / "s"))) is None
+
+
+def entry(physical: int, size: int) -> bytes:
+    return struct.pack(">qiq", physical, size, 7)
+
+
+@pytest.mark.parametrize(
+    ("files", "bound", "places"),
+    [
+        ({}, Bound(0, 0), []),
+        ({0: bytes(60)}, Bound(0, 0), []),
+        ({0: entry(5, 100) + bytes(40)}, Bound(0, 1), [5]),
+        ({0: entry(0, 0x7FFFFFFF) * 2 + entry(5, 100)}, Bound(2, 3), [5]),
+        ({60: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(3, 7), [5, 5, 5, 9]),
+        ({0: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(6, 7), [9]),
+        ({60: entry(5, 100) * 3, 120: bytes(60)}, Bound(3, 6), [5, 5, 5]),
+    ],
+)
+def test_the_ends_of_a_queue(
+    files: dict[int, bytes], bound: Bound, places: list[int], tmp_path: Path
+) -> None:
+    directory = tmp_path / "consumequeue" / "T" / "0"
+    directory.mkdir(parents=True)
+    for base, data in files.items():
+        (directory / f"{base:020d}").write_bytes(data)
+    queue = FileQueues(LocalStorage(str(tmp_path))).open(("T", 0))
+    assert queue.bound(0) == bound
+    assert queue.entries(0, 100).physical_offset.tolist() == places
+
+
+def test_what_the_log_has_no_more_is_not_counted(tmp_path: Path) -> None:
+    logs.write(tmp_path / "s", [logs.Sent() for _ in range(20)])
+    queue = FileQueues(LocalStorage(str(tmp_path / "s"))).open(("T", 0))
+    places = queue.entries(0, 20).physical_offset.tolist()
+    for number in range(20):
+        assert queue.bound(places[number]) == Bound(number, 20)
+        assert queue.first_at_or_after(places[number] + 1, 0, 20) == number + 1

@@ -1,0 +1,60 @@
+"""Whatever is cut is read once, in pieces of about equal size."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.spark.origin import Span
+from firearrow.spark.queueentries import FileQueues
+from firearrow.spark.splits import cut
+from firearrow.spark.storage import LocalStorage
+from tests.spark import logs
+
+
+@given(
+    sent=logs.stores,
+    split=st.integers(1, 3000),
+    least=st.integers(1, 9),
+    most=st.sampled_from([1, 7, 1000]),
+)
+def test_tasks_cover_every_entry_once(
+    sent: list[logs.Sent], split: int, least: int, most: int
+) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        counts = logs.write(Path(home) / "s", sent)
+        queues = FileQueues(LocalStorage(f"{home}/s"))
+        opened = {key: queues.open(key) for key in queues.keys(None)}
+        assert {key: queue.bound(0).latest for key, queue in opened.items()} == counts
+        spans = [(key, Span(0, count)) for key, count in counts.items()]
+        tasks = cut(opened, spans, split, least)
+        assert all(part[2] < part[3] for task in tasks for part in task)
+        covered = sorted(
+            (topic, queue_id, number)
+            for task in tasks
+            for topic, queue_id, start, end in task
+            for number in range(start, end)
+        )
+        assert covered == sorted((*key, n) for key, count in counts.items() for n in range(count))
+        reach = [
+            entries.physical_offset
+            for task in tasks
+            for entries in [opened[part[:2]].entries(part[2], part[3]) for part in task]
+        ]
+        assert len(reach) >= len(tasks)
+
+
+def test_tasks_are_even_where_only_one_queue_of_many_is_read(tmp_path: Path) -> None:
+    sent = [logs.Sent(f"t{n % 10}", 0, b"x" * (n % 97)) for n in range(4000)]
+    logs.write(tmp_path / "s", sent, 1 << 20)
+    queues = FileQueues(LocalStorage(str(tmp_path / "s")))
+    queue = queues.open(("t3", 0))
+    entries = queue.entries(0, 400)
+    total = int(entries.size.sum())
+    tasks = cut({("t3", 0): queue}, [(("t3", 0), Span(0, 400))], total // 8 + 1, 1)
+    sizes = [int(queue.entries(*part[2:]).size.sum()) for task in tasks for part in task]
+    assert len(sizes) == 8
+    assert max(sizes) < 1.1 * total / 8
