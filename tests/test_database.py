@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.database import DEFAULT, Database, Family, MiB, Snapshot, families_of
 from firearrow.errors import CorruptStore
 
 FAMILIES = (Family(DEFAULT, MiB, ("lz4", "zstd"), universal=True), Family("other", MiB))
@@ -76,3 +76,37 @@ def test_what_is_logged_ahead_needs_no_flush(tmp_path: Path) -> None:
         database.write(batch)
     with opened(tmp_path) as database:
         assert database.tables["other"].get(b"a") == b"1"
+
+
+def test_a_snapshot_is_read_beside_the_writer_and_leaves_no_trace(tmp_path: Path) -> None:
+    writer = Database(
+        tmp_path, [Family(DEFAULT, MiB), Family("more", MiB)],
+        cache_bytes=MiB, open_files_max=16, log_ahead=True,
+    )  # fmt: skip
+    batch = writer.batch()
+    batch.put(DEFAULT, b"a", b"1")
+    batch.put("more", b"b", b"2")
+    writer.write(batch)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    snapshot = Snapshot(tmp_path, (DEFAULT, "more", "absent"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    batch = writer.batch()
+    batch.put(DEFAULT, b"c", b"3")
+    writer.write(batch)
+    assert {name: list(table.rows()) for name, table in snapshot.tables.items()} == {
+        DEFAULT: [(b"a", b"1")],
+        "more": [(b"b", b"2")],
+    }
+    snapshot.close()
+    writer.close()
+
+
+def test_a_snapshot_of_what_is_damaged_says_so(tmp_path: Path) -> None:
+    writer = Database(
+        tmp_path, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True
+    )
+    writer.close()
+    for path in tmp_path.glob("MANIFEST-*"):
+        path.write_bytes(b"garbage")
+    with pytest.raises((CorruptStore, OSError), match=str(tmp_path)):
+        Snapshot(tmp_path, (DEFAULT,))

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,8 @@ KiB: Final = 1024
 MiB: Final = 1024 * KiB
 DEFAULT: Final = "default"
 _LOG_FILES_MAX: Final = 3
+_SNAPSHOT_ATTEMPTS: Final = 5  # a writer may remove files between their listing and their opening
+_NOT_LINKED: Final = {"LOCK", "rocksdict-config.json"}
 
 
 def _library() -> ModuleType:
@@ -234,6 +237,52 @@ class ReadDatabase:
         """Close the database."""
         for table in reversed(self.tables.values()):
             table.close()
+
+
+class Snapshot:
+    """What a database has on the disk, read beside whoever writes it.
+
+    Nothing is written to its directory and no lock is taken. Raises ConfigError without the
+    package, OSError or CorruptStore where the database can't be opened.
+    """
+
+    def __init__(self, path: Path, families: Sequence[str]) -> None:
+        there = families_of(path)
+        for attempts_left in range(_SNAPSHOT_ATTEMPTS - 1, -1, -1):
+            try:
+                self._default, parts = _read_only(
+                    path, [name for name in families if name in there]
+                )
+            except OSError:
+                if not attempts_left:
+                    raise
+            else:
+                break
+        self.tables = {name: Table(part, path) for name, part in parts.items()}
+
+    def close(self) -> None:
+        """Let go of the database."""
+        for table in reversed(self.tables.values()):
+            table.close()
+
+
+def _read_only(path: Path, families: Sequence[str]) -> tuple[Rdict, dict[str, Rdict]]:
+    """Open a database by links to its files, as the binding writes a file of its own beside them.
+
+    All files are open on return, so it does not matter that the links, or the files, go.
+    """
+    library = _library()
+    options = [library.Options(raw_mode=True) for _ in families]
+    options[0].set_max_open_files(-1)
+    others = dict(zip(families[1:], options[1:], strict=True))
+    with TemporaryDirectory(prefix="firearrow-") as links, _Errors(path):
+        for file in path.iterdir():
+            if file.name not in _NOT_LINKED:
+                (Path(links) / file.name).symlink_to(file.absolute())
+        access = library.AccessType.read_only(False)
+        default = library.Rdict(links, options[0], others, access)
+        parts = {name: default.get_column_family(name) for name in others}
+    return default, {DEFAULT: default, **parts}
 
 
 def families_of(path: Path) -> list[str]:

@@ -83,3 +83,12 @@ def test_keys_sort_by_queue_offset_within_the_range_of_their_queue(
     assert (keys[0] < keys[1]) == (one < other)
     neighbour = rows.entry_head(topic, (queue_id + 1) & 0xFFFFFFFF) + bytes(8)
     assert not low < neighbour < high
+
+
+@given(topics, queue_ids)
+def test_an_entry_names_its_queue(topic: str, queue_id: int) -> None:
+    key = rows.entry_head(topic, queue_id) + bytes(8)
+    assert rows.queue_of(key) == (topic, queue_id)
+    assert rows.queue_of(key[:-1]) is None
+    assert rows.queue_of(key + b"x") is None
+    assert rows.queue_of(b"\0" + key) is None

@@ -494,22 +494,23 @@ def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they are)"
     )
+    _add_jobs(parser)
     _add_json(parser)
     _add_progress(parser)
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    from firearrow.store.offline import rebuild
+    from firearrow.store.offline import Order, rebuild
 
-    made = rebuild(
-        _layout(options),
-        SystemClock(),
+    layout = _layout(options)
+    order = Order(
         queues=options.only != "index",
         index=options.only != "queues",
-        to=options.to,
         queue_file_bytes=options.queue_file_bytes,
+        jobs=options.jobs,
         on_progress=Progress("rebuilding", options.progress),
     )
+    made = rebuild(layout, SystemClock(), order, to=options.to)
     if options.json:
         _print_json(made)
     else:

@@ -9,7 +9,7 @@ Source: upstream ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -41,6 +41,13 @@ class Runs(NamedTuple):
     start: Ints
     end: Ints
 
+    @staticmethod
+    def side_by_side(runs: Sequence[Run]) -> Runs:
+        """Make columns of runs whose rows are put one after another, wherever they were."""
+        end = np.cumsum([run.end - run.start for run in runs], dtype=np.int64)
+        start = np.append(0, end[:-1])[: len(end)]
+        return Runs([run.topic for run in runs], [run.queue_id for run in runs], start, end)
+
 
 class Entries(NamedTuple):
     """What one round of dispatch has for the queues: columns in order of the queues, and the runs
@@ -67,9 +74,11 @@ class Entries(NamedTuple):
         rows = zip(topic, queue_id, first, start.tolist(), end.tolist(), strict=True)
         return map(Run._make, rows)
 
-    def part(self, run: Run) -> Entries:
-        """One run by itself."""
-        rows = slice(run.start, run.end)
+    def parts(self, runs: Sequence[Run]) -> Entries:
+        """Some of the runs, in their order."""
+        if len(runs) == len(self.runs.topic):
+            return self
+        rows = np.concatenate([np.arange(run.start, run.end) for run in runs])
         return Entries(
             self.physical_offset[rows],
             self.size[rows],
@@ -77,9 +86,7 @@ class Entries(NamedTuple):
             self.store_ms[rows],
             self.queue_id[rows],
             self.queue_offset[rows],
-            Runs(
-                [run.topic], [run.queue_id], np.zeros(1, np.int64), np.array([run.end - run.start])
-            ),
+            Runs.side_by_side(runs),
         )
 
 

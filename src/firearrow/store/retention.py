@@ -23,10 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from firearrow.store.config import StoreConfig
-from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import scan
 from firearrow.store.segments import Segment
 
@@ -36,7 +35,17 @@ _WARNING_PERCENT: Final = (35, 90)
 _FORCED_PERCENT: Final = (30, 85)
 _GROUPS_TOLD: Final = 3  # of those that still need a file, in one sentence
 
-FindQueue = Callable[[str, int], ConsumeQueue | None]
+
+class Counted(Protocol):
+    """A queue as far as its messages can be counted; see ``ConsumeQueue``."""
+
+    @property
+    def max_offset(self) -> int: ...
+
+    def first_at_or_after(self, physical_offset: int) -> int: ...
+
+
+FindQueue = Callable[[str, int], Counted | None]
 
 
 class Consumed(NamedTuple):

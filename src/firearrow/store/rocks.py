@@ -19,7 +19,7 @@ Source: upstream ``RocksDBConsumeQueueStore``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -357,6 +357,18 @@ class RocksConsumeQueues:
         if (topic, queue_id) not in self._left_out:
             self._left_out.add((topic, queue_id))
             log.error("a queue gets no further entries, its messages stay in the log: %s", error)
+
+    def adopt(self, taken: Iterable[tuple[str, bytes, bytes]]) -> None:
+        """Take rows of another database as they are, each with its family; they are on the disk on
+        return. Their queues must not be in use."""
+        taken = iter(taken)
+        while some := list(islice(taken, _FLUSH_ENTRIES)):
+            batch = self._open_database.batch()
+            for family, key, value in some:
+                batch.put(family, key, value)
+            self._open_database.write(batch)
+        self.entries.flush()
+        self._offsets.flush()
 
     # --- forgetting ---
 

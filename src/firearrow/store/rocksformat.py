@@ -170,3 +170,16 @@ def offset_row(key: bytes, value: bytes) -> OffsetRow | None:
     topic = key[_TOPIC_HEAD.size : at - 1].decode("utf-8", "replace")
     kind, (queue_id,) = key[at : at + 3], QUEUE_ID.unpack_from(key, at + 4)
     return OffsetRow(topic, queue_id, kind, *PLACE.unpack(value))
+
+
+def queue_of(key: bytes) -> tuple[str, int] | None:
+    """Topic and queue id of an entry's key; None for one that is no entry's."""
+    length = int.from_bytes(key[:4], "big")
+    if len(key) != 4 + 1 + length + 1 + 4 + 1 + 8:
+        return None
+    at = 5 + length
+    try:
+        found = key[5:at].decode(), int.from_bytes(key[at + 1 : at + 5], "big")
+    except UnicodeDecodeError:
+        return None
+    return found if key.startswith(entry_head(*found)) else None

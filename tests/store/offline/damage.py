@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import pack
 from typing import NamedTuple
 
 from firearrow.clock import SystemClock
+from firearrow.database import Database, Family
 from firearrow.message.model import MessageView
 from firearrow.message.record import crc_property
+from firearrow.store import rocksformat as rows
 from firearrow.store.offline import Layout, Selection, StoreView, find, rebuild
 from tests import golden
 from tests.store.stores import append, make_store, settle
@@ -30,7 +33,8 @@ class Damage(NamedTuple):
     """How one invariant is broken.
 
     ``alone``: nothing else is found. ``mended``: repair makes the store sound and the finding go.
-    ``own`` breaks a store of small files that this project wrote, instead of the original's.
+    ``own`` breaks a store of small files that this project wrote, instead of the original's,
+    ``database`` one that the original wrote with its queues in RocksDB.
     """
 
     invariant: str
@@ -38,6 +42,21 @@ class Damage(NamedTuple):
     alone: bool = True
     mended: bool = True
     own: bool = False
+    database: bool = False
+
+
+def prepared(damage: Damage, directory: Path) -> Path:
+    """A broken store."""
+    root = own_store(directory) if damage.own else golden_store(directory)
+    if damage.database:
+        root = database_store(directory)
+    damage.apply(root)
+    return root
+
+
+def database_store(directory: Path) -> Path:
+    """A store of the original broker, whose queues are in RocksDB, that ended in good order."""
+    return golden.extract("rocksdb-cq-clean", directory)
 
 
 def golden_store(directory: Path) -> Path:
@@ -273,6 +292,153 @@ def _no_topic(value: dict[str, object]) -> None:
     del table["GoldenBatch"]
 
 
+# --- queues that are rows ---
+
+QUEUE = ("GoldenPlain", 0)
+
+
+@contextmanager
+def database(root: Path) -> Iterator[Database]:
+    """The database of a store's queues, to be changed."""
+    families = [Family(rows.ENTRIES, 1 << 20), Family(rows.OFFSETS, 1 << 20)]
+    opened = Database(
+        root / "consumequeue", families, cache_bytes=1 << 20, open_files_max=64, log_ahead=True
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def entry_key(number: int) -> bytes:
+    """The key of an entry."""
+    return rows.entry_head(*QUEUE) + number.to_bytes(8, "big")
+
+
+def entry_row(root: Path, number: int) -> tuple[int, int, int, int]:
+    """An entry as its row has it."""
+    with database(root) as opened:
+        value = opened.tables[rows.ENTRIES].get(entry_key(number))
+    assert value is not None
+    found: tuple[int, int, int, int] = rows.VALUE.unpack(value)
+    return found
+
+
+def put_row(root: Path, family: str, key: bytes, value: bytes | None) -> None:
+    """Change a row, or remove it."""
+    with database(root) as opened:
+        batch = opened.batch()
+        if value is None:
+            batch.delete(family, key)
+        else:
+            batch.put(family, key, value)
+        opened.write(batch)
+
+
+def put_entry(root: Path, number: int, *fields: int) -> None:
+    """Write an entry."""
+    put_row(root, rows.ENTRIES, entry_key(number), rows.VALUE.pack(*fields))
+
+
+def put_last(root: Path, physical_offset: int, number: int) -> None:
+    """Write what the last message is."""
+    key = rows.offset_key(*QUEUE, rows.MAX)
+    put_row(root, rows.OFFSETS, key, rows.PLACE.pack(physical_offset, number))
+
+
+def _changed(field: int, by: int) -> Break:
+    def apply(root: Path) -> None:
+        fields = list(entry_row(root, 10))
+        fields[field] += by
+        put_entry(root, 10, *fields)
+
+    return apply
+
+
+def _blank_row(root: Path) -> None:
+    physical_offset, _, *rest = entry_row(root, 10)
+    put_entry(root, 10, physical_offset, 0x7FFFFFFF, *rest)
+
+
+def _swapped_rows(root: Path) -> None:
+    first, second = entry_row(root, 10), entry_row(root, 11)
+    put_entry(root, 10, *second)
+    put_entry(root, 11, *first)
+
+
+def _no_row(root: Path) -> None:
+    put_row(root, rows.ENTRIES, entry_key(10), None)
+
+
+def _shorter(root: Path) -> None:
+    """The queue's row was not written, though its last entry was, and a killed broker knows it."""
+    last = _last_entry(root)
+    put_last(root, entry_row(root, last - 1)[0], last - 1)
+    put_row(root, rows.OFFSETS, rows.DISPATCHED_KEY, rows.DISPATCHED.pack(0))
+    (root / "abort").write_text("1")
+
+
+def _behind_last(root: Path) -> None:
+    last = _last_entry(root)
+    put_entry(root, last + 1, *entry_row(root, last))
+
+
+def _extra_row(root: Path, physical_offset: int) -> None:
+    last = _last_entry(root)
+    put_entry(root, last + 1, physical_offset, *entry_row(root, last)[1:])
+    put_last(root, physical_offset, last + 1)
+
+
+def _orphan_row(root: Path) -> None:
+    _extra_row(root, messages(root)[-1].physical_offset)
+
+
+def _beyond_row(root: Path) -> None:
+    _extra_row(root, 3 * FILE_BYTES)
+
+
+def _wrong_last(root: Path) -> None:
+    put_last(root, 5, _last_entry(root))
+
+
+def _short_row(root: Path) -> None:
+    put_row(root, rows.ENTRIES, entry_key(10), b"short")
+
+
+def _wrong_first(root: Path) -> None:
+    key = rows.offset_key(*QUEUE, rows.MIN)
+    put_row(root, rows.OFFSETS, key, rows.PLACE.pack(0, 9999))
+
+
+def _dispatched(root: Path) -> None:
+    put_row(root, rows.OFFSETS, rows.DISPATCHED_KEY, rows.DISPATCHED.pack(1 << 40))
+
+
+def _stray_row(root: Path) -> None:
+    put_row(root, rows.ENTRIES, b"notes", b"?")
+
+
+IN_DATABASE = [
+    Damage("queue-order", _swapped_rows, alone=False),
+    Damage("queue-pre-blank", _blank_row, alone=False),
+    Damage("queue-tail", _behind_last),
+    Damage("queue-entry-missing", _no_row),
+    Damage("queue-behind-log", _shorter, alone=False, mended=False),
+    Damage("queue-entry-position", _changed(0, 1)),
+    Damage("queue-entry-size", _changed(1, 1)),
+    Damage("queue-entry-tag", _changed(2, 1)),
+    Damage("queue-entry-time", _changed(3, 1)),
+    Damage("queue-entry-orphan", _orphan_row),
+    Damage("queue-stand-in", _stand_in, alone=False, mended=False),
+    Damage("queue-beyond-log", _beyond_row),
+    Damage("queue-row", _wrong_last),
+    Damage("queue-row", _wrong_first),
+    Damage("queue-row", _dispatched),
+    Damage("queue-row", _stray_row),
+    Damage("queue-row", _short_row, alone=False),
+]
+IN_DATABASE = [damage._replace(database=True) for damage in IN_DATABASE]
+
 TIMER_UNIT = "timerlog/00000000000000000000"
 ROWS = [
     Damage("log-file-size", _cut(f"commitlog/{FILE_BYTES:020d}", 262_044), False),
@@ -300,9 +466,11 @@ ROWS = [
     Damage("queue-entry-position", _shift),
     Damage("queue-entry-size", _put(PLAIN, 208, pack(">i", 92))),
     Damage("queue-entry-tag", _put(PLAIN, 212, pack(">q", 77))),
+    Damage("queue-entry-time", _changed(3, 1), database=True),
     Damage("queue-entry-orphan", _orphan),
     Damage("queue-stand-in", _stand_in, alone=False, mended=False),
     Damage("queue-beyond-log", _beyond),
+    Damage("queue-row", _wrong_last, database=True),
     Damage("queue-stray", _stray("consumequeue/GoldenPlain/0/notes")),
     Damage("index-file-size", _cut(INDEX, 168_033), alone=False),
     Damage("index-header", _put(INDEX, 32, pack(">i", 3))),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.database import DEFAULT, Database, Family
 from firearrow.errors import CorruptStore
 from firearrow.store.offline import why_not_deleted
 from tests.broker.fakes import HandClock
@@ -70,6 +71,27 @@ def test_groups_that_have_yet_to_consume_are_named(tmp_path: Path) -> None:
     (waiting,) = report.files[0].unconsumed
     assert (waiting["group"], waiting["topic"], waiting["queueId"]) == ("slow", "GoldenPlain", 0)
     assert int(waiting["messages"]) > 10
+
+
+def test_queues_and_offsets_in_databases_are_read(tmp_path: Path) -> None:
+    root = extract("rocksdb-cq-clean", tmp_path)
+    families = [Family(DEFAULT, 1 << 20), Family("kvDataVersion", 1 << 20)]
+    offsets = Database(
+        root / "config/consumerOffsets",
+        families,
+        cache_bytes=1 << 20,
+        open_files_max=64,
+        log_ahead=True,
+    )
+    batch = offsets.batch()
+    batch.put(DEFAULT, b"GoldenPlain@slow", b'{"offsetTable":{"0":3}}')
+    offsets.write(batch)
+    offsets.close()
+    before = tree(root)
+    report = why_not_deleted(small_config(root, store_type="defaultRocksDB"), HandClock(), Disk())
+    waiting = report.files[0].unconsumed
+    assert {(row["group"], row["topic"]) for row in waiting} == {("slow", "GoldenPlain")}
+    assert tree(root) == before
 
 
 def test_a_directory_without_a_log_is_no_store(tmp_path: Path) -> None:

@@ -17,16 +17,11 @@ from tests.store.offline.damage import (
     in_record,
     messages,
     own_store,
+    prepared,
 )
 from tests.store.stores import BORN_HOST, STORE_HOST
 
 FILE_BYTES = 64 * 1024
-
-
-def prepared(damage: Damage, directory: Path) -> Path:
-    root = own_store(directory) if damage.own else golden_store(directory)
-    damage.apply(root)
-    return root
 
 
 @pytest.mark.parametrize("damage", ROWS, ids=lambda damage: damage.invariant)

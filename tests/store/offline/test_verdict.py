@@ -7,20 +7,21 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.store.offline import INVARIANTS, Layout, Severity, apply, plan, verify
 from tests import golden
-from tests.store.offline.damage import ROWS, Damage, golden_store, own_store
-
-
-def prepared(damage: Damage, directory: Path) -> Path:
-    root = own_store(directory) if damage.own else golden_store(directory)
-    damage.apply(root)
-    return root
+from tests.store.offline.damage import IN_DATABASE, ROWS, Damage, own_store, prepared
 
 
 def test_every_invariant_has_a_row() -> None:
     assert [damage.invariant for damage in ROWS] == list(INVARIANTS)
 
 
-@pytest.mark.parametrize("damage", ROWS, ids=lambda damage: damage.invariant)
+ALL = [*ROWS, *IN_DATABASE]
+
+
+def name(damage: Damage) -> str:
+    return damage.apply.__name__.strip("_") + "-" + damage.invariant
+
+
+@pytest.mark.parametrize("damage", ALL, ids=name)
 def test_what_is_broken_is_named(damage: Damage, tmp_path: Path) -> None:
     verdict = verify(Layout(prepared(damage, tmp_path)))
     found = {finding.invariant for finding in verdict.findings}
@@ -31,9 +32,7 @@ def test_what_is_broken_is_named(damage: Damage, tmp_path: Path) -> None:
         assert verdict.sound is not damaging
 
 
-@pytest.mark.parametrize(
-    "damage", [row for row in ROWS if row.mended], ids=lambda damage: damage.invariant
-)
+@pytest.mark.parametrize("damage", [row for row in ALL if row.mended], ids=name)
 def test_what_can_be_mended_is(damage: Damage, tmp_path: Path) -> None:
     root = prepared(damage, tmp_path)
     planned = plan(Layout(root))

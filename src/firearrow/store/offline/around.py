@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from firearrow.errors import FirearrowError
 from firearrow.files import HISTORY_DIRECTORY
-from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC, topic_and_group
+from firearrow.message.names import (
+    LMQ_PREFIX,
+    SCHEDULE_TOPIC,
+    is_system_topic,
+    topic_and_group,
+)
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
-from firearrow.store.offline.compare import read_queue
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
-from firearrow.store.offline.view import QueueKey, StoreView
-from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.offline.settings import (
+    DELAYS,
+    LIGHT_OFFSETS,
+    OFFSETS,
+    TOPICS,
+    databases,
+    parse_config,
+    stored_config,
+)
+from firearrow.store.offline.stored import QueueKey, queue_range
+from firearrow.store.offline.view import StoreView
 from firearrow.store.retention import Consumed
-from firearrow.wire import fastjson
 
-TOPICS: Final = "topics.json"
-OFFSETS: Final = "consumerOffset.json"
-LIGHT_OFFSETS: Final = "lmqConsumerOffset.json"  # with enableLmq, in place of the other
-DELAYS: Final = "delayOffset.json"
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
 _CHECKPOINT_FIELDS_BYTES: Final = 48
 _KNOWN: Final = {
     "abort", "batchconsumequeue", "brokerIdentity", "checkpoint", "commitlog", "compaction",
     "config", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "epochFileCheckpoint",
     "index", "kvStore", "lock", "namesrv", "quarantine", "rocksdbstore", "salvage-map.csv",
-    "timerlog", "timerwheel",
+    "settled", "timerlog", "timerwheel",
 }  # fmt: skip
-_PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 
 
 def check_checkpoint(
@@ -99,7 +105,7 @@ def check_state(view: StoreView, findings: Findings) -> None:
 
 def _check_queue_strays(view: StoreView, findings: Findings) -> None:
     root = view.root / "consumequeue"
-    if view.rocksdb_queues or not root.is_dir():
+    if view.rocks_directory is not None or not root.is_dir():
         return
     for topic in sorted(root.iterdir()):
         queues = sorted(topic.iterdir()) if topic.is_dir() else []
@@ -120,43 +126,30 @@ def config_files(directory: Path) -> list[Path]:
     return [path for path in files if path.suffix == ".json" or path.name in _PLAIN_NAMES]
 
 
-def parse_config(path: Path) -> dict[str, Any] | str:
-    """What a configuration file holds, or why it can't be read."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        return str(error)
-    if not data:
-        return "it is empty"
-    try:
-        value = fastjson.loads(data)
-    except (FirearrowError, ValueError) as error:
-        return str(error) if data.strip(b"\0") else "all its bytes are zero"
-    return value if isinstance(value, dict) else "it holds no object"
-
-
 def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> int:
-    """Verify the JSON files and what the offsets in them say; return how many there are."""
+    """Verify files and databases, and what the offsets in them say; return how many there are."""
     directory = view.root / "config"
     read: dict[str, dict[str, Any]] = {}
     files = config_files(directory)
-    for path in files:
-        value = parse_config(path)
+    kept = databases(directory)
+    for path in [*files, *kept.values()]:
+        names = [name for name, database in kept.items() if database == path]
+        value = stored_config(directory, names[0]) if names else parse_config(path)
         if isinstance(value, str):
             findings.add("config-readable", f"can't be read: {value}", file=f"config/{path.name}")
         else:
-            read[path.name] = value
+            read[names[0] if names else path.name] = value
         backup = path.with_name(path.name + ".bak")
         fault = parse_config(backup) if backup.exists() else {}
         if isinstance(fault, str):
             text = f"can't be read: {fault}"
             findings.add("config-backup", text, file=f"config/{backup.name}")
     _check_topics(read.get(TOPICS), topics, findings)
-    if not view.live and not view.rocksdb_queues:
+    if not view.live:
         for name in (OFFSETS, LIGHT_OFFSETS):
             _check_offsets(view, name, read.get(name), findings)
         _check_delays(view, read.get(DELAYS), findings)
-    return len(files)
+    return len(files) + len(kept)
 
 
 def _table(value: Any) -> dict[Any, Any]:
@@ -168,14 +161,15 @@ def _check_topics(config: dict[str, Any] | None, topics: Iterable[str], findings
         return
     known = _table(config.get("topicConfigTable"))
     for topic in sorted(topics):
-        if topic not in known and not topic.startswith(LMQ_PREFIX):
+        # A broker makes its own at its start, and keeps them in files only.
+        if topic not in known and not topic.startswith(LMQ_PREFIX) and not is_system_topic(topic):
             text = "has messages in the log and is not in topics.json"
             findings.add("config-topic", text, file=f"config/{TOPICS}", topic=topic)
 
 
 def configured_topics(view: StoreView) -> frozenset[str] | None:
-    """The topics of topics.json, None where it can't be read or is kept elsewhere."""
-    value = parse_config(view.root / "config" / TOPICS)
+    """The topics that are configured, None where that can't be read."""
+    value = stored_config(view.root / "config", TOPICS)
     if isinstance(value, str):
         return None
     return frozenset(map(str, _table(value.get("topicConfigTable"))))
@@ -202,8 +196,9 @@ def committed_offsets(content: dict[str, Any]) -> Iterator[Consumed]:
 def _check_offset(
     view: StoreView, key: QueueKey, offset: int, group: str, name: str, findings: Findings
 ) -> None:
-    low, high = queue_range(view, key)
-    if key not in view.queues and offset == 0:
+    queue = view.queues.get(key)
+    low, high = queue_range(queue, view.log_start)
+    if queue is None and offset == 0:
         return
     if not low <= offset <= high:
         text = f"group {group} is at {offset}, the queue has {low} to {high}"
@@ -215,43 +210,14 @@ def _check_offset(
 
 def _check_delays(view: StoreView, config: dict[str, Any] | None, findings: Findings) -> None:
     for level, offset in _table((config or {}).get("offsetTable")).items():
-        low, high = queue_range(view, (SCHEDULE_TOPIC, int(level) - 1))
+        queue = view.queues.get((SCHEDULE_TOPIC, int(level) - 1))
+        low, high = queue_range(queue, view.log_start)
         if not (low <= int(offset) <= high or int(offset) == 0):
             text = f"level {level} is at {offset}, its queue has {low} to {high}"
             findings.add(
                 "config-delay-offset", text, file=f"config/{DELAYS}",
                 topic=SCHEDULE_TOPIC, queue_id=int(level) - 1, queue_offset=int(offset),
             )  # fmt: skip
-
-
-def queue_range(view: StoreView, key: QueueKey) -> tuple[int, int]:
-    """The first queue offset that the log still holds, and the one after the last entry."""
-    directory = view.queues.get(key)
-    if directory is None or not directory.files:
-        return 0, 0
-    files = directory.files
-    first, end = files[0].base // ENTRY_BYTES, files[-1].end // ENTRY_BYTES
-
-    def entry(at: int) -> tuple[int, int]:
-        data = read_queue(view, files, at, 1)
-        physical, size, _ = ENTRY.unpack(data) if len(data) == ENTRY_BYTES else (0, 0, 0)
-        return physical, size
-
-    high = _bisect(first, end, lambda at: entry(at)[1] > 0)
-    low = _bisect(
-        first,
-        high,
-        lambda at: entry(at)[1] == _PRE_BLANK_SIZE or entry(at)[0] < view.log_start,
-    )
-    return low, high
-
-
-def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which a claim that holds for all lower ones does not."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if holds(middle) else (low, middle)
-    return low
 
 
 def sound_copies(path: Path) -> list[Path]:

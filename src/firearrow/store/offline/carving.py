@@ -49,10 +49,13 @@ from firearrow.message.sysflag import (
 )
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
-from firearrow.store.offline.around import config_files, parse_config
-from firearrow.store.offline.rebuilding import Sizes, build
+from firearrow.store.offline.around import config_files
+from firearrow.store.offline.mapped import Maps, StoreFile
+from firearrow.store.offline.rebuilding import Order, Sizes, build
+from firearrow.store.offline.settings import parse_config
+from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
-from firearrow.store.offline.view import Layout, Maps, QueueKey, StoreFile, StoreView
+from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import find_record
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
@@ -369,7 +372,7 @@ def salvage(
     _copy_config(sources, to)
     with StoreView(Layout(to)) as view:
         sizes = _sizes(view, sources, queue_file_bytes)
-        made = build(view, clock, to, queues=True, index=True, sizes=sizes)
+        made = build(view, clock, to, Order(sizes=sizes))
     last_ms = rewriter.last_ms
     checkpoint = Checkpoint(last_ms, last_ms, last_ms, 0, 0, rewriter.last_offset)
     checkpoint.save(to / "checkpoint")

@@ -7,9 +7,8 @@ costs no more than comparing memory.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,18 +21,20 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import HEADER, Index
-from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
-from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueues, Entries, OnArrivals
+from firearrow.store.offline.mapped import StoreFile
+from firearrow.store.offline.stored import QueueKey
+from firearrow.store.offline.storedrows import ROW
+from firearrow.store.offline.view import StoreView
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals
 from firearrow.store.scan import Columns, Ints
 
-QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 INDEX_ENTRY: Final = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
 _SLOTS_SHARE: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries for each slot
 _SECONDS_MAX: Final = (1 << 31) - 1
 
-_LOG_ELSEWHERE: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
+LOG_ELSEWHERE: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
 
 
 class Wrong(NamedTuple):
@@ -71,37 +72,37 @@ class QueueSink:
     """Takes a queue's entries in place of the queue and notes which are there."""
 
     def __init__(self, view: StoreView, key: QueueKey) -> None:
-        self._view = view
-        directory = view.queues.get(key)
-        self._files = directory
+        self._queue = view.queues.get(key)
+        self._entry_bytes = view.entry_bytes
         self.topic, self.queue_id = key
         self.max_offset = 0
         self.report = QueueReport()
 
     def put(self, queue_offset: int, entries: bytes) -> None:
         """Compare some consecutive entries."""
-        count = len(entries) // ENTRY_BYTES
+        size = self._entry_bytes
+        count = len(entries) // size
         extend(self.report.numbers, queue_offset, queue_offset + count)
-        if self._files is None:
+        if self._queue is None:
             return
-        if read_queue(self._view, self._files.files, queue_offset, count) == entries:
+        if self._queue.read(queue_offset, count) == entries:
             extend(self.report.covered, queue_offset, queue_offset + count)
             return
-        wrong = self.report.wrong
         for number in range(count):
-            entry = entries[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES]
+            entry = entries[number * size : (number + 1) * size]
             at = queue_offset + number
-            if read_queue(self._view, self._files.files, at, 1) == entry:
+            if self._queue.read(at, 1) == entry:
                 extend(self.report.covered, at, at + 1)
-            elif wrong and _follows(wrong[-1], at):
-                wrong[-1] = Wrong(wrong[-1].first, wrong[-1].entries + entry)
             else:
-                wrong.append(Wrong(at, entry))
+                self._note_wrong(at, entry)
 
-
-def _follows(wrong: Wrong, queue_offset: int) -> bool:
-    count = len(wrong.entries) // ENTRY_BYTES
-    return count < 4096 and wrong.first + count == queue_offset
+    def _note_wrong(self, queue_offset: int, entry: bytes) -> None:
+        wrong = self.report.wrong
+        count = len(wrong[-1].entries) // self._entry_bytes if wrong else 0
+        if wrong and count < 4096 and wrong[-1].first + count == queue_offset:
+            wrong[-1] = Wrong(wrong[-1].first, wrong[-1].entries + entry)
+        else:
+            wrong.append(Wrong(queue_offset, entry))
 
 
 def extend(stretches: list[list[int]], first: int, end: int) -> None:
@@ -110,20 +111,6 @@ def extend(stretches: list[list[int]], first: int, end: int) -> None:
         stretches[-1][1] = end
     else:
         stretches.append([first, end])
-
-
-def read_queue(view: StoreView, files: list[StoreFile], queue_offset: int, count: int) -> bytes:
-    """The bytes of some entries; fewer where files end or are missing."""
-    at, end = queue_offset * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES
-    parts: list[bytes] = []
-    for file in files:
-        if file.base <= at < file.end:
-            stop = min(end, file.end)
-            parts.append(bytes(view.maps.of(file)[at - file.base : stop - file.base]))
-            at = stop
-        if at >= end:
-            break
-    return b"".join(parts)
 
 
 class QueueSinks:
@@ -135,14 +122,16 @@ class QueueSinks:
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
-        rows: npt.NDArray[Any] = np.empty(len(entries.size), QUEUE_ENTRY)
+        size = self._view.entry_bytes
+        rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)
         rows["physical_offset"] = entries.physical_offset
         rows["size"] = entries.size
         rows["tag_code"] = entries.tag_code
-        data = rows.tobytes()
+        rows["store_ms"] = entries.store_ms
+        data = np.ascontiguousarray(rows.view((np.uint8, ROW.itemsize))[:, :size]).tobytes()
         for run in entries.each_run():
             sink = self._open(run.topic, run.queue_id)
-            sink.put(run.queue_offset, data[run.start * ENTRY_BYTES : run.end * ENTRY_BYTES])
+            sink.put(run.queue_offset, data[run.start * size : run.end * size])
 
     def _open(self, topic: str, queue_id: int) -> QueueSink:
         sink = self.by_key.get((topic, queue_id))
@@ -376,7 +365,7 @@ class Comparison:
         self.index = IndexSink(view, keep_max)
         # The sinks take the place of queues and index where the dispatcher writes to them.
         self._dispatcher = Dispatcher(
-            _LOG_ELSEWHERE,
+            LOG_ELSEWHERE,
             cast(ConsumeQueues, self.queues),
             cast(Index, self.index),
             delays,
@@ -388,8 +377,3 @@ class Comparison:
         """Compare what some records, in the order of the log, lead to."""
         if len(columns):
             self._dispatcher.dispatch(columns)
-
-
-def entries_of(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Queue entries as (physical offset, size, tag code)."""
-    return struct.iter_unpack(ENTRY.format, data)

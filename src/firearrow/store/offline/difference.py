@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
-from firearrow.store.offline.around import config_files, parse_config, queue_range
-from firearrow.store.offline.compare import IndexRows, index_geometry, read_queue
+from firearrow.store.offline.around import config_files
+from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.records import Selection, find
-from firearrow.store.offline.view import Layout, QueueKey, StoreView
+from firearrow.store.offline.settings import databases, parse_config, stored_config
+from firearrow.store.offline.stored import QueueKey, StoredQueue, queue_range
+from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
@@ -191,23 +195,34 @@ def _queues(left: StoreView, right: StoreView, found: list[Difference]) -> list[
 def _queue(
     left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
 ) -> QueueSummary | None:
-    ours, theirs = queue_range(left, key), queue_range(right, key)
+    our, their = left.queues.get(key), right.queues.get(key)
+    ours, theirs = queue_range(our, left.log_start), queue_range(their, right.log_start)
     low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
     different = 0
     for at in range(low, high, _ENTRIES_A_STEP):
         count = min(_ENTRIES_A_STEP, high - at)
-        mine = np.frombuffer(read_queue(left, left.queues[key].files, at, count), np.uint8)
-        other = np.frombuffer(read_queue(right, right.queues[key].files, at, count), np.uint8)
-        rows = (mine.reshape(-1, ENTRY_BYTES) != other.reshape(-1, ENTRY_BYTES)).any(axis=1)
+        mine, other = _entries(our, at, count), _entries(their, at, count)
+        rows = (mine != other).any(axis=1)
         if rows.any() and not different:
             row = int(np.argmax(rows))
-            span = slice(row * ENTRY_BYTES, (row + 1) * ENTRY_BYTES)
-            text = f"{_entry(mine[span].tobytes())} against {_entry(other[span].tobytes())}"
+            text = f"{_entry(mine[row].tobytes())} against {_entry(other[row].tobytes())}"
             place = (*key, at + row)
             found.append(Difference("queue", BOTH, text, None, *place))
         different += int(rows.sum())
     only = _only(ours, theirs), _only(theirs, ours)
     return QueueSummary(*key, *only, different) if any((*only, different)) else None
+
+
+def _entries(queue: StoredQueue | None, queue_offset: int, count: int) -> npt.NDArray[np.uint8]:
+    """What entries have in files and in databases, a row each; zeros where one is missing."""
+    found = np.zeros((count, ENTRY_BYTES), np.uint8)
+    at = 0
+    while queue is not None and at < count:
+        data = queue.read(queue_offset + at, count - at)
+        rows = np.frombuffer(data, np.uint8).reshape(-1, queue.entry_bytes)[:, :ENTRY_BYTES]
+        found[at : at + len(rows)] = rows
+        at += len(rows) + 1
+    return found
 
 
 def _entry(data: bytes) -> str:
@@ -249,10 +264,7 @@ def _checkpoint(left: StoreView, right: StoreView, found: list[Difference]) -> N
 
 
 def _config(left: StoreView, right: StoreView, found: list[Difference]) -> None:
-    sides = [
-        {path.name: parse_config(path) for path in config_files(view.root / "config")}
-        for view in (left, right)
-    ]
+    sides = [_configured(view.root / "config") for view in (left, right)]
     for name in sorted({*sides[0], *sides[1]}):
         mine, other = (side.get(name) for side in sides)
         if mine is None or other is None:
@@ -261,6 +273,12 @@ def _config(left: StoreView, right: StoreView, found: list[Difference]) -> None:
             continue
         for path, text in _values(mine, other, ""):
             found.append(Difference("config", BOTH, f"{path}: {text}", file=name))
+
+
+def _configured(directory: Path) -> dict[str, dict[str, Any] | str]:
+    """What each configuration file, or the database in its place, holds."""
+    found = {path.name: parse_config(path) for path in config_files(directory)}
+    return found | {name: stored_config(directory, name) for name in databases(directory)}
 
 
 def _values(mine: object, other: object, path: str) -> Iterator[tuple[str, str]]:

@@ -161,6 +161,10 @@ _ROWS: Final = [
         Repair.QUEUE,
     ),
     Invariant(
+        "queue-entry-time", "an entry in a database has the store time of its record", _DAMAGE,
+        "searches by time miss the message", Repair.QUEUE,
+    ),
+    Invariant(
         "queue-entry-orphan", "behind each entry is a record of that queue", _DAMAGE,
         "consumers of the queue meet a message that is not there", Repair.QUEUE,
     ),
@@ -171,6 +175,10 @@ _ROWS: Final = [
     Invariant(
         "queue-beyond-log", "no entry points behind the end of the log", _DAMAGE,
         "consumers wait at a message that is not there", Repair.QUEUE,
+    ),
+    Invariant(
+        "queue-row", "rows about queues in a database say what entries there are", _DAMAGE,
+        "messages are not seen, or new ones get a number that is taken", Repair.QUEUE,
     ),
     Invariant(
         "queue-stray", "the consumequeue directory holds queues and nothing else", _WARNING,

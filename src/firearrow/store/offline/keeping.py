@@ -16,16 +16,14 @@ from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
-from firearrow.store.offline.around import (
-    LIGHT_OFFSETS,
-    OFFSETS,
-    committed_offsets,
-    parse_config,
-)
+from firearrow.store.offline.around import committed_offsets
+from firearrow.store.offline.settings import LIGHT_OFFSETS, OFFSETS, stored_config
+from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
     Circumstances,
     Consumed,
+    FindQueue,
     Verdict,
     judge,
     pressure_of,
@@ -78,15 +76,13 @@ def why_not_deleted(
     queues = _queues(config, fs)
     try:
         segments.load()
-        queues.load()
-        queues.correct_min(segments.first_offset)
         used = fs.used_ratio(config.commit_log_path), fs.used_ratio(config.root_path)
         circumstances = Circumstances(clock.now_ms(), *used, segments.end_offset)
         verdicts = judge(
             segments.files,
             config,
             circumstances,
-            lambda segment: unconsumed_in(segment, progress, queues.find),
+            lambda segment: unconsumed_in(segment, progress, _find_in(queues)),
         )
         return _report(config, circumstances, [_row(v, circumstances) for v in verdicts])
     finally:
@@ -97,7 +93,7 @@ def why_not_deleted(
 def _consumed(root: Path) -> Iterator[Consumed]:
     """What groups have committed, as far as the file can be read."""
     for name in (OFFSETS, LIGHT_OFFSETS):
-        content = parse_config(root / "config" / name)
+        content = stored_config(root / "config", name)
         if isinstance(content, dict):
             yield from committed_offsets(content)
 
@@ -106,10 +102,23 @@ def _files_in(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("[0-9]*") if path.is_file())
 
 
-def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues:
-    directory = config.root_path / "consumequeue"
+def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQueues:
+    """The queues of either kind, as they lie there. Raises ConfigError where they are in RocksDB,
+    and its package is missing."""
+    for path in (config.consume_queue_path, *config.rocks_queue_paths):
+        if (path / "CURRENT").exists():
+            return RocksQueues(path)
+    directory = config.consume_queue_path
     found = next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
-    return FileConsumeQueues(directory, found or config.consume_queue_file_bytes, fs)
+    queues = FileConsumeQueues(directory, found or config.consume_queue_file_bytes, fs)
+    queues.load()
+    return queues
+
+
+def _find_in(queues: FileConsumeQueues | RocksQueues) -> FindQueue:
+    if isinstance(queues, RocksQueues):
+        return lambda topic, queue_id: queues.get((topic, queue_id))
+    return queues.find
 
 
 def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:

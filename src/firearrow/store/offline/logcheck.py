@@ -27,9 +27,11 @@ from firearrow.message.sysflag import (
 from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
+from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.pairs import faults
-from firearrow.store.offline.pieces import Stretch
-from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
+from firearrow.store.offline.pieces import Stretch, following
+from firearrow.store.offline.stored import QueueKey
+from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
 from firearrow.store.scan import Columns, Ints, gather
 
@@ -71,8 +73,7 @@ class First(NamedTuple):
 class FileReport:
     """What a log file, or a stretch of one, holds; ``bad_records`` are (physical offset, size).
 
-    ``begin`` is the position of the first record, None without one; ``reached`` that behind the
-    last one or the damage there; ``over`` says that no record can follow in the file.
+    ``end``, ``begin``, ``reached`` and ``over`` are those of ``pieces.Part``.
     """
 
     base: int
@@ -274,36 +275,14 @@ def _late(store_ms: int, before_ms: int) -> str:
 
 def check_stretch(view: StoreView, stretch: Stretch) -> FileReport | None:
     """Verify a stretch of the log; None if its file is gone by now."""
-    file = _file_at(view, stretch.base)
+    file = view.log_file(stretch.base)
     return None if file is None else StretchCheck(view, file, stretch).run()
 
 
-def _name(view: StoreView, base: int) -> str | None:
-    file = _file_at(view, base)
-    return None if file is None else view.name_of(file.path)
-
-
-def _file_at(view: StoreView, base: int) -> StoreFile | None:
-    return next((file for file in view.log.files if file.base == base), None)
-
-
 def join_stretches(view: StoreView, reports: list[FileReport]) -> FileReport:
-    """Make one report of those of a file's stretches, which are in order.
-
-    A stretch that does not begin where the one before it ended is looked at again, from there on:
-    so it is behind the last record of a file that is not full, and where bytes look like a record.
-    """
-    whole, *parts = reports
+    """Make one report of those of a file's stretches, which are in order."""
+    whole, *parts = following(reports, lambda stretch: check_stretch(view, stretch))
     for part in parts:
-        if whole.over:
-            break
-        if whole.reached >= part.end:  # a record or damage reaches over the whole stretch
-            continue
-        if part.begin != whole.reached:
-            again = check_stretch(view, Stretch(part.base, whole.reached, part.end, known=True))
-            if again is None:
-                break
-            part = again
         _append(view, whole, part)
     return whole
 
@@ -312,11 +291,12 @@ def _append(view: StoreView, whole: FileReport, part: FileReport) -> None:
     """Add the report of the next stretch."""
     findings = Findings()
     findings.extend(whole.findings)
+    file = view.log_file(part.base)
     if part.first and part.first.store_ms < whole.last_ms:
         findings.add(
             "record-store-time",
             _late(part.first.store_ms, whole.last_ms),
-            file=_name(view, part.base),
+            file=None if file is None else view.name_of(file.path),
             position=part.first.position,
             physical_offset=part.first.physical_offset,
             topic=part.first.topic,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import lru_cache
 from itertools import count
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from firearrow.store.offline.view import Layout, StoreView
 
 STRETCH_BYTES: Final = 64 * 1024 * 1024
-_AHEAD: Final = 8  # pieces under way for each process: bounds the results that wait for their turn
+_AHEAD: Final = 4  # pieces under way for each process: bounds the results that wait for their turn
 _PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more than it saves
 _looks = count()
 
@@ -52,6 +52,49 @@ def stretches(view: StoreView, stretch_bytes: int = STRETCH_BYTES) -> list[Stret
         for file in view.log.files
         for start in range(0, max(file.size_bytes, 1), stretch_bytes)
     ]
+
+
+class Part(Protocol):
+    """The result of a stretch, as far as it tells whether the next one follows.
+
+    ``base`` is the file's, ``end`` that of the stretch; ``begin`` is the position of the first
+    record, None without one; ``reached`` that behind the last one or the damage there; ``over``
+    says that no record can follow in the file.
+    """
+
+    @property
+    def base(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def begin(self) -> int | None: ...
+    @property
+    def reached(self) -> int: ...
+    @property
+    def over(self) -> bool: ...
+
+
+Some = TypeVar("Some", bound=Part)
+
+
+def following(parts: Iterable[Some], again: Callable[[Stretch], Some | None]) -> Iterator[Some]:
+    """Give the parts of the log that follow each other.
+
+    A stretch that does not begin where the one before it ended is looked at ``again``, from there
+    on: so it is behind the last record of a file that is not full, and where bytes look like a
+    record. What lies behind the end of a file's records is left out.
+    """
+    before: Some | None = None
+    for part in parts:
+        found: Some | None = part
+        if before is not None and before.base == part.base:
+            if before.over or before.reached >= part.end:  # a record may reach over a stretch
+                continue
+            if part.begin != before.reached:
+                found = again(Stretch(part.base, before.reached, part.end, known=True))
+        if found is not None:
+            before = found
+            yield found
 
 
 class Workers(Protocol):

@@ -1,4 +1,4 @@
-"""Verifies the ConsumeQueues: their files by themselves, and their entries against the log.
+"""Verifies the ConsumeQueues against the log; ``queuelook`` has them by themselves.
 
 The entries have been compared with the log stretch by stretch (``logcheck``); here the reports of
 all come together, so that an entry that no record accounts for shows.
@@ -7,23 +7,19 @@ all come together, so that an entry that no record accounts for shows.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from firearrow.message.names import is_lmq
 from firearrow.store.offline.around import configured_topics
-from firearrow.store.offline.compare import QUEUE_ENTRY, QueueReport, entries_of, read_queue
-from firearrow.store.offline.findings import Finding, Findings, Severity
+from firearrow.store.offline.compare import QueueReport
+from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import GapReport
-from firearrow.store.offline.view import Directory, QueueKey, StoreFile, StoreView, is_zero
+from firearrow.store.offline.mapped import is_zero
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
+from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
-_PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _EXTENSION_BELOW: Final = -(1 << 31)  # lower tag codes are addresses in the extension file
-
-Entries = npt.NDArray[Any]
 
 
 class QueueCheck:
@@ -34,38 +30,38 @@ class QueueCheck:
     ) -> None:
         self._view = view
         self._topic, self._queue_id = key
-        self._directory = view.queues.get(key, Directory([], []))
+        self._queue = view.queues.get(key)
+        self._size = view.entry_bytes
         self._report = report
         self._log_end = log_end
         self._findings = findings
         self._lost: list[tuple[int, int]] = []
 
     def missing(self, deleted: bool) -> bool:
-        """Whether the queue has messages in the log and no files; a deleted topic may."""
-        if self._directory.files or not self._report.numbers or deleted:
-            return not self._directory.files
+        """Whether the queue has no entries; it may if it is of a deleted topic, or has no messages
+        in the log."""
+        there = self._queue is not None and self._queue.is_there
+        if there or not self._report.numbers or deleted:
+            return not there
         count = sum(end - first for first, end in self._report.numbers)
-        text = f"the queue has no files, the log has {count} messages of it"
-        expected = self._view.live or not self._view.clean
-        kind = "queue-behind-log" if expected else "queue-entry-missing"
+        kept = "files" if self._view.rocks_directory is None else "rows"
+        text = f"the queue has no {kept}, the log has {count} messages of it"
+        kind = self._kind_of_missing(0)
         self._found(kind, text, self._report.numbers[0][0], times=count)
         return True
+
+    def _kind_of_missing(self, physical_offset: int) -> str:
+        """Which invariant is broken where the end of a queue lacks the entry of a record."""
+        expected = self._view.live or not self._view.clean
+        if physical_offset < self._view.dispatched_offset and not self._view.live:
+            expected = False  # the next start will not write it
+        return "queue-behind-log" if expected else "queue-entry-missing"
 
     def run(self, gaps: list[GapReport]) -> None:
         """Look at entries; ``gaps`` are the stretches of the log without records."""
         self._lost = [(gap.start, gap.end) for gap in gaps]
         self._wrong_entries()
         self._extra_entries()
-
-    def files(self) -> None:
-        """Look at the files by themselves."""
-        for stray in self._directory.strays:
-            where = self._view.name_of(stray)
-            self._findings.add("queue-stray", "is no file of a queue", file=where)
-        files = self._directory.files
-        if self._files_fit(files):
-            for file in files:
-                self._file(file, last=file is files[-1])
 
     def _found(
         self,
@@ -77,12 +73,12 @@ class QueueCheck:
         physical_offset: int | None = None,
         severity: Severity | None = None,
     ) -> None:
-        file = self._directory.find(queue_offset * ENTRY_BYTES)
+        name, position = self._view.place_of_entry(self._queue, queue_offset)
         self._findings.add(
             invariant,
             what,
-            file=self._view.name_of(file.path) if file else None,
-            position=queue_offset * ENTRY_BYTES - file.base if file else None,
+            file=name,
+            position=position,
             topic=self._topic,
             queue_id=self._queue_id,
             queue_offset=queue_offset,
@@ -91,84 +87,19 @@ class QueueCheck:
             severity=severity,
         )
 
-    def _files_fit(self, files: list[StoreFile]) -> bool:
-        """Whether sizes and names are those of one address space."""
-        usual = self._directory.file_size_bytes
-        sound = True
-        for before, file in zip([None, *files], files, strict=False):
-            number = file.base // ENTRY_BYTES
-            if file.size_bytes != usual or file.size_bytes % ENTRY_BYTES or not file.size_bytes:
-                text = f"the file has {file.size_bytes} bytes, others {usual}"
-                self._found("queue-file-size", text, number)
-                sound = False
-            if before is not None and file.base != before.end:
-                text = f"the file before it ends at byte {before.end}"
-                self._found("queue-file-missing", text, number)
-                sound = False
-        return sound
-
-    def _file(self, file: StoreFile, *, last: bool) -> None:
-        """Look at one file's entries as columns."""
-        buffer = self._view.maps.of(file)
-        entries: Entries = np.frombuffer(buffer, QUEUE_ENTRY, len(buffer) // ENTRY_BYTES)
-        first = file.base // ENTRY_BYTES
-        size = entries["size"]
-        written = (size > 0) & (entries["physical_offset"] >= 0)
-        count = len(entries) if written.all() else int(np.argmin(written))
-        blanks = int(np.count_nonzero(size[:count] == _PRE_BLANK_SIZE))
-        self._pre_blank(entries[:count], blanks, first)
-        offsets = entries["physical_offset"][blanks:count].astype(np.int64)
-        pairs = entries[blanks:count]
-        falls = (np.diff(offsets) <= 0) & (pairs[1:] != pairs[:-1])  # an equal one stands in
-        for number in np.flatnonzero(falls).tolist():
-            text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
-            self._found("queue-order", text, first + blanks + number + 1)
-        rest = bytes(buffer[count * ENTRY_BYTES :])
-        if count < len(entries) and not self._view.live and (not last or not is_zero(rest)):
-            behind = len(rest) - len(rest.lstrip(b"\0"))
-            at = first + count + behind // ENTRY_BYTES
-            text = "bytes behind the last entry are not zero"
-            if not last:
-                text = "the queue ends within a file that has a successor"
-            self._found("queue-tail", text, at if last else first + count)
-
-    def _pre_blank(self, entries: Entries, blanks: int, first: int) -> None:
-        """Pre-blank entries come first, say nothing, and stand in the first file only."""
-        if not blanks:
-            return
-        leading = entries["size"][:blanks] == _PRE_BLANK_SIZE
-        empty = (entries["physical_offset"] == 0) & (entries["tag_code"] == 0)
-        in_place = first * ENTRY_BYTES == self._directory.files[0].base
-        if not (in_place and leading.all() and empty[:blanks].all()):
-            misplaced = np.flatnonzero(entries["size"] == _PRE_BLANK_SIZE)
-            odd = misplaced[misplaced >= blanks] if in_place else misplaced
-            at = int(odd[0]) if len(odd) else int(np.argmin(empty[:blanks]))
-            text = "a pre-blank entry stands where a message should, or says something"
-            self._found("queue-pre-blank", text, first + at)
-
-    @property
-    def _end(self) -> int:
-        """The queue offset behind the last entry that is there."""
-        for file in reversed(self._directory.files):
-            buffer = self._view.maps.of(file)
-            entries: Entries = np.frombuffer(buffer, QUEUE_ENTRY, len(buffer) // ENTRY_BYTES)
-            written = np.flatnonzero(entries["size"] > 0)
-            if len(written):
-                return file.base // ENTRY_BYTES + int(written[-1]) + 1
-        return 0
-
     def _wrong_entries(self) -> None:
         """Say of each entry that is not as the log wants it in what it differs."""
         covered = _as_set(self._report.covered)
         expected: dict[int, bytes] = {}
         for wrong in self._report.wrong:  # of two records with one queue offset the later counts
-            for number in range(len(wrong.entries) // ENTRY_BYTES):
+            for number in range(len(wrong.entries) // self._size):
                 if not _inside(covered, wrong.first + number):
-                    entry = wrong.entries[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES]
+                    entry = wrong.entries[number * self._size : (number + 1) * self._size]
                     expected[wrong.first + number] = entry
         if not expected:
             return
-        end = self._end
+        assert self._queue is not None
+        end = self._queue.end
         behind = [at for at in expected if at >= end]
         for at in sorted(expected.keys() - set(behind)):
             self._differs(at, expected[at])
@@ -178,44 +109,48 @@ class QueueCheck:
     def _behind(self, first: int, count: int, entry: bytes) -> None:
         physical = int.from_bytes(entry[:8], "big")
         text = f"the queue ends before {count} messages, the first of which lies at {physical}"
-        expected = self._view.live or not self._view.clean
-        kind = "queue-behind-log" if expected else "queue-entry-missing"
+        kind = self._kind_of_missing(physical)
         self._found(kind, text, first, times=count, physical_offset=physical)
 
     def _differs(self, at: int, entry: bytes) -> None:
-        physical, size, tag = ENTRY.unpack(entry)
-        found = read_queue(self._view, self._directory.files, at, 1)
-        if len(found) < ENTRY_BYTES or is_zero(found):
+        physical, size, tag = ENTRY.unpack_from(entry)
+        assert self._queue is not None
+        found = self._queue.read(at, 1)
+        if len(found) < self._size or is_zero(found):
             text = f"there is no entry for the record at {physical}"
             self._found("queue-entry-missing", text, at, physical_offset=physical)
             return
-        have_physical, have_size, have_tag = ENTRY.unpack(found)
+        have_physical, have_size, have_tag = ENTRY.unpack_from(found)
         if have_physical != physical:
             text = f"points at {have_physical}, the record of this queue offset lies at {physical}"
             self._found("queue-entry-position", text, at, physical_offset=physical)
         elif have_size != size:
             text = f"says {have_size} bytes, the record has {size}"
             self._found("queue-entry-size", text, at, physical_offset=physical)
-        elif have_tag >= _EXTENSION_BELOW:
+        elif have_tag != tag and have_tag >= _EXTENSION_BELOW:
             text = f"has the tag code {have_tag}, the record's is {tag}"
             self._found("queue-entry-tag", text, at, physical_offset=physical)
+        elif found[ENTRY_BYTES:] != entry[ENTRY_BYTES:]:
+            have_ms, store_ms = (int.from_bytes(row[ENTRY_BYTES:], "big") for row in (found, entry))
+            text = f"says that its message was stored at {have_ms}, it was at {store_ms}"
+            self._found("queue-entry-time", text, at, physical_offset=physical)
 
     def _extra_entries(self) -> None:
         """Look at the entries that no record of the log accounts for."""
         known = _as_set(self._report.covered)
         for wrong in self._report.wrong:
-            known.append((wrong.first, wrong.first + len(wrong.entries) // ENTRY_BYTES))
+            known.append((wrong.first, wrong.first + len(wrong.entries) // self._size))
         known.sort()
-        for file in self._directory.files:
-            first = file.base // ENTRY_BYTES
-            for start, end in _without(first, first + file.size_bytes // ENTRY_BYTES, known):
-                self._orphans(start, end)
+        assert self._queue is not None
+        for start, end in self._queue.others(known):
+            self._orphans(self._queue, start, end)
 
-    def _orphans(self, start: int, end: int) -> None:
-        data = read_queue(self._view, self._directory.files, start, end - start + 1)
+    def _orphans(self, queue: StoredQueue, start: int, end: int) -> None:
+        data = queue.read(start, end - start + 1)
         if is_zero(data):
             return
-        entries = [data[at : at + ENTRY_BYTES] for at in range(0, len(data) - 19, ENTRY_BYTES)]
+        size = self._size
+        entries = [data[at : at + size] for at in range(0, len(data) - size + 1, size)]
         stand_in = False
         for number in range(end - start - 1, -1, -1):
             behind = entries[number + 1] if number + 1 < len(entries) else b""
@@ -225,8 +160,8 @@ class QueueCheck:
 
     def _orphan(self, at: int, entry: bytes, stand_in: bool) -> None:
         """Look at an entry without a record of its own; ``stand_in`` if it is as the next one."""
-        physical, size, _ = ENTRY.unpack(entry)
-        if size <= 0 or size == _PRE_BLANK_SIZE or physical < self._view.log_start:
+        physical, size, _ = ENTRY.unpack_from(entry)
+        if size <= 0 or size == PRE_BLANK_SIZE or physical < self._view.log_start:
             return  # unwritten, or of a part of the log that was deleted
         kind = "queue-entry-orphan"
         if physical >= self._log_end:
@@ -258,8 +193,8 @@ class QueueCheck:
                 self._found("record-queue-order", text, min(first, end))
 
     def _in_gaps(self, first: int, end: int, gaps: list[GapReport]) -> bool:
-        data = read_queue(self._view, self._directory.files, first, max(end - first, 0))
-        places = [physical for physical, _, _ in entries_of(data[: len(data) // 20 * 20])]
+        data = b"" if self._queue is None else self._queue.read(first, max(end - first, 0))
+        places = physical_offsets(data, self._size)
         return bool(places) and all(
             any(gap.start <= physical < gap.end for gap in gaps) for physical in places
         )
@@ -280,20 +215,6 @@ def _inside(stretches: list[tuple[int, int]], number: int) -> bool:
     return any(first <= number < end for first, end in stretches)
 
 
-def _without(start: int, end: int, known: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The stretches of [start, end) that none of the sorted ``known`` ones covers."""
-    free: list[tuple[int, int]] = []
-    for first, last in known:
-        if first > start:
-            free.append((start, min(first, end)))
-        start = max(start, last)
-        if start >= end:
-            break
-    if start < end:
-        free.append((start, end))
-    return [(first, last) for first, last in free if first < last]
-
-
 def check_queues(
     view: StoreView,
     merged: dict[QueueKey, QueueReport],
@@ -312,15 +233,6 @@ def check_queues(
         # Light queues are never configured: that there are others says that they are in use.
         gone = not has_light if is_lmq(key[0]) else key[0] not in (configured or ())
         deleted = configured is not None and gone
-        if not view.rocksdb_queues and not check.missing(deleted):
+        if not check.missing(deleted):
             check.run(gaps)
     return len(keys)
-
-
-def look_at_queues(view: StoreView, keys: tuple[QueueKey, ...]) -> list[Finding]:
-    """Verify the files of some queues by themselves."""
-    findings = Findings()
-    for key in keys:
-        if view.queues.get(key, Directory([], [])).files:
-            QueueCheck(view, key, QueueReport(), 0, findings).files()
-    return findings.all()

@@ -1,8 +1,9 @@
 """Makes ConsumeQueues and IndexFiles anew from the CommitLog alone.
 
-The records go through the store's own ``Dispatcher`` into files beside the old ones, which change
-places with them at the end: a crash in between leaves the old files or the new, never a mixture
-within a queue. What was there is kept in a directory of its own.
+The log is read in stretches (``pieces``), through the store's own ``Dispatcher``; what they lead to
+is put in the order of the log into files beside the old ones, which change places with them at the
+end: a crash in between leaves the old files or the new, never a mixture within a queue. What was
+there is kept in a directory of its own.
 
 The bytes are those that a broker writes, with two exceptions. The name of an IndexFile is the time
 at which it was made. And where the log's first records are deleted, the first file of a queue
@@ -15,9 +16,9 @@ after a broker's own start. A queue whose offsets go back in the log is left as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -25,20 +26,28 @@ from firearrow.clock import Clock
 from firearrow.errors import StoreError
 from firearrow.message.names import is_lmq
 from firearrow.store.checkpoint import StoreGuard
-from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
-from firearrow.store.delays import DelayLevels
-from firearrow.store.dispatch import Dispatcher
 from firearrow.store.fs import OS_FILES
 from firearrow.store.index import Index
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import index_geometry
-from firearrow.store.offline.view import Layout, QueueKey, StoreView, free_directory
-from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.offline.deriving import Derived, Deriving, derive
+from firearrow.store.offline.pieces import (
+    STRETCH_BYTES,
+    OnProgress,
+    Stretch,
+    Workers,
+    following,
+    stretches,
+    workers_for,
+)
+from firearrow.store.offline.stored import QueueKey
+from firearrow.store.offline.storedrows import RocksQueues
+from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues, Entries, Run
+from firearrow.store.rocks import RocksConsumeQueues
 
-OnProgress = Callable[[int, int], None]
 _DEFAULTS: Final = StoreConfig()
 
 
@@ -67,7 +76,7 @@ class Sizes(msgspec.Struct, frozen=True):
     @staticmethod
     def of(view: StoreView, queue_file_bytes: int | None = None) -> Sizes:
         """Those of the files that are there, else RocketMQ's own."""
-        usual = [directory.file_size_bytes for directory in view.queues.values()]
+        usual = [queue.directory.file_size_bytes for queue in view.file_queues.values()]
         slots, entries = _DEFAULTS.max_hash_slot_num, _DEFAULTS.max_index_num
         for file in view.index.files[-1:]:
             found = index_geometry(view, file)
@@ -82,89 +91,114 @@ class Sizes(msgspec.Struct, frozen=True):
 class _Target:
     """Takes the place of all queues: hands on what is wanted, and notes what could not be put."""
 
-    def __init__(self, queues: FileConsumeQueues, wanted: Callable[[QueueKey], bool]) -> None:
+    def __init__(self, queues: ConsumeQueues, wanted: Callable[[QueueKey], bool]) -> None:
         self._queues = queues
         self._wanted = wanted
         self.ends: dict[QueueKey, int] = {}
         self.left_out: dict[QueueKey, str] = {}
         self.stand_ins = 0
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Write the runs of the queues that are wanted and could be made so far."""
-        runs = [run for run in entries.each_run() if self._wanted((run.topic, run.queue_id))]
-        for run in runs:
-            key = run.topic, run.queue_id
-            if key in self.left_out:
-                continue
-            end = self.ends.get(key, run.queue_offset)
-            self._queues.put(entries.part(run), on_arrivals, complete=complete)
-            self.ends[key] = run.queue_offset + run.end - run.start
-            if self._queues.open(*key).max_offset != self.ends[key]:
-                self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
-            elif run.queue_offset > end:
-                self.stand_ins += run.queue_offset - end
+    def put(self, entries: Entries) -> None:
+        """Write the runs of the queues that are wanted and could be made so far.
+
+        Of a queue's runs each is put by itself: one that can't be put ends the queue.
+        """
+        rest = [run for run in entries.each_run() if self._wanted((run.topic, run.queue_id))]
+        while rest:
+            now: dict[QueueKey, Run] = {}
+            rest = [run for run in rest if now.setdefault(run[:2], run) is not run]
+            runs = [run for key, run in now.items() if key not in self.left_out]
+            if runs:
+                self._queues.put(entries.parts(runs), _tell_nobody, complete=True)
+                for run in runs:
+                    self._note(run)
+
+    def _note(self, run: Run) -> None:
+        key = run.topic, run.queue_id
+        end = self.ends.get(key, run.queue_offset)
+        self.ends[key] = run.queue_offset + run.end - run.start
+        if self._queues.open(*key).max_offset != self.ends[key]:
+            self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
+        elif run.queue_offset > end:
+            self.stand_ins += run.queue_offset - end
+
+
+def _tell_nobody(arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
+    """Nobody waits for messages of a store that is being made."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is to be made, of what size, and by whom: ``workers`` or so many ``jobs``.
+
+    ``only`` names the queues to make, by default all. ``sizes`` are those of the files that are
+    there, but for ``queue_file_bytes``.
+    """
+
+    queues: bool = True
+    index: bool = True
+    only: frozenset[QueueKey] | None = None
+    queue_file_bytes: int | None = None
+    sizes: Sizes | None = None
+    jobs: int | None = None
+    workers: Workers | None = None
+    stretch_bytes: int = STRETCH_BYTES
+    on_progress: OnProgress | None = None
+
+
+ALL: Final = Order()
+"""Queues and index, all of them."""
 
 
 def rebuild(
     layout: Layout,
     clock: Clock,
+    order: Order = ALL,
     *,
-    queues: bool = True,
-    index: bool = True,
     to: Path | None = None,
-    queue_file_bytes: int | None = None,
-    on_progress: OnProgress | None = None,
 ) -> Rebuilt:
     """Make queues, index or both anew, in place or below another directory.
 
     In place the store is locked meanwhile. Raises StoreLocked while a broker runs, StoreError where
-    ``to`` has such files or queues are kept in RocksDB.
+    ``to`` has such files.
     """
     with StoreView(layout) as view:
-        if queues and view.rocksdb_queues:
-            raise StoreError(
-                f"the queues of {view.root} are kept in RocksDB: they can't be rebuilt"
-            )
         if to is not None:
-            return build(view, clock, to, queues, index, queue_file_bytes, on_progress)
+            return build(view, clock, to, order)
         guard = StoreGuard(view.root)
         guard.take()
         try:
-            return rebuild_in_place(view, clock, queues, index, queue_file_bytes, on_progress)
+            return rebuild_in_place(view, clock, order)
         finally:
             guard.release(clean=False)
 
 
 def rebuild_in_place(
-    view: StoreView,
-    clock: Clock,
-    queues: bool,
-    index: bool,
-    queue_file_bytes: int | None = None,
-    on_progress: OnProgress | None = None,
-    only: frozenset[QueueKey] | None = None,
-    kept: Path | None = None,
+    view: StoreView, clock: Clock, order: Order, kept: Path | None = None
 ) -> Rebuilt:
     """Make files beside the old ones and change their places; the caller has locked the store.
 
-    ``only`` names the queues to make, by default all: such of them as the log has nothing of go.
-    ``kept`` is where the old files go.
+    Of the queues that are chosen, such as the log has nothing of go. A database is made anew as a
+    whole; what was not chosen, and what the log has nothing of, is taken from the old one. ``kept``
+    is where the old files go.
     """
     fresh = free_directory(view.root, "rebuild", clock)
     kept = kept or free_directory(view.root, "replaced", clock)
-    made = build(view, clock, fresh, queues, index, queue_file_bytes, on_progress, only)
-    made_keys = {
-        (path.parent.name, int(path.name)) for path in (fresh / "consumequeue").glob("*/*")
-    }
-    if queues:
+    made = build(view, clock, fresh, order)
+    if order.queues and view.rocks_directory is not None:
+        name = view.rocks_directory.name
+        _swap(view.root / name, fresh / name, kept / name)
+    elif order.queues:
+        made_keys = {
+            (path.parent.name, int(path.name)) for path in (fresh / "consumequeue").glob("*/*")
+        }
         for path in sorted((fresh / "consumequeue").glob("*/*")):
             place = f"consumequeue/{path.parent.name}/{path.name}"
             _swap(view.root / place, path, kept / place)
-        for topic, queue_id in (only or frozenset()) - made_keys:
+        for topic, queue_id in (order.only or frozenset()) - made_keys:
             old = view.root / "consumequeue" / topic / str(queue_id)
             if f"{topic}-{queue_id}" not in made.left_out and old.exists():
                 OS_FILES.rename(old, kept / "consumequeue" / topic / str(queue_id))
-    if index:
+    if order.index:
         _swap(view.root / "index", fresh / "index", kept / "index")
     OS_FILES.remove_tree(fresh)
     OS_FILES.sync_directory(view.root)
@@ -179,53 +213,59 @@ def _swap(place: Path, fresh: Path, kept: Path) -> None:
     OS_FILES.sync_directory(place.parent)
 
 
-def build(
-    view: StoreView,
-    clock: Clock,
-    to: Path,
-    queues: bool,
-    index: bool,
-    queue_file_bytes: int | None = None,
-    on_progress: OnProgress | None = None,
-    only: frozenset[QueueKey] | None = None,
-    sizes: Sizes | None = None,
-) -> Rebuilt:
+def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
     """Make the files below a directory that has none of them; durable on return."""
-    for name in ("consumequeue", "index"):
+    for name in ("consumequeue", "consumequeue_rocksdb", "index"):
         if (to / name).exists():
             raise StoreError(f"{to / name} exists already")
     to.mkdir(parents=True, exist_ok=True)
-    sizes = sizes or Sizes.of(view, queue_file_bytes)
-    files = FileConsumeQueues(to / "consumequeue", sizes.queue_file_bytes)
-    target = _Target(files, _wanted(view, only) if queues else lambda key: False)
-    keys = Index(to / "index", sizes.index_slots, sizes.index_entries, clock.now_ms)
-    dispatcher = Dispatcher(
-        CommitLog(to, 1, b""),  # records are handed over, never read from it
-        cast(ConsumeQueues, target),
-        keys if index else None,
-        DelayLevels(view.layout.delay_levels),
-        lambda arrived: None,
-        light=True,
-    )
-    dispatcher.complete = True  # the log is read from its start
+    sizes = order.sizes or Sizes.of(view, order.queue_file_bytes)
+    queues = _queues_in(view, to, sizes)
+    target = _Target(queues, _wanted(view, order.only))
+    index = Index(to / "index", sizes.index_slots, sizes.index_entries, clock.now_ms)
     try:
-        records = _feed(view, dispatcher, on_progress)
-        files.flush(0)
-        for file in keys.files:
+        if order.queues:
+            queues.load()
+        records = _feed(view, order, target, index)
+        for file in index.files:
             OS_FILES.sync_file(file.path)
+        if order.queues:
+            queues.delete_queues(set(target.left_out))
+            if isinstance(queues, RocksConsumeQueues):
+                _take_rest(view, queues, target, order.only)
+            queues.flush(0)
     finally:
-        files.close()
-        index_files = len(keys.files)
-        keys.close()
-    if index:
+        queues.close()
+        index_files = len(index.files)
+        index.close()
+    if order.index:
         (to / "index").mkdir(exist_ok=True)
-    for topic, queue_id in target.left_out:
-        part = to / "consumequeue" / topic / str(queue_id)
-        if part.exists():
-            OS_FILES.remove_tree(part)
     made = len(target.ends.keys() - target.left_out.keys())
     reasons = {f"{key[0]}-{key[1]}": why for key, why in sorted(target.left_out.items())}
     return Rebuilt(str(to), None, records, made, index_files, target.stand_ins, reasons)
+
+
+def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | RocksConsumeQueues:
+    """Queues of the kind that the store has, below another directory."""
+    if view.rocks_directory is None:
+        return FileConsumeQueues(to / "consumequeue", sizes.queue_file_bytes)
+    compression = _DEFAULTS.rocksdb_compression_type
+    return RocksConsumeQueues(to / view.rocks_directory.name, to / "elsewhere", compression)
+
+
+def _take_rest(
+    view: StoreView,
+    queues: RocksConsumeQueues,
+    target: _Target,
+    only: frozenset[QueueKey] | None,
+) -> None:
+    """Take the queues that were not made from the old database, as files stay where they are."""
+    old = view.queues
+    assert isinstance(old, RocksQueues)
+    made = target.ends.keys() - target.left_out.keys()
+    for key in old:
+        if key not in made and (only is None or key not in only or key in target.left_out):
+            queues.adopt(old.rows_of(key))
 
 
 def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[QueueKey], bool]:
@@ -241,18 +281,29 @@ def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[Queu
     return wanted
 
 
-def _feed(view: StoreView, dispatcher: Dispatcher, on_progress: OnProgress | None) -> int:
-    """Dispatch all records of the log; return how many there were."""
+def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
+    """Put what all records of the log lead to, in their order; return how many there were."""
     records = done = 0
     total = sum(file.size_bytes for file in view.log.files)
-    for file in view.log.files:
-        for piece in walk_file(view, file):
-            if isinstance(piece, Run) and len(piece.columns):
-                dispatcher.dispatch(piece.columns)
-                records += len(piece.columns)
-                if on_progress is not None:
-                    on_progress(done + piece.columns.end, total)
-        done += file.size_bytes
-    if on_progress is not None:
-        on_progress(total, total)
+    pieces = [
+        Deriving(stretch, order.queues, order.index)
+        for stretch in stretches(view, order.stretch_bytes)
+    ]
+    workers = order.workers or workers_for(view, order.jobs)
+    parts = (part for part in workers.work(view, derive, pieces) if part is not None)
+
+    def again(stretch: Stretch) -> Derived | None:
+        return derive(view, Deriving(stretch, order.queues, order.index))
+
+    for part in following(parts, again):
+        if part.runs:
+            target.put(part.entries)
+        if part.keys:
+            index.put(*part.index_keys)
+        records += part.records
+        done += part.reached - (part.begin or 0)
+        if order.on_progress is not None:
+            order.on_progress(done, total)
+    if order.on_progress is not None:
+        order.on_progress(total, total)
     return records

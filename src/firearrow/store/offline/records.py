@@ -18,9 +18,10 @@ from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
 from firearrow.message.names import java_hash
 from firearrow.message.record import decode_record
-from firearrow.store.offline.around import queue_range
-from firearrow.store.offline.compare import IndexRows, entries_of, index_geometry, read_queue
-from firearrow.store.offline.view import QueueKey, StoreFile, StoreView
+from firearrow.store.offline.compare import IndexRows, index_geometry
+from firearrow.store.offline.mapped import StoreFile
+from firearrow.store.offline.stored import StoredQueue, physical_offsets, queue_range
+from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.scan import Columns, Ints, scan
 
@@ -69,8 +70,8 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
         places: Iterator[int] = iter((chosen.physical_from,))
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
         places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
-    elif (chosen.topic, chosen.queue_id) in view.queues:
-        places = _of_queue(view, (chosen.topic or "", chosen.queue_id or 0), chosen)
+    elif queue := _queue(view, chosen):
+        places = _of_queue(view, queue, chosen)
     else:
         yield from _scanned(view, chosen)
         return
@@ -103,15 +104,21 @@ def _by_key(view: StoreView, topic: str, key: str) -> Iterator[int]:
     return iter(sorted(found))
 
 
-def _of_queue(view: StoreView, key: QueueKey, selection: Selection) -> Iterator[int]:
-    low, high = queue_range(view, key)
+def _queue(view: StoreView, selection: Selection) -> StoredQueue | None:
+    if selection.topic is None or selection.queue_id is None or selection.queue_id < 0:
+        return None
+    return view.queues.get((selection.topic, selection.queue_id))
+
+
+def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[int]:
+    low, high = queue_range(queue, view.log_start)
     at, end = max(low, selection.queue_from), min(high, selection.queue_to)
     while at < end:
-        data = read_queue(view, view.queues[key].files, at, min(_ENTRIES_A_STEP, end - at))
+        data = queue.read(at, min(_ENTRIES_A_STEP, end - at))
         if not data:
             return
-        yield from (physical for physical, _, _ in entries_of(data))
-        at += len(data) // 20
+        yield from physical_offsets(data, queue.entry_bytes)
+        at += len(data) // queue.entry_bytes
 
 
 def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:

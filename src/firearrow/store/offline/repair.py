@@ -30,15 +30,15 @@ from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
 from firearrow.store.offline.around import sound_copies
-from firearrow.store.offline.compare import QUEUE_ENTRY
 from firearrow.store.offline.findings import INVARIANTS, Repair
 from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.pieces import OnProgress, workers_for
-from firearrow.store.offline.rebuilding import rebuild_in_place
+from firearrow.store.offline.rebuilding import Order, rebuild_in_place
 from firearrow.store.offline.records import read
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey
 from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
-from firearrow.store.offline.view import Layout, QueueKey, StoreView, free_directory
+from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
 
@@ -276,16 +276,13 @@ def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
 def _lost_in(view: StoreView, start: int, end: int) -> list[Lost]:
     """The messages that queues have in a stretch of the log; else what a record says itself."""
     lost: list[Lost] = []
-    for (topic, queue_id), directory in view.queues.items():
-        for file in directory.files:
-            data = view.maps.of(file)
-            entries = np.frombuffer(data, QUEUE_ENTRY, len(data) // QUEUE_ENTRY.itemsize)
+    for (topic, queue_id), queue in view.queues.items():
+        for numbers, entries in queue.all():
             offsets = entries["physical_offset"]
             for row in np.flatnonzero((offsets >= start) & (offsets < end)).tolist():
-                number = file.base // QUEUE_ENTRY.itemsize + row
                 place = int(offsets[row]), int(entries["size"][row])
-                if 0 < place[1] < 0x7FFFFFFF and (place[0] or place[1]):
-                    lost.append(Lost(*place, topic, queue_id, number))
+                if 0 < place[1] < PRE_BLANK_SIZE:
+                    lost.append(Lost(*place, topic, queue_id, int(numbers[row])))
     message = None if lost else read(view, start)
     if message is None or message.store_size != end - start:
         return fits(lost, start, end)
@@ -316,16 +313,20 @@ def _stamp(view: StoreView, start: int) -> Stamp:
 
 
 def _plan_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
+    database = False
     for finding in verdict.findings:
         repair = INVARIANTS[finding.invariant].repair
-        if repair is Repair.QUEUE and finding.topic is not None:
-            work.rebuild.add((finding.topic, finding.queue_id or 0))
+        if repair is Repair.QUEUE:
+            database = view.rocks_directory is not None
+            if finding.topic is not None:
+                work.rebuild.add((finding.topic, finding.queue_id or 0))
         if repair is Repair.INDEX:
             work.index = True
-    if view.rocksdb_queues:
-        work.rebuild.clear()
     harm = "queue offsets stay as they are; the old files are kept"
-    if work.rebuild:
+    if view.rocks_directory is not None and (database or work.rebuild):
+        text = "build the database of all queues again from the log"
+        work.steps.append(Step(Action.REBUILD, text, harm, view.name_of(view.rocks_directory)))
+    elif work.rebuild:
         names = sorted(f"{topic}-{queue_id}" for topic, queue_id in work.rebuild)
         text = f"build {len(names)} queues again from the log: {', '.join(names)}"
         work.steps.append(Step(Action.REBUILD, text, harm, "consumequeue", queues=names))
@@ -479,14 +480,10 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last
 
 def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) -> dict[str, str]:
     with StoreView(layout, owned=True) as view:  # the log as it is by now
-        made = rebuild_in_place(
-            view,
-            clock,
-            queues=step.file == "consumequeue",
-            index=step.file == "index",
-            only=frozenset(work.rebuild),
-            kept=kept,
-        )
+        index = step.file == "index"
+        only = frozenset(work.rebuild) if step.queues else None
+        order = Order(not index, index, only)
+        made = rebuild_in_place(view, clock, order, kept)
     return made.left_out
 
 

@@ -32,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.offline.findings import Findings
-from firearrow.store.offline.view import Directory, StoreFile, StoreView, list_files
+from firearrow.store.offline.mapped import Directory, StoreFile, list_files
+from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import Ints
 
 CHECK_BYTES: Final = 4096

@@ -13,17 +13,10 @@ import msgspec
 import numpy as np
 
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from firearrow.store.offline.around import (
-    DELAYS,
-    OFFSETS,
-    TOPICS,
-    config_files,
-    parse_config,
-    queue_range,
-)
-from firearrow.store.offline.view import Layout, QueueKey, StoreView
+from firearrow.store.offline.settings import DELAYS, GROUPS, OFFSETS, TOPICS, stored_config
+from firearrow.store.offline.stored import QueueKey, queue_range
+from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Gap, Run, walk_file
-from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.scan import Columns
 
 OnProgress = Callable[[int, int], None]
@@ -169,8 +162,8 @@ def _store_stat(
         last_ms=whole.last_ms,
         records_per_second=_rate(whole),
         queues=len(keys),
-        queue_files_bytes=sum(file.size_bytes for _, file in view.queue_files()),
-        queues_kept="RocksDB" if view.rocksdb_queues else "files",
+        queue_files_bytes=view.queue_files_bytes,
+        queues_kept="RocksDB" if view.rocks_directory else "files",
         index_files=len(view.index.files),
         index_files_bytes=sum(file.size_bytes for file in view.index.files),
         configured=_configured(view),
@@ -208,10 +201,10 @@ def _topic_stat(view: StoreView, topic: str, tallies: dict[int, _Tally]) -> Topi
 
 
 def _queue_stat(view: StoreView, topic: str, queue_id: int, tally: _Tally) -> QueueStat:
-    directory = view.queues.get((topic, queue_id))
-    if directory is not None and directory.files:
-        low, high = queue_range(view, (topic, queue_id))
-        entry_bytes = (high - directory.files[0].base // ENTRY_BYTES) * ENTRY_BYTES
+    queue = view.queues.get((topic, queue_id))
+    if queue is not None and queue.end:
+        low, high = queue_range(queue, view.log_start)
+        entry_bytes = queue.disk_bytes
     else:
         low, high, entry_bytes = max(tally.min_offset, 0), tally.max_offset, 0
     return QueueStat(queue_id, tally.records, tally.log_bytes, low, high, entry_bytes)
@@ -223,17 +216,16 @@ def _rate(tally: _Tally) -> float | None:
 
 
 def _configured(view: StoreView) -> dict[str, int]:
-    """How many topics, groups and offsets the configuration files hold."""
+    """How many topics, groups and offsets are configured."""
     tables = {
         TOPICS: ("topics", "topicConfigTable"),
-        "subscriptionGroup.json": ("groups", "subscriptionGroupTable"),
+        GROUPS: ("groups", "subscriptionGroupTable"),
         OFFSETS: ("topics_consumed", "offsetTable"),
         DELAYS: ("delay_levels", "offsetTable"),
     }
     counts: dict[str, int] = {}
-    for path in config_files(view.root / "config"):
-        name, table = tables.get(path.name, ("", ""))
-        value = parse_config(path) if name else ""
+    for file, (name, table) in sorted(tables.items()):
+        value = stored_config(view.root / "config", file)
         if isinstance(value, dict) and isinstance(value.get(table), dict):
             counts[name] = len(value[table])
     return counts

@@ -32,9 +32,11 @@ from firearrow.store.offline.pieces import (
     stretches,
     workers_for,
 )
-from firearrow.store.offline.queuecheck import check_queues, look_at_queues
+from firearrow.store.offline.queuecheck import check_queues
+from firearrow.store.offline.queuelook import check_database, look_at_queues
+from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.timercheck import check_timer
-from firearrow.store.offline.view import Layout, QueueKey, StoreView
+from firearrow.store.offline.view import Layout, StoreView
 
 _QUEUES_A_PIECE: Final = 32  # a queue's files have some MB, most of them little in them
 
@@ -128,6 +130,7 @@ def examine(
     for report in reports:
         add_queues(merged, report.queues)
     queues = check_queues(view, merged, state.end, [*state.gaps, *state.tail], findings)
+    check_database(view, state.end, findings)
     check_index(view, looks.index_files, reports, findings)
     check_checkpoint(view, reports, state.end, findings)
     check_state(view, findings)
@@ -155,8 +158,6 @@ def examine(
 
 def _skipped(view: StoreView) -> list[str]:
     skipped: list[str] = []
-    if view.rocksdb_queues:
-        skipped.append("queues: they are kept in RocksDB")
     others = ("consumequeue_ext", "batchconsumequeue")
     skipped += [f"{name}: it is not looked at" for name in others if (view.root / name).is_dir()]
     if view.live:

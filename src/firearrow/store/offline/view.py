@@ -10,11 +10,7 @@ Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQ
 
 from __future__ import annotations
 
-import mmap
-import os
-from bisect import bisect_right
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -25,92 +21,11 @@ from firearrow.clock import Clock
 from firearrow.errors import StoreError
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
-from firearrow.store.segments import NAME_DIGITS
+from firearrow.store.offline.mapped import Directory, Maps, StoreFile, list_files, sorted_children
+from firearrow.store.offline.stored import FileQueue, QueueKey, StoredQueue
+from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 
-_MAPS_MAX: Final = 512  # a process may have some 65,000; a store may have more queue files
 _ROCKSDB_MARK: Final = "CURRENT"
-
-QueueKey = tuple[str, int]
-
-
-class StoreFile(NamedTuple):
-    """A file that is named by the offset of its first byte; ``base`` is that offset."""
-
-    path: Path
-    base: int
-    size_bytes: int
-
-    @property
-    def end(self) -> int:
-        """The offset after its last byte."""
-        return self.base + self.size_bytes
-
-
-class Directory(NamedTuple):
-    """The files of one address space in order, and the paths that do not belong there."""
-
-    files: list[StoreFile]
-    strays: list[Path]
-
-    @property
-    def file_size_bytes(self) -> int:
-        """The size that most files have, 0 without files."""
-        sizes = Counter(file.size_bytes for file in self.files)
-        return max(sizes, key=lambda size: (sizes[size], size), default=0)
-
-    def find(self, offset: int) -> StoreFile | None:
-        """The file that holds a byte."""
-        number = bisect_right(self.files, offset, key=lambda file: file.base) - 1
-        if number < 0 or offset >= self.files[number].end:
-            return None
-        return self.files[number]
-
-
-class Maps:
-    """Files mapped read-only, the most recently used ones only."""
-
-    def __init__(self) -> None:
-        self._maps: OrderedDict[Path, mmap.mmap | bytes] = OrderedDict()
-
-    def of(self, file: StoreFile) -> mmap.mmap | bytes:
-        """The bytes of a file; empty where it is gone or unreadable by now."""
-        found = self._maps.get(file.path)
-        if found is None:
-            found = self._maps[file.path] = _map(file.path)
-            if len(self._maps) > _MAPS_MAX:
-                _, oldest = self._maps.popitem(last=False)
-                _close(oldest)
-        else:
-            self._maps.move_to_end(file.path)
-        return found
-
-    def close(self) -> None:
-        """Let go of all maps."""
-        while self._maps:
-            _close(self._maps.popitem()[1])
-
-
-def _map(path: Path) -> mmap.mmap | bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        if os.fstat(fd).st_size == 0:
-            return b""
-        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
-
-
-def _close(mapped: mmap.mmap | bytes) -> None:
-    if isinstance(mapped, mmap.mmap):
-        try:
-            mapped.close()
-        except BufferError:
-            return  # freed with the last array that looks into it
 
 
 class Layout(NamedTuple):
@@ -158,8 +73,10 @@ class StoreView:
         self.holder = None if owned else lock_holder(root / "lock")
 
     def close(self) -> None:
-        """Let go of all maps."""
+        """Let go of all maps and databases."""
         self.maps.close()
+        if "queues" in self.__dict__ and isinstance(self.queues, RocksQueues):
+            self.queues.close()
 
     def __enter__(self) -> Self:
         return self
@@ -171,6 +88,10 @@ class StoreView:
     def log_start(self) -> int:
         """The lowest physical offset that the log holds."""
         return self.log.files[0].base if self.log.files else 0
+
+    def log_file(self, base: int) -> StoreFile | None:
+        """The CommitLog file that begins at an offset."""
+        return next((file for file in self.log.files if file.base == base), None)
 
     @property
     def log_file_bytes(self) -> int:
@@ -187,25 +108,63 @@ class StoreView:
         """Whether a process has the store open."""
         return self.holder is not None
 
-    @property
-    def rocksdb_queues(self) -> bool:
-        """Whether the queues are kept in RocksDB."""
-        return any(
-            (self.root / name / _ROCKSDB_MARK).exists()
-            for name in ("consumequeue", "consumequeue_rocksdb")
-        )
+    @cached_property
+    def rocks_directory(self) -> Path | None:
+        """The directory of the database that the queues are kept in; None where they have files."""
+        names = ("consumequeue", "consumequeue_rocksdb")
+        places = [self.root / name for name in names]
+        return next((path for path in places if (path / _ROCKSDB_MARK).exists()), None)
 
     @cached_property
-    def queues(self) -> dict[QueueKey, Directory]:
-        """The ConsumeQueues that have files, by topic and queue id."""
-        found: dict[QueueKey, Directory] = {}
-        if self.rocksdb_queues:
+    def queues(self) -> Mapping[QueueKey, StoredQueue]:
+        """The ConsumeQueues, by topic and queue id.
+
+        Raises ConfigError where they are in RocksDB and its package is missing.
+        """
+        if self.rocks_directory is not None:
+            return RocksQueues(self.rocks_directory)
+        return self.file_queues
+
+    @cached_property
+    def file_queues(self) -> dict[QueueKey, FileQueue]:
+        """The ConsumeQueues that have files."""
+        found: dict[QueueKey, FileQueue] = {}
+        if self.rocks_directory is not None:
             return found
-        for topic in _sorted_children(self.root / "consumequeue"):
-            for path in _sorted_children(topic) if topic.is_dir() else ():
+        for topic in sorted_children(self.root / "consumequeue"):
+            for path in sorted_children(topic) if topic.is_dir() else ():
                 if path.is_dir() and path.name.isascii() and path.name.isdecimal():
-                    found[topic.name, int(path.name)] = list_files(path)
+                    directory = list_files(path)
+                    found[topic.name, int(path.name)] = FileQueue(self.maps, directory)
         return found
+
+    @property
+    def entry_bytes(self) -> int:
+        """What a queue entry takes."""
+        return FileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
+
+    @property
+    def dispatched_offset(self) -> int:
+        """The log offset before which the next start dispatches nothing, whatever queues lack."""
+        return self.queues.dispatched_offset if isinstance(self.queues, RocksQueues) else 0
+
+    def place_of_entry(
+        self, queue: StoredQueue | None, queue_offset: int
+    ) -> tuple[str | None, int | None]:
+        """The name of the file or database that a queue entry is in, and the byte in a file."""
+        if isinstance(queue, FileQueue):
+            at = queue_offset * queue.entry_bytes
+            file = queue.directory.find(at)
+            return (self.name_of(file.path), at - file.base) if file else (None, None)
+        return (self.name_of(self.rocks_directory) if self.rocks_directory else None), None
+
+    @property
+    def queue_files_bytes(self) -> int:
+        """What the files of queues, or of their database, take."""
+        if self.rocks_directory is not None:
+            return sum(path.stat().st_size for path in sorted_children(self.rocks_directory))
+        directories = [queue.directory for queue in self.file_queues.values()]
+        return sum(file.size_bytes for directory in directories for file in directory.files)
 
     @cached_property
     def index(self) -> Directory:
@@ -219,12 +178,6 @@ class StoreView:
             return Checkpoint.load(self.root / "checkpoint")
         except OSError:
             return Checkpoint()
-
-    def queue_files(self) -> Iterator[tuple[QueueKey, StoreFile]]:
-        """All files of all queues."""
-        for key, directory in self.queues.items():
-            for file in directory.files:
-                yield key, file
 
     def name_of(self, path: Path) -> str:
         """A path for people: relative to the store where it lies in it."""
@@ -241,34 +194,6 @@ class StoreView:
             return b""
         at = physical_offset - file.base
         return bytes(self.maps.of(file)[at : at + size])
-
-
-def list_files(*directories: Path, digits: int = NAME_DIGITS) -> Directory:
-    """List the files of one address space that lies in one or several directories."""
-    files: list[StoreFile] = []
-    strays: list[Path] = []
-    for path in (path for directory in directories for path in _sorted_children(directory)):
-        name = path.name
-        if name.isascii() and name.isdecimal() and len(name) == digits and path.is_file():
-            try:
-                files.append(StoreFile(path, int(name), path.stat().st_size))
-            except FileNotFoundError:
-                continue  # deleted by the broker meanwhile
-        else:
-            strays.append(path)
-    return Directory(sorted(files, key=lambda file: file.base), strays)
-
-
-def is_zero(data: bytes) -> bool:
-    """Whether all bytes are zero; to compare is ten times as fast as to strip."""
-    return data == bytes(len(data))
-
-
-def _sorted_children(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except OSError:
-        return []
 
 
 def free_directory(root: Path, purpose: str, clock: Clock) -> Path:

@@ -16,7 +16,8 @@ import numpy as np
 
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.store.commitlog import SCAN_BYTES_MAX
-from firearrow.store.offline.view import StoreFile, StoreView, is_zero
+from firearrow.store.offline.mapped import StoreFile, is_zero
+from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
 
 _LOOK_BYTES: Final = 1 << 20

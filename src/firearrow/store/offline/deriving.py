@@ -1,0 +1,175 @@
+"""What a stretch of the log leads to: queue entries and index keys, as one piece of a rebuild.
+
+The store's own ``Dispatcher`` makes them; here they are collected, those of each queue together, so
+that whoever writes the files has few large pieces to put. Results are bytes and can be pickled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.delays import DelayLevels
+from firearrow.store.dispatch import Dispatcher
+from firearrow.store.index import Index
+from firearrow.store.offline.compare import LOG_ELSEWHERE
+from firearrow.store.offline.pieces import Stretch
+from firearrow.store.offline.stored import QueueKey
+from firearrow.store.offline.storedrows import ROW
+from firearrow.store.offline.view import StoreView
+from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
+from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Runs
+from firearrow.store.queues import Run as QueueRun
+from firearrow.store.scan import Ints
+
+_KEY: Any = np.dtype([("hash", "<i8"), ("physical_offset", "<i8"), ("store_ms", "<i8")])
+
+
+class Derived(NamedTuple):
+    """What the records of a stretch lead to; ``begin``, ``reached`` and ``over`` as in
+    ``logcheck.FileReport``.
+
+    ``rows`` are entries (``storedrows.ROW``) in the order of ``runs``, ``keys`` those of the index.
+    """
+
+    base: int
+    end: int
+    begin: int | None
+    reached: int = 0
+    over: bool = False
+    records: int = 0
+    rows: bytes = b""
+    runs: tuple[QueueRun, ...] = ()
+    keys: bytes = b""
+
+    @property
+    def entries(self) -> Entries:
+        """The queue entries, as dispatch has them."""
+        rows = np.frombuffer(self.rows, ROW)
+        numbers = [
+            np.arange(run.queue_offset, run.queue_offset + run.end - run.start) for run in self.runs
+        ]
+        sizes = [run.end - run.start for run in self.runs]
+        return Entries(
+            rows["physical_offset"].astype(np.int64),
+            rows["size"].astype(np.int64),
+            rows["tag_code"].astype(np.int64),
+            rows["store_ms"].astype(np.int64),
+            np.repeat(np.array([run.queue_id for run in self.runs], np.int64), sizes),
+            np.concatenate(numbers) if numbers else np.empty(0, np.int64),
+            Runs.side_by_side(self.runs),
+        )
+
+    @property
+    def index_keys(self) -> tuple[Ints, Ints, Ints]:
+        """Hash, physical offset and store time of the index keys."""
+        keys = np.frombuffer(self.keys, _KEY)
+        return keys["hash"], keys["physical_offset"], keys["store_ms"]
+
+
+class _Collected:
+    """Takes the place of queues and index, and keeps what is put."""
+
+    def __init__(self, queues: bool) -> None:
+        self._queues = queues
+        self._parts: dict[QueueKey, list[tuple[int, npt.NDArray[Any]]]] = {}
+        self.keys: list[bytes] = []
+
+    def put_entries(self, entries: Entries) -> None:
+        """Keep entries, those of each queue together."""
+        rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)
+        rows["physical_offset"] = entries.physical_offset
+        rows["size"] = entries.size
+        rows["tag_code"] = entries.tag_code
+        rows["store_ms"] = entries.store_ms
+        for topic, queue_id, first, start, end in entries.each_run() if self._queues else ():
+            self._parts.setdefault((topic, queue_id), []).append((first, rows[start:end]))
+
+    def put_keys(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
+        """Keep index keys."""
+        keys: npt.NDArray[Any] = np.empty(len(hashes), _KEY)
+        keys["hash"], keys["physical_offset"], keys["store_ms"] = hashes, physical_offsets, store_ms
+        self.keys.append(keys.tobytes())
+
+    def rows(self) -> tuple[bytes, tuple[QueueRun, ...]]:
+        """All entries, and each queue's runs; those that follow each other are one."""
+        rows: list[bytes] = []
+        runs: list[QueueRun] = []
+        at = 0
+        for key, parts in self._parts.items():
+            for first, part in parts:
+                rows.append(part.tobytes())
+                last = runs[-1] if runs else None
+                if last and last[:2] == key and last.queue_offset + last.end - last.start == first:
+                    runs[-1] = last._replace(end=at + len(part))
+                else:
+                    runs.append(QueueRun(*key, first, at, at + len(part)))
+                at += len(part)
+        return b"".join(rows), tuple(runs)
+
+
+class _Queues:
+    """Takes the place of all queues."""
+
+    def __init__(self, collected: _Collected) -> None:
+        self._collected = collected
+
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
+        """Keep entries; nobody is told of arrivals."""
+        self._collected.put_entries(entries)
+
+
+class _Index:
+    """Takes the place of the index."""
+
+    def __init__(self, collected: _Collected) -> None:
+        self._collected = collected
+
+    def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
+        """Keep keys."""
+        self._collected.put_keys(hashes, physical_offsets, store_ms)
+
+
+class Deriving(NamedTuple):
+    """A stretch as a piece of work, and what is wanted of it."""
+
+    stretch: Stretch
+    queues: bool
+    keys: bool
+
+
+def derive(view: StoreView, piece: Deriving) -> Derived | None:
+    """Read the records that begin in a stretch of the log; None if its file is gone by now."""
+    stretch = piece.stretch
+    file = view.log_file(stretch.base)
+    if file is None:
+        return None
+    start: int | None = stretch.start
+    if not stretch.known:
+        start = first_record(view, file, stretch.start, stretch.end)
+    if start is None:
+        return Derived(stretch.base, stretch.end, None)
+    collected = _Collected(piece.queues)
+    dispatcher = Dispatcher(
+        LOG_ELSEWHERE,
+        cast(ConsumeQueues, _Queues(collected)),
+        cast(Index, _Index(collected)) if piece.keys else None,
+        DelayLevels(view.layout.delay_levels),
+        lambda arrived: None,
+        light=True,
+    )
+    records, reached, over = 0, start, False
+    for part in walk_file(view, file, start, stretch.end):
+        match part:
+            case Run():
+                dispatcher.dispatch(part.columns)
+                records += len(part.columns)
+                reached = part.columns.end
+            case Gap():
+                reached = part.end
+            case FileEnd():
+                over = True
+    place = stretch.base, stretch.end, start, reached, over
+    return Derived(*place, records, *collected.rows(), b"".join(collected.keys))

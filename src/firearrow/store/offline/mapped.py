@@ -1,0 +1,123 @@
+"""Files of a store as they are found: listed by the offsets in their names, mapped read-only."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from firearrow.store.segments import NAME_DIGITS
+
+_MAPS_MAX: Final = 512  # a process may have some 65,000; a store may have more queue files
+
+
+class StoreFile(NamedTuple):
+    """A file that is named by the offset of its first byte; ``base`` is that offset."""
+
+    path: Path
+    base: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        """The offset after its last byte."""
+        return self.base + self.size_bytes
+
+
+class Directory(NamedTuple):
+    """The files of one address space in order, and the paths that do not belong there."""
+
+    files: list[StoreFile]
+    strays: list[Path]
+
+    @property
+    def file_size_bytes(self) -> int:
+        """The size that most files have, 0 without files."""
+        sizes = Counter(file.size_bytes for file in self.files)
+        return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+    def find(self, offset: int) -> StoreFile | None:
+        """The file that holds a byte."""
+        number = bisect_right(self.files, offset, key=lambda file: file.base) - 1
+        if number < 0 or offset >= self.files[number].end:
+            return None
+        return self.files[number]
+
+
+class Maps:
+    """Files mapped read-only, the most recently used ones only."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[Path, mmap.mmap | bytes] = OrderedDict()
+
+    def of(self, file: StoreFile) -> mmap.mmap | bytes:
+        """The bytes of a file; empty where it is gone or unreadable by now."""
+        found = self._maps.get(file.path)
+        if found is None:
+            found = self._maps[file.path] = _map(file.path)
+            if len(self._maps) > _MAPS_MAX:
+                _, oldest = self._maps.popitem(last=False)
+                _close(oldest)
+        else:
+            self._maps.move_to_end(file.path)
+        return found
+
+    def close(self) -> None:
+        """Let go of all maps."""
+        while self._maps:
+            _close(self._maps.popitem()[1])
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        if os.fstat(fd).st_size == 0:
+            return b""
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _close(mapped: mmap.mmap | bytes) -> None:
+    if isinstance(mapped, mmap.mmap):
+        try:
+            mapped.close()
+        except BufferError:
+            return  # freed with the last array that looks into it
+
+
+def list_files(*directories: Path, digits: int = NAME_DIGITS) -> Directory:
+    """List the files of one address space that lies in one or several directories."""
+    files: list[StoreFile] = []
+    strays: list[Path] = []
+    for path in (path for directory in directories for path in sorted_children(directory)):
+        name = path.name
+        if name.isascii() and name.isdecimal() and len(name) == digits and path.is_file():
+            try:
+                files.append(StoreFile(path, int(name), path.stat().st_size))
+            except FileNotFoundError:
+                continue  # deleted by the broker meanwhile
+        else:
+            strays.append(path)
+    return Directory(sorted(files, key=lambda file: file.base), strays)
+
+
+def is_zero(data: bytes) -> bool:
+    """Whether all bytes are zero; to compare is ten times as fast as to strip."""
+    return data == bytes(len(data))
+
+
+def sorted_children(directory: Path) -> list[Path]:
+    """What is in a directory; nothing where it can't be read."""
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []

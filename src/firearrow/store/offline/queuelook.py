@@ -1,0 +1,211 @@
+"""Verifies ConsumeQueues by themselves: the files of each, or its rows in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store import rocksformat as rows
+from firearrow.store.offline.findings import Finding, Findings, Severity
+from firearrow.store.offline.mapped import StoreFile, is_zero
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QUEUE_ENTRY, FileQueue, QueueKey
+from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
+from firearrow.store.offline.view import StoreView
+from firearrow.store.queues import ENTRY_BYTES
+
+Entries = npt.NDArray[Any]
+
+
+def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
+    """Verify some queues by themselves."""
+    findings = Findings()
+    for key in keys:
+        queue = view.queues.get(key)
+        if isinstance(queue, FileQueue) and queue.is_there:
+            _FilesLook(view, key, queue, findings).run()
+        elif isinstance(queue, RocksQueue):
+            _RowsLook(view, key, queue, findings).run()
+    return findings.all()
+
+
+class _Look:
+    """Names a queue in what is found."""
+
+    def __init__(
+        self, view: StoreView, key: QueueKey, queue: FileQueue | RocksQueue, findings: Findings
+    ) -> None:
+        self._view = view
+        self._topic, self._queue_id = key
+        self._place_of = queue
+        self._findings = findings
+
+    def _found(
+        self, invariant: str, what: str, queue_offset: int, severity: Severity | None = None
+    ) -> None:
+        name, position = self._view.place_of_entry(self._place_of, queue_offset)
+        self._findings.add(
+            invariant,
+            what,
+            file=name,
+            position=position,
+            topic=self._topic,
+            queue_id=self._queue_id,
+            queue_offset=queue_offset,
+            severity=severity,
+        )
+
+
+class _FilesLook(_Look):
+    """Looks at the files of a queue."""
+
+    def __init__(
+        self, view: StoreView, key: QueueKey, queue: FileQueue, findings: Findings
+    ) -> None:
+        super().__init__(view, key, queue, findings)
+        self._directory = queue.directory
+
+    def run(self) -> None:
+        """Look at names and sizes, and at entries as far as these are right."""
+        for stray in self._directory.strays:
+            where = self._view.name_of(stray)
+            self._findings.add("queue-stray", "is no file of a queue", file=where)
+        files = self._directory.files
+        if self._files_fit(files):
+            for file in files:
+                self._file(file, last=file is files[-1])
+
+    def _files_fit(self, files: list[StoreFile]) -> bool:
+        """Whether sizes and names are those of one address space."""
+        usual = self._directory.file_size_bytes
+        sound = True
+        for before, file in zip([None, *files], files, strict=False):
+            number = file.base // ENTRY_BYTES
+            if file.size_bytes != usual or file.size_bytes % ENTRY_BYTES or not file.size_bytes:
+                text = f"the file has {file.size_bytes} bytes, others {usual}"
+                self._found("queue-file-size", text, number)
+                sound = False
+            if before is not None and file.base != before.end:
+                text = f"the file before it ends at byte {before.end}"
+                self._found("queue-file-missing", text, number)
+                sound = False
+        return sound
+
+    def _file(self, file: StoreFile, *, last: bool) -> None:
+        """Look at one file's entries as columns."""
+        buffer = self._view.maps.of(file)
+        entries: Entries = np.frombuffer(buffer, QUEUE_ENTRY, len(buffer) // ENTRY_BYTES)
+        first = file.base // ENTRY_BYTES
+        size = entries["size"]
+        written = (size > 0) & (entries["physical_offset"] >= 0)
+        count = len(entries) if written.all() else int(np.argmin(written))
+        blanks = int(np.count_nonzero(size[:count] == PRE_BLANK_SIZE))
+        self._pre_blank(entries[:count], blanks, first)
+        offsets = entries["physical_offset"][blanks:count].astype(np.int64)
+        pairs = entries[blanks:count]
+        falls = (np.diff(offsets) <= 0) & (pairs[1:] != pairs[:-1])  # an equal one stands in
+        for number in np.flatnonzero(falls).tolist():
+            text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
+            self._found("queue-order", text, first + blanks + number + 1)
+        rest = bytes(buffer[count * ENTRY_BYTES :])
+        if count < len(entries) and not self._view.live and (not last or not is_zero(rest)):
+            behind = len(rest) - len(rest.lstrip(b"\0"))
+            at = first + count + behind // ENTRY_BYTES
+            text = "bytes behind the last entry are not zero"
+            if not last:
+                text = "the queue ends within a file that has a successor"
+            self._found("queue-tail", text, at if last else first + count)
+
+    def _pre_blank(self, entries: Entries, blanks: int, first: int) -> None:
+        """Pre-blank entries come first, say nothing, and stand in the first file only."""
+        if not blanks:
+            return
+        leading = entries["size"][:blanks] == PRE_BLANK_SIZE
+        empty = (entries["physical_offset"] == 0) & (entries["tag_code"] == 0)
+        in_place = first * ENTRY_BYTES == self._directory.files[0].base
+        if not (in_place and leading.all() and empty[:blanks].all()):
+            misplaced = np.flatnonzero(entries["size"] == PRE_BLANK_SIZE)
+            odd = misplaced[misplaced >= blanks] if in_place else misplaced
+            at = int(odd[0]) if len(odd) else int(np.argmin(empty[:blanks]))
+            text = "a pre-blank entry stands where a message should, or says something"
+            self._found("queue-pre-blank", text, first + at)
+
+
+class _RowsLook(_Look):
+    """Looks at the rows of a queue."""
+
+    def __init__(
+        self, view: StoreView, key: QueueKey, queue: RocksQueue, findings: Findings
+    ) -> None:
+        super().__init__(view, key, queue, findings)
+        self._queue = queue
+
+    def run(self) -> None:
+        """Look at all entries, and at what the queue's own rows say of them."""
+        for key in self._queue.odd_rows():
+            text = f"the row {key.hex()} has not the form of an entry"
+            self._found("queue-row", text, int.from_bytes(key[-8:], "big"))
+        before: Entries | None = None
+        for numbers, entries in self._queue.all():
+            self._order(before, numbers, entries)
+            blank = (entries["size"] <= 0) | (entries["size"] == PRE_BLANK_SIZE)
+            for number in np.flatnonzero(blank).tolist():
+                text = f"says that its record has {entries['size'][number]} bytes"
+                self._found("queue-pre-blank", text, int(numbers[number]))
+            before = entries[-1:]
+        if not self._view.live:
+            self._last()
+            self._behind_last()
+
+    def _order(
+        self, before: Entries | None, numbers: npt.NDArray[np.int64], entries: Entries
+    ) -> None:
+        """Look whether physical offsets rise; an equal entry stands in for a lost message."""
+        whole = entries if before is None else np.concatenate((before, entries))
+        offsets = whole["physical_offset"].astype(np.int64)
+        falls = (np.diff(offsets) <= 0) & (whole[1:] != whole[:-1])
+        ahead = len(whole) - len(entries)
+        for number in np.flatnonzero(falls).tolist():
+            text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
+            self._found("queue-order", text, int(numbers[number + 1 - ahead]))
+
+    def _last(self) -> None:
+        """Compare the queue's own rows with its entries."""
+        last, first = self._queue.row(rows.MAX), self._queue.row(rows.MIN)
+        if last is not None:
+            physical, queue_offset = last
+            entry = self._queue.read(queue_offset, 1)
+            have = int.from_bytes(entry[:8], "big") if entry else None
+            if have != physical:
+                said = "there is no entry" if have is None else f"its entry says {have}"
+                text = f"its last message is said to lie at {physical}, {said}"
+                self._found("queue-row", text, queue_offset)
+        end = self._queue.end
+        if first is not None and first[1] > end and last is not None:
+            text = f"its first message is said to be {first[1]}, its last is {end - 1}"
+            self._found("queue-row", text, first[1])
+
+    def _behind_last(self) -> None:
+        """Look for entries that no consumer sees; a process that was killed may leave some."""
+        if not self._view.clean:
+            return
+        end = self._queue.end
+        numbers = next((numbers for numbers, _ in self._queue.all(end)), None)
+        if numbers is not None:
+            text = f"there are entries behind the last message, which is said to be {end - 1}"
+            self._found("queue-tail", text, int(numbers[0]))
+
+
+def check_database(view: StoreView, log_end: int, findings: Findings) -> None:
+    """Verify what a database of queues has besides them."""
+    queues = view.queues
+    if not isinstance(queues, RocksQueues):
+        return
+    name = view.name_of(queues.directory)
+    for key in queues.strays:
+        findings.add("queue-row", f"the row {key.hex()} is of no queue", file=name)
+    if queues.dispatched_offset > log_end and not view.live:
+        text = f"all is said to be dispatched up to {queues.dispatched_offset}"
+        findings.add("queue-row", f"{text}, the log ends at {log_end}", file=name)

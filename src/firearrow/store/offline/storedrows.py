@@ -1,0 +1,228 @@
+"""ConsumeQueues that are rows of a RocksDB database, read-only and beside a running broker.
+
+What is seen is what was on the disk at the first look. A queue goes as far as its row says, as a
+broker takes it; entries behind that are written over by the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.database import Snapshot
+from firearrow.store import rocksformat as rows
+from firearrow.store.offline.stored import QueueKey, Span, queue_range, without
+
+ROW: Final = np.dtype(
+    [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
+)
+_ROWS_A_STEP: Final = 65_536
+_STRAYS_MAX: Final = 100  # what is named, at most
+
+
+class RocksQueue:
+    """Implements ``StoredQueue`` by rows."""
+
+    entry_bytes: Final = rows.VALUE_BYTES
+
+    def __init__(self, snapshot: Snapshot, topic: str, queue_id: int) -> None:
+        self._entries = snapshot.tables[rows.ENTRIES]
+        self._offsets = snapshot.tables.get(rows.OFFSETS)
+        self._key = topic, queue_id
+        self._head = rows.entry_head(topic, queue_id)
+
+    def row(self, kind: bytes) -> tuple[int, int] | None:
+        """Physical offset and queue offset of a row ``MAX`` or ``MIN``; None without one."""
+        value = None
+        if self._offsets is not None:
+            value = self._offsets.get(rows.offset_key(*self._key, kind))
+        if value is None or len(value) != rows.PLACE.size:
+            return None
+        place: tuple[int, int] = rows.PLACE.unpack(value)
+        return place
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the database has anything of it."""
+        return self.end > 0 or next(self.all(), None) is not None
+
+    @property
+    def disk_bytes(self) -> int:
+        """The values of its entries."""
+        return sum(values.nbytes for _, values in self.all())
+
+    @cached_property
+    def end(self) -> int:
+        """The queue offset behind the last message that its row names."""
+        last = self.row(rows.MAX)
+        return 0 if last is None else last[1] + 1
+
+    @property
+    def span(self) -> Span:
+        """As far as its row says."""
+        return 0, self.end
+
+    @property
+    def max_offset(self) -> int:
+        """The end, under the name that a broker's queue has for it."""
+        return self.end
+
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The queue offset of the first entry whose record lies at or after a physical offset."""
+        return queue_range(self, physical_offset)[0]
+
+    def _at(self, queue_offset: int) -> bytes:
+        return self._head + queue_offset.to_bytes(8, "big", signed=True)
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Some entries up to the end; fewer where one is missing."""
+        count = min(count, self.end - queue_offset)
+        if count <= 0 or queue_offset < 0:
+            return b""
+        found = self._entries.some(self._at(queue_offset), count)
+        # Rows come in order: if the last is as far on as it should be, none in between is missing.
+        if len(found) < count or found[-1][0] != self._at(queue_offset + count - 1):
+            number = _side_by_side([key for key, _ in found], self._head, queue_offset)
+            found = found[:number]
+        data = b"".join([value for _, value in found])
+        if len(data) != len(found) * rows.VALUE_BYTES:
+            sizes = [len(value) == rows.VALUE_BYTES for _, value in found]
+            data = b"".join([value for _, value in found[: sizes.index(False)]])
+        return data
+
+    def others(self, known: list[Span]) -> Iterator[Span]:
+        """The stretches of rows that there are, as far as they are not known."""
+        for start, end in without(0, self.end, known):
+            for numbers, _ in self.all(start, end):
+                breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+                for part in np.split(numbers, breaks):
+                    yield int(part[0]), int(part[-1]) + 1
+
+    def all(
+        self, start: int = 0, end: int | None = None
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+        """Queue offsets and entries (``ROW``) of all rows that are well-formed, step by step."""
+        at = self._at(start)
+        stop = rows.entry_range(self._head)[1] if end is None else self._at(end)
+        while True:
+            found = self._entries.some(at, _ROWS_A_STEP)
+            mine = [row for row in found if row[0] < stop]
+            good = [row for row in mine if _is_row(row, self._head)]
+            if good:
+                numbers = np.frombuffer(b"".join([key[-8:] for key, _ in good]), ">i8")
+                values = np.frombuffer(b"".join([value for _, value in good]), ROW)
+                yield numbers.astype(np.int64), values
+            if len(mine) < _ROWS_A_STEP:
+                return
+            at = mine[-1][0] + b"\0"
+
+    def odd_rows(self) -> list[bytes]:
+        """The keys of rows among its entries that are none."""
+        start, end = rows.entry_range(self._head)
+        odd: list[bytes] = []
+        while len(odd) < _STRAYS_MAX:
+            found = self._entries.some(start, _ROWS_A_STEP)
+            mine = [row for row in found if row[0] < end]
+            odd += [row[0] for row in mine if not _is_row(row, self._head)]
+            if len(mine) < _ROWS_A_STEP:
+                break
+            start = mine[-1][0] + b"\0"
+        return odd[:_STRAYS_MAX]
+
+
+def _is_row(row: tuple[bytes, bytes], head: bytes) -> bool:
+    key, value = row
+    return len(value) == rows.VALUE_BYTES and len(key) == len(head) + 8 and key.startswith(head)
+
+
+def _side_by_side(keys: list[bytes], head: bytes, queue_offset: int) -> int:
+    """How many keys follow each other from a queue offset on."""
+    for number, key in enumerate(keys):
+        if key != head + (queue_offset + number).to_bytes(8, "big"):
+            return number
+    return len(keys)
+
+
+class RocksQueues(Mapping[QueueKey, RocksQueue]):
+    """All queues of a database. Raises ConfigError without the package, CorruptStore or OSError
+    where the database can't be opened."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._snapshot = Snapshot(directory, (rows.ENTRIES, rows.OFFSETS))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._snapshot.close()
+
+    def __getitem__(self, key: QueueKey) -> RocksQueue:
+        queue = RocksQueue(self._snapshot, *key)
+        if not queue.is_there:
+            raise KeyError(key)
+        return queue
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self._keys[0])
+
+    def __len__(self) -> int:
+        return len(self._keys[0])
+
+    def rows_of(self, key: QueueKey) -> Iterator[tuple[str, bytes, bytes]]:
+        """All rows of a queue, each with its family."""
+        start, end = rows.entry_range(rows.entry_head(*key))
+        while some := self._snapshot.tables[rows.ENTRIES].some(start, _ROWS_A_STEP):
+            mine = [(rows.ENTRIES, *row) for row in some if row[0] < end]
+            yield from mine
+            if len(mine) < _ROWS_A_STEP:
+                break
+            start = mine[-1][1] + b"\0"
+        for kind in (rows.MAX, rows.MIN):
+            offset_key = rows.offset_key(*key, kind)
+            value = self._snapshot.tables[rows.OFFSETS].get(offset_key)
+            if value is not None:
+                yield rows.OFFSETS, offset_key, value
+
+    @property
+    def strays(self) -> list[bytes]:
+        """Keys that are of no queue."""
+        return self._keys[1]
+
+    @property
+    def dispatched_offset(self) -> int:
+        """The log offset up to which all is dispatched, as far as the database says."""
+        table = self._snapshot.tables.get(rows.OFFSETS)
+        value = None if table is None else table.get(rows.DISPATCHED_KEY)
+        if value is None or len(value) != rows.DISPATCHED.size:
+            return 0
+        offset: int = rows.DISPATCHED.unpack(value)[0]
+        return offset
+
+    @cached_property
+    def _keys(self) -> tuple[list[QueueKey], list[bytes]]:
+        """The queues that have entries or a last message, in order, and what is of no queue."""
+        found: set[QueueKey] = set()
+        strays: list[bytes] = []
+        table = self._snapshot.tables.get(rows.OFFSETS)
+        for key, value in table.rows() if table is not None else ():
+            row = rows.offset_row(key, value)
+            if row is not None and row.kind == rows.MAX:
+                found.add((row.topic, row.queue_id))
+            elif row is None and key != rows.DISPATCHED_KEY:
+                strays.append(key)
+        entries = self._snapshot.tables[rows.ENTRIES]
+        at = b""
+        while rest := entries.some(at, 1):
+            key = rest[0][0]
+            queue = rows.queue_of(key)
+            if queue is None:
+                strays.append(key)
+                at = key + b"\0"
+            else:
+                found.add(queue)
+                at = rows.entry_range(rows.entry_head(*queue))[1]
+        return sorted(found), strays[:_STRAYS_MAX]
