@@ -1,0 +1,67 @@
+"""ConsumeQueues and IndexFiles made anew: ``firearrow store rebuild`` with executors that read.
+
+Executors give what stretches of the log lead to; the driver writes it, in the order of the log, so
+the bytes are those of a broker, and has the new files change places with the old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from firearrow.clock import Clock, SystemClock
+from firearrow.spark.jobs.storework import Executors, layout_of
+from firearrow.store.offline import ALL, Layout, Order, Rebuilt, rebuild
+
+WRITTEN: Final = "kind string, file string, bytes long, remark string"
+_ROUNDS: Final = 4  # pieces for each core in a job: more would be more in the driver's memory
+
+
+def rebuilt(
+    spark: SparkSession,
+    store: Path | str | Layout,
+    *,
+    to: Path | None = None,
+    order: Order = ALL,
+    clock: Clock | None = None,
+) -> Rebuilt:
+    """Make queues, index or both anew, in place or below another directory.
+
+    Raises StoreLocked while a broker runs, StoreError where ``to`` has such files.
+    """
+    at_once = _ROUNDS * Executors(spark).cores
+    order = msgspec.structs.replace(order, workers=Executors(spark, at_once))
+    return rebuild(layout_of(store), clock or SystemClock(), order, to=to)
+
+
+def written(
+    spark: SparkSession,
+    store: Path | str | Layout,
+    *,
+    to: Path | None = None,
+    order: Order = ALL,
+    clock: Clock | None = None,
+) -> DataFrame:
+    """Make queues, index or both anew and give the files that there are now.
+
+    kind (queue, index, left out), file (relative to the store or ``to``; of what was left out the
+    queue), bytes, remark (why it was left out). Raises what ``rebuilt`` does.
+    """
+    made = rebuilt(spark, store, to=to, order=order, clock=clock)
+    return spark.createDataFrame(list(_rows(made, order)), WRITTEN)
+
+
+def _rows(made: Rebuilt, order: Order) -> Iterator[tuple[str, str, int | None, str | None]]:
+    root = Path(made.where)
+    kinds = {"consumequeue": "queue", "consumequeue_rocksdb": "queue", "index": "index"}
+    for name, kind in kinds.items():
+        if order.queues if kind == "queue" else order.index:
+            for path in sorted((root / name).rglob("*")):
+                if path.is_file():
+                    yield kind, path.relative_to(root).as_posix(), path.stat().st_size, None
+    for queue, reason in made.left_out.items():
+        yield "left out", queue, None, reason
