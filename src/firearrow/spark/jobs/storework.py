@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from firearrow.store.offline import Layout
 from firearrow.store.offline.pieces import Whose, work_on
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from firearrow.store.offline import StoreView
+
+_TASKS_A_CORE: Final = 4
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -38,16 +40,32 @@ class Executors:
         self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
     ) -> Iterator[R]:
         """Give the results in the order of the pieces; a failure of one is one of all."""
-        task = partial(work_on, Whose.of(view), function)
+        whose = Whose.of(view)
         at_once = self._at_once or len(pieces) or 1
         for start in range(0, len(pieces), at_once):
-            some = pieces[start : start + at_once]
-            yield from self._context.parallelize(some, len(some)).map(task).collect()
+            yield from self._job(whose, function, pieces[start : start + at_once])
+
+    def _job(
+        self, whose: Whose, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+    ) -> list[R]:
+        """Do some pieces. A task takes several, as it costs more than a small piece does; not side
+        by side, as the end of a log's last file is much room and nothing in it."""
+        tasks = min(len(pieces), _TASKS_A_CORE * self.cores)
+        shares = [pieces[number::tasks] for number in range(tasks)]
+        task = partial(_work_on_all, whose, function)
+        done = self._context.parallelize(shares, tasks).map(task).collect()
+        return [done[number % tasks][number // tasks] for number in range(len(pieces))]
 
     @property
     def cores(self) -> int:
         """How many tasks run at the same time."""
         return self._context.defaultParallelism
+
+
+def _work_on_all(
+    whose: Whose, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+) -> list[R]:
+    return [work_on(whose, function, piece) for piece in pieces]
 
 
 def layout_of(store: Path | str | Layout) -> Layout:
