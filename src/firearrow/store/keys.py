@@ -186,18 +186,13 @@ class Properties:
         """KEYS values as their words, in order."""
         if not len(spans.record) or not np.count_nonzero(self._text == _SPACE):
             return spans
-        record, start, size = [], [], []
-        text = self._text.tobytes()
-        for number, at, length in zip(*(column.tolist() for column in spans), strict=True):
-            for word in text[at : at + length].split(b" "):
-                if word:
-                    record.append(number)
-                    start.append(at)
-                    size.append(len(word))
-                at += len(word) + 1
-        return Spans(
-            np.array(record, np.int64), np.array(start, np.int64), np.array(size, np.int64)
-        )
+        space = (self._text == _SPACE).nonzero()[0]
+        within = spans.start.searchsorted(space, side="right") - 1  # spans are in order
+        space = space[(within >= 0) & (space < (spans.start + spans.size)[within])]
+        start = np.sort(np.concatenate((spans.start, space + 1)))
+        size = np.sort(np.concatenate((spans.start + spans.size, space))) - start
+        record = spans.record[spans.start.searchsorted(start, side="right") - 1]
+        return Spans(record, start, size).take(size > 0)
 
     def _hash(self, spans: Spans) -> Words:
         """The hash of each piece, as unsigned 32 bits."""

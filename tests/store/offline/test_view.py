@@ -1,8 +1,10 @@
 """To look at a store changes nothing in it, also beside a broker that writes."""
 
+import os
 from pathlib import Path
 
 from firearrow.store.offline import Layout, Selection, StoreView, find, plan, stat, verify
+from firearrow.store.offline.mapped import StoreFile, data_end
 from tests.store.offline.damage import golden_store, own_store
 from tests.store.stores import append, opened, settle
 
@@ -60,3 +62,15 @@ def test_a_log_in_several_directories(tmp_path: Path) -> None:
 def test_several_processes_give_the_same_verdict(tmp_path: Path) -> None:
     root = own_store(tmp_path)
     assert verify(Layout(root), jobs=2) == verify(Layout(root), jobs=1)
+
+
+def test_where_a_file_is_zero_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000"
+    path.touch()
+    os.truncate(path, 6_000_000)
+    assert data_end(StoreFile(path, 0, 6_000_000)) == 0
+    with path.open("r+b") as file:
+        file.seek(3_000_000)
+        file.write(b"x")
+    assert 3_000_001 <= data_end(StoreFile(path, 0, 6_000_000)) < 3_200_000
+    assert data_end(StoreFile(tmp_path / "gone", 0, 100)) == 0

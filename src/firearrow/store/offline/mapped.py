@@ -94,6 +94,27 @@ def _close(mapped: mmap.mmap | bytes) -> None:
             return  # freed with the last array that looks into it
 
 
+def data_end(file: StoreFile) -> int:
+    """A position behind which a file is surely zero: all is a hole from there on.
+
+    Files are made at their full size; where there are many queues, most of them is holes.
+    """
+    try:
+        fd = os.open(file.path, os.O_RDONLY)
+    except OSError:
+        return 0
+    at = end = 0
+    try:
+        while at < file.size_bytes:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+            at = end = os.lseek(fd, at, os.SEEK_HOLE)
+    except OSError:  # no data up to the file's end
+        pass
+    finally:
+        os.close(fd)
+    return min(end, file.size_bytes)
+
+
 def list_files(*directories: Path, digits: int = NAME_DIGITS) -> Directory:
     """List the files of one address space that lies in one or several directories."""
     files: list[StoreFile] = []

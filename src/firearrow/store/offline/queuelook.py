@@ -11,7 +11,7 @@ import numpy.typing as npt
 from firearrow.store import rocksformat as rows
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.mapped import StoreFile, is_zero
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QUEUE_ENTRY, FileQueue, QueueKey
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, FileQueue, QueueKey
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY_BYTES
@@ -65,6 +65,7 @@ class _FilesLook(_Look):
         self, view: StoreView, key: QueueKey, queue: FileQueue, findings: Findings
     ) -> None:
         super().__init__(view, key, queue, findings)
+        self._queue = queue
         self._directory = queue.directory
 
     def run(self) -> None:
@@ -95,8 +96,7 @@ class _FilesLook(_Look):
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Look at one file's entries as columns."""
-        buffer = self._view.maps.of(file)
-        entries: Entries = np.frombuffer(buffer, QUEUE_ENTRY, len(buffer) // ENTRY_BYTES)
+        entries = self._queue.entries(file)
         first = file.base // ENTRY_BYTES
         size = entries["size"]
         written = (size > 0) & (entries["physical_offset"] >= 0)
@@ -109,8 +109,12 @@ class _FilesLook(_Look):
         for number in np.flatnonzero(falls).tolist():
             text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, first + blanks + number + 1)
-        rest = bytes(buffer[count * ENTRY_BYTES :])
-        if count < len(entries) and not self._view.live and (not last or not is_zero(rest)):
+        rest = entries[count:].tobytes()
+        if (
+            count < file.size_bytes // ENTRY_BYTES
+            and not self._view.live
+            and (not last or not is_zero(rest))
+        ):
             behind = len(rest) - len(rest.lstrip(b"\0"))
             at = first + count + behind // ENTRY_BYTES
             text = "bytes behind the last entry are not zero"

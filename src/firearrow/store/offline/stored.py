@@ -13,12 +13,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.offline.mapped import Directory, Maps
+from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in an entry that stands before a queue's first message."""
-SIZE_AT: Final = 8
 QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 
 QueueKey = tuple[str, int]
@@ -92,14 +91,16 @@ class FileQueue:
     def end(self) -> int:
         """The queue offset behind the last entry that is there."""
         for file in reversed(self.directory.files):
-            buffer = self._maps.of(file)
-            sizes = np.ndarray(
-                (len(buffer) // ENTRY_BYTES,), ">i4", buffer, SIZE_AT, (ENTRY_BYTES,)
-            )
-            written = np.flatnonzero(sizes > 0)
+            written = np.flatnonzero(self.entries(file)["size"] > 0)
             if len(written):
                 return file.base // ENTRY_BYTES + int(written[-1]) + 1
         return 0
+
+    def entries(self, file: StoreFile) -> npt.NDArray[Any]:
+        """What is in a file up to where it is a hole to its end."""
+        buffer = self._maps.of(file)
+        room = len(buffer) // ENTRY_BYTES
+        return np.frombuffer(buffer, QUEUE_ENTRY, min(room, -(-data_end(file) // ENTRY_BYTES)))
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Some entries; fewer where files end or are missing."""
@@ -118,13 +119,12 @@ class FileQueue:
         """The stretches of each file, as far as they are not known."""
         for file in self.directory.files:
             first = file.base // ENTRY_BYTES
-            yield from without(first, first + file.size_bytes // ENTRY_BYTES, known)
+            yield from without(first, first + len(self.entries(file)), known)
 
     def all(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
         """What is in each file, written or not."""
         for file in self.directory.files:
-            data = self._maps.of(file)
-            entries = np.frombuffer(data, QUEUE_ENTRY, len(data) // ENTRY_BYTES)
+            entries = self.entries(file)
             yield np.arange(len(entries)) + file.base // ENTRY_BYTES, entries
 
 
