@@ -525,7 +525,7 @@ def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
 
     job: Job = options.row
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
-    with progress(spark, job.name, wanted=options.progress), _explained():
+    with progress(spark, job.name, wanted=options.progress), explained():
         tables = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)
     source = ", ".join(options.path or ()) or options.name_server or options.archive
@@ -615,7 +615,7 @@ def _quiet_jvm(options: argparse.Namespace) -> Iterator[Path | None]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Turn what Spark says of an error that is ours, or of its own, into one sentence."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from firearrow.store.offline import (
         Comparison,
         Layout,
@@ -97,6 +100,25 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
     )
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--spark",
+        metavar="URL",
+        help="have executors of this Spark read the log, which must all see DIR: local[N], "
+        "spark://..., yarn, k8s://...",
+    )
+
+
+@contextmanager
+def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """The Spark that a command line names."""
+    from firearrow.cli import pipeline
+
+    wanted = argparse.Namespace(master=options.spark, conf=[], spark_log=None)
+    with pipeline.session(wanted) as spark, pipeline.explained():
+        yield spark
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -387,6 +409,7 @@ def _add_verify(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "verify", "check every invariant of a store", _verify)
     _add_layout(parser)
     _add_jobs(parser)
+    _add_spark(parser)
     _add_json(parser)
     _add_progress(parser)
 
@@ -395,7 +418,13 @@ def _verify(options: argparse.Namespace) -> int:
     from firearrow.store.offline import verify
 
     progress = Progress("verifying", options.progress)
-    verdict = verify(_layout(options), jobs=options.jobs, on_progress=progress)
+    if options.spark:
+        from firearrow.spark.jobs.verify import verdict_of
+
+        with _spark(options) as spark:
+            verdict = verdict_of(spark, _layout(options))
+    else:
+        verdict = verify(_layout(options), jobs=options.jobs, on_progress=progress)
     if options.json:
         _print_json(verdict)
     else:
@@ -495,6 +524,7 @@ def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
         "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they are)"
     )
     _add_jobs(parser)
+    _add_spark(parser)
     _add_json(parser)
     _add_progress(parser)
 
@@ -510,7 +540,13 @@ def _rebuild(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         on_progress=Progress("rebuilding", options.progress),
     )
-    made = rebuild(layout, SystemClock(), order, to=options.to)
+    if options.spark:
+        from firearrow.spark.jobs.rebuild import rebuilt
+
+        with _spark(options) as spark:
+            made = rebuilt(spark, layout, to=options.to, order=order)
+    else:
+        made = rebuild(layout, SystemClock(), order, to=options.to)
     if options.json:
         _print_json(made)
     else:

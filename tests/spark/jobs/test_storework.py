@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from firearrow.cli.main import main
 from firearrow.spark.jobs.storework import Executors, layout_of
 from firearrow.store.offline import Layout, StoreView
-from tests.store.offline.damage import golden_store
+from tests.store.offline.damage import a_message, golden_store, in_record
 
 
 def _place(view: StoreView, number: int) -> tuple[int, int, bool, int | None]:
@@ -34,3 +36,22 @@ def test_a_store_is_named_by_its_directory_or_in_full(tmp_path: Path) -> None:
     layout = Layout.of(tmp_path, index_slots=7)
     assert layout_of(layout) is layout
     assert layout_of(tmp_path) == layout_of(str(tmp_path)) == Layout(tmp_path)
+
+
+def test_the_command_has_executors_read(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firearrow.cli.pipeline.session", lambda options: nullcontext(spark))
+    root = golden_store(tmp_path)
+
+    def said(*arguments: object) -> tuple[int, str]:
+        return main(["store", *map(str, arguments)]), capsys.readouterr().out
+
+    assert said("verify", root, "--spark", "local[2]") == said("verify", root)
+    code, text = said("rebuild", root, "--to", tmp_path / "made", "--spark", "local[2]")
+    assert (code, text.splitlines()[1]) == (0, "from 952 records")
+    in_record(root, a_message(root), 88, b"\0")
+    assert said("verify", root, "--spark", "local[2]")[0] == 1
