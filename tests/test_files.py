@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError
-from firearrow.files import read_newest, replace_atomically
+from firearrow.files import free_path, read_newest, replace_atomically
 
 
 def read(path: Path) -> Any:
@@ -281,3 +281,11 @@ def test_a_full_disk_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OSError, match="No space"):
         replace_atomically(tmp_path / "a.json", b"2")
     assert read(tmp_path / "a.json") == 1
+
+
+def test_a_free_path(tmp_path: Path) -> None:
+    path = tmp_path / "name"
+    assert free_path(path) == path
+    for expected in ("name", "name.2", "name.3"):
+        assert free_path(path).name == expected
+        free_path(path).touch()

@@ -198,3 +198,12 @@ def _check_sum(path: Path, data: bytes, generations: list[_Generation]) -> None:
             if crc32(data) != generation.crc:
                 raise ValueError(f"its CRC is {crc32(data):08x}, {generation.crc:08x} was written")
             return
+
+
+def free_path(path: Path) -> Path:
+    """The path if there is nothing yet, else the first that is free of ``NAME.2``, ``NAME.3``."""
+    found, number = path, 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}.{number}")
+    return found

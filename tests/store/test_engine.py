@@ -1,5 +1,6 @@
 """The store as a whole: what goes in comes out, over restarts, kills and damage."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from firearrow.database import Batch, Database
-from firearrow.errors import CorruptStore, StoreLocked
+from firearrow.errors import CorruptStore, DiskFull, StoreLocked
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.model import MessageView
 from firearrow.message.names import tag_code
@@ -759,3 +760,21 @@ def test_facts_of_the_runtime(tmp_path: Path) -> None:
         settle(store)
         assert store.runtime_facts()["dispatchBehindBytes"] == "0"
         assert store.head_in_memory("T", 0)
+
+
+def test_a_topic_is_not_deleted_while_dispatch_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, complete: bool) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with opened(tmp_path, background=False) as store:
+        append(store, b"a")
+        with monkeypatch.context() as patched:
+            patched.setattr(type(store.queues), "put", full)
+            with pytest.raises(DiskFull, match=r"topic T can't be deleted before .*No space left"):
+                store.delete_topic("T")
+        settle(store)
+        assert bodies(store) == [b"a"]
+        store.delete_topic("T")
+        assert store.max_queue_offset("T", 0) == 0

@@ -55,19 +55,27 @@ def test_a_queue_whose_head_has_expired(tmp_path: Path) -> None:
             assert summary(store.get("T", 0, offset, 32)) == (status, following, least, 10)
 
 
-def test_messages_whose_file_is_going(tmp_path: Path) -> None:
-    """Between the end of a log file and the queue's note of it, a pull goes on behind the file."""
+@pytest.mark.parametrize("tag_codes", [None, frozenset({0})])
+def test_a_pull_reads_on_behind_a_file_that_is_going(
+    tmp_path: Path, tag_codes: frozenset[int] | None
+) -> None:
+    """Until the queue has taken note that a log file is gone, its messages are passed over."""
     with opened(tmp_path, mapped_file_size_commit_log=4 * KiB) as store:
-        for _ in range(10):
-            append(store, bytes(900))
+        for number in range(10):
+            append(store, b"%d" % number * 900)
         settle(store)
         segments = store.log.segments
         segments.drop(segments.files.pop(0))
-        found = store.get("T", 0, 1, 32)
-        following = found.next_offset
-        assert summary(found) == (GetStatus.MESSAGE_WAS_REMOVING, following, 0, 10)
-        assert store.get("T", 0, following, 1).status is GetStatus.FOUND
-        assert store.get("T", 0, following - 1, 1).status is GetStatus.MESSAGE_WAS_REMOVING
+        left = sum(1 for number in range(10) if store.queue("T", 0).entry(number)[0] >= 4 * KiB)
+        found = store.get("T", 0, 1, 32, tag_codes)
+        assert summary(found) == (GetStatus.FOUND, 10, 0, 10)
+        assert [view.body[:1] for view in iter_records(found.records)] == [
+            b"%d" % number for number in range(10 - left, 10)
+        ]
+        for segment in list(segments.files):
+            segments.drop(segment)
+        segments.files.clear()
+        assert summary(store.get("T", 0, 1, 32)) == (GetStatus.MESSAGE_WAS_REMOVING, 10, 0, 10)
 
 
 def test_entries_whose_file_is_going(tmp_path: Path) -> None:

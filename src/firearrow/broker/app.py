@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,7 @@ from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.clock import Clock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.net.server import Handler, Peer, RunHandler, Server
-from firearrow.store import MessageStore
+from firearrow.store import Consumed, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import TopicConfig
 
@@ -151,7 +151,7 @@ class Broker:
             self.stats,
             self._clock,
         )
-        self.store.know_progress(self.offsets.progress)
+        self.store.know_progress(self._progress)
         self.store.on_arrivals = self._pulls.held.arrived
         self._pulls.held.on_first = self._pull_waits
         parts = self._parts()
@@ -165,6 +165,15 @@ class Broker:
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
         self.settings.on_change = self._settings_changed
+
+    def _progress(self) -> Iterable[Consumed]:
+        """How far the consumer groups are."""
+
+        def queue_count(topic: str) -> int:
+            config = self.topics.get(topic)
+            return 0 if config is None else config.read_queue_nums
+
+        return self.offsets.progress(lambda group: self.groups.get(group) is not None, queue_count)
 
     def _parts(self) -> Parts:
         return Parts(

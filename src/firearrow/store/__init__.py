@@ -18,7 +18,7 @@ from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
 from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange
 from firearrow.store.reader import GetResult, GetStatus
-from firearrow.store.retention import Consumed
+from firearrow.store.retention import Consumed, standing
 from firearrow.store.scan import Ints
 
 __all__ = [
@@ -41,4 +41,5 @@ __all__ = [
     "members_alike",
     "members_of",
     "offset_ids",
+    "standing",
 ]

@@ -47,11 +47,12 @@ class FileConsumeQueue:
     """Implements ``ConsumeQueue`` by the files of one directory."""
 
     __slots__ = (
+        "_log_start_offset",
+        "_min_offset",
         "flushed_bytes",
         "magic",
         "max_offset",
         "max_physical_offset",
-        "min_offset",
         "next_offset",
         "queue_id",
         "segments",
@@ -74,9 +75,16 @@ class FileConsumeQueue:
         self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
         self.next_offset = 0
         self.max_offset = 0
-        self.min_offset = 0
+        self._min_offset = self._log_start_offset = 0
         self.max_physical_offset = -1
         self.flushed_bytes = 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first message whose record the log still holds; looked up when it is asked for."""
+        if self._min_offset < 0:
+            self._min_offset = self.first_at_or_after(self._log_start_offset)
+        return self._min_offset
 
     def load(self) -> None:
         """Map the files and find the end."""
@@ -183,7 +191,7 @@ class FileConsumeQueue:
         """Forget the entries of a deleted topic."""
         log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
         self.segments.cut(0)
-        self.max_offset = self.next_offset = self.min_offset = 0
+        self.max_offset = self.next_offset = self._min_offset = 0
         self.max_physical_offset = -1
         self.flushed_bytes = 0
 
@@ -200,7 +208,7 @@ class FileConsumeQueue:
             raise
         self.segments.attach(segment)
         segment.map[:start] = _PRE_BLANK * (start // ENTRY_BYTES)
-        self.max_offset = self.min_offset = queue_offset
+        self.max_offset = self._min_offset = queue_offset
 
     def _segment_for(self, at: int) -> Segment:
         segment = self.segments.find(at)
@@ -242,8 +250,12 @@ class FileConsumeQueue:
         return gone
 
     def correct_min(self, log_start_offset: int) -> None:
-        """Move ``min_offset`` to the first message that the log still holds."""
-        self.min_offset = self.first_at_or_after(log_start_offset)
+        """Have ``min_offset`` be the first message that the log still holds.
+
+        It is looked up later: a round of cleaning may not stop at each of very many queues.
+        """
+        self._log_start_offset = log_start_offset
+        self._min_offset = -1
 
     def cut(self, log_end_offset: int) -> None:
         """Forget the entries of records at or after a physical offset."""

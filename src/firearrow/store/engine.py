@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.errors import MessageError, StoreError
+from firearrow.errors import DiskFull, MessageError, StoreError
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
@@ -461,9 +461,14 @@ class MessageStore:
         """Delete a topic's queues; its records stay in the log until retention takes them.
 
         What is not dispatched yet is dispatched first: it must not come to a later topic of the
-        same name.
+        same name. Raises DiskFull, having deleted nothing, where that can't be.
         """
-        self._dispatch_all()
+        try:
+            self._dispatch_all()
+        except OSError as error:
+            raise DiskFull(
+                f"topic {topic} can't be deleted before its last messages are dispatched: {error}"
+            ) from error
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
         self._queues_deleted()

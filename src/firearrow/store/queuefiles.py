@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
+from firearrow.files import free_path
 from firearrow.message.names import is_lmq
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
@@ -173,11 +174,7 @@ class FileConsumeQueues:
             if queue is not None:
                 queue.close()
             source = self._directory / topic / str(queue_id)
-            target = directory / "consumequeue" / topic / str(queue_id)
-            number = 1
-            while target.exists():
-                number += 1
-                target = target.with_name(f"{queue_id}.{number}")
+            target = free_path(directory / "consumequeue" / topic / str(queue_id))
             if source.exists():
                 ensure_directory(self._fs, target.parent)
                 self._fs.rename(source, target)

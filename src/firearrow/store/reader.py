@@ -24,6 +24,7 @@ _SYS_FLAG_AT: Final = 36
 # Java: ConsumeQueueExt#isExtAddr. With enableConsumeQueueExt the original puts a place in another
 # file where the tag code was. Consumers compare tags themselves, so such a message may go out.
 _EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
+_GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are just removed
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
 
 
@@ -92,6 +93,24 @@ class Reader:
         if status is not GetStatus.FOUND:
             corrected = _corrected(status, queue_offset, lowest, highest)
             return GetResult(status, corrected, lowest, highest)
+        result = self._read(queue, queue_offset, count_max, tag_codes)
+        tries = _GONE_FILES_MAX
+        while result.status is GetStatus.MESSAGE_WAS_REMOVING and result.next_offset < highest:
+            if not tries:
+                break
+            tries -= 1
+            result = self._read(queue, result.next_offset, count_max, tag_codes)
+        return result
+
+    def _read(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        count_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> GetResult:
+        """Messages from an offset on that the queue has."""
+        lowest, highest = queue.min_offset, queue.max_offset
         count_max = max(1, min(count_max, _COUNT_MAX))
         wanted = count_max if tag_codes is None else max(self._filter_entries, count_max)
         entries = queue.read(queue_offset, wanted)
@@ -158,7 +177,7 @@ class Reader:
             if not base <= physical < limit:
                 segment = self._log.segments.find(physical)
                 if segment is None:
-                    return self._gone(queue, queue_offset, physical)
+                    return self._gone(queue, queue_offset + number, physical)
                 base, limit, mapped = segment.base, segment.end, segment.map
             start = physical - base
             if size <= 0 or physical + size > limit:  # an entry that no dispatch has written

@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore
+from firearrow.files import free_path
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.store.checkpoint import Checkpoint, End
 from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
@@ -256,11 +257,7 @@ class Recovery:
     def _keep_aside(self, end: int) -> None:
         """Copy what is about to be cut, with sound records in it, to the quarantine."""
         for segment, start, data_end in self.commit_log.segments.data(end):
-            path = self.quarantine / f"commitlog-{segment.base + start:020d}"
-            number = 1
-            while path.exists():
-                number += 1
-                path = self.quarantine / f"commitlog-{segment.base + start:020d}.{number}"
+            path = free_path(self.quarantine / f"commitlog-{segment.base + start:020d}")
             pieces = range(start, data_end, _COPY_BYTES)
             self.fs.write_file(
                 path, (segment.map[at : min(at + _COPY_BYTES, data_end)] for at in pieces)

@@ -20,11 +20,12 @@ takes the age from the file's modification time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from firearrow.message.names import topic_and_group
 from firearrow.store.config import StoreConfig
 from firearrow.store.scan import scan
 from firearrow.store.segments import Segment
@@ -56,6 +57,23 @@ class Consumed(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+
+
+def standing(
+    committed: Iterable[tuple[str, Mapping[int, int]]],
+    is_group: Callable[[str], bool],
+    queue_count: Callable[[str], int],
+) -> Iterator[Consumed]:
+    """Say of each group how far it is in each queue of the topics that it has committed offsets of.
+
+    ``committed`` has the offsets under ``topic@group``. A queue of which the group has committed
+    none counts as unread; the offsets that a deleted group left do not count.
+    """
+    for key, queues in committed:
+        topic, group = topic_and_group(key)
+        if is_group(group):
+            for queue_id in sorted(queues.keys() | range(queue_count(topic))):
+                yield Consumed(group, topic, queue_id, queues.get(queue_id, 0))
 
 
 class Unconsumed(NamedTuple):

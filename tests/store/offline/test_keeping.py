@@ -62,15 +62,18 @@ def test_each_file_has_its_reasons(
 
 def test_groups_that_have_yet_to_consume_are_named(tmp_path: Path) -> None:
     root = extract("file-cq-clean", tmp_path)
-    offsets = '{"offsetTable":{"GoldenPlain@slow":{0:3},"GoldenPlain@gone":{9:1}}}'
+    offsets = '{"offsetTable":{"GoldenPlain@golden_ok":{0:3},"GoldenPlain@deleted":{1:1}}}'
     (root / "config" / "consumerOffset.json").write_text(offsets)
     keep: dict[str, Any] = {"unconsumed_policy": "keep", "delete_when": NOW}
     assert reasons(root, hours=96, **keep)[0] == ["unconsumed"]
     assert reasons(root, hours=96, delete_when=NOW)[0] == []
     report = why_not_deleted(small_config(root, unconsumed_policy="keep"), HandClock(), Disk())
-    (waiting,) = report.files[0].unconsumed
-    assert (waiting["group"], waiting["topic"], waiting["queueId"]) == ("slow", "GoldenPlain", 0)
-    assert int(waiting["messages"]) > 10
+    waiting = report.files[0].unconsumed
+    assert [(row["group"], row["topic"], row["queueId"]) for row in waiting] == [
+        ("golden_ok", "GoldenPlain", queue_id) for queue_id in range(4)
+    ]
+    assert int(waiting[0]["messages"]) > 10
+    assert int(waiting[1]["messages"]) > 10
 
 
 def test_queues_and_offsets_in_databases_are_read(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from firearrow.broker.state.rows import Layout, counter_of, has_database, storag
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
 from firearrow.message.names import is_lmq, offset_key, topic_and_group
-from firearrow.store import Consumed
+from firearrow.store import Consumed, standing
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = "consumerOffset.json"
@@ -102,12 +102,11 @@ class ConsumerOffsets:
         if self._commits % self._commits_per_version == 0:
             self._next_version()
 
-    def progress(self) -> Iterator[Consumed]:
-        """Say of each group how far it is in each queue that it has committed an offset of."""
-        for key, queues in self.committed.items():
-            topic, group = topic_and_group(key)
-            for queue_id, queue_offset in queues.items():
-                yield Consumed(group, topic, queue_id, queue_offset)
+    def progress(
+        self, is_group: Callable[[str], bool], queue_count: Callable[[str], int]
+    ) -> Iterator[Consumed]:
+        """Say of each group how far it is, see ``firearrow.store.standing``."""
+        return standing(self.committed.items(), is_group, queue_count)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note up to which offset a group was given messages."""

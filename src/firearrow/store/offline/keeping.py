@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
+from firearrow.message.names import is_lmq, offset_key
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
 from firearrow.store.offline.around import committed_offsets
-from firearrow.store.offline.settings import LIGHT_OFFSETS, OFFSETS, stored_config
+from firearrow.store.offline.settings import GROUPS, LIGHT_OFFSETS, OFFSETS, TOPICS, stored_config
 from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
@@ -27,6 +28,7 @@ from firearrow.store.retention import (
     Verdict,
     judge,
     pressure_of,
+    standing,
     unconsumed_in,
 )
 from firearrow.store.segments import Segments
@@ -91,11 +93,24 @@ def why_not_deleted(
 
 
 def _consumed(root: Path) -> Iterator[Consumed]:
-    """What groups have committed, as far as the file can be read."""
+    """How far groups are, as far as the files can be read; without theirs all groups count."""
+    committed: dict[str, dict[int, int]] = {}
     for name in (OFFSETS, LIGHT_OFFSETS):
-        content = stored_config(root / "config", name)
-        if isinstance(content, dict):
-            yield from committed_offsets(content)
+        for group, topic, queue_id, queue_offset in committed_offsets(_config(root, name)):
+            queues = committed.setdefault(offset_key(topic, group), {})
+            queues[queue_id] = max(queues.get(queue_id, 0), queue_offset)
+    groups = _config(root, GROUPS).get("subscriptionGroupTable")
+    topics = _config(root, TOPICS).get("topicConfigTable") or {}
+    return standing(
+        committed.items(),
+        lambda group: groups is None or group in groups or is_lmq(group),
+        lambda topic: int((topics.get(topic) or {}).get("readQueueNums", 0)),
+    )
+
+
+def _config(root: Path, name: str) -> dict[str, Any]:
+    content = stored_config(root / "config", name)
+    return content if isinstance(content, dict) else {}
 
 
 def _files_in(directory: Path) -> list[Path]:
