@@ -31,6 +31,7 @@ from typing import Final
 from firearrow.errors import CorruptStore
 from firearrow.message.record import topic_field
 from firearrow.store.config import FLUSH_PAGE_BYTES
+from firearrow.store.extension import Extension
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.scan import RECORD_BYTES_MIN
@@ -47,6 +48,7 @@ class FileConsumeQueue:
     """Implements ``ConsumeQueue`` by the files of one directory."""
 
     __slots__ = (
+        "_extension",
         "_log_start_offset",
         "_min_offset",
         "flushed_bytes",
@@ -75,6 +77,7 @@ class FileConsumeQueue:
         self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
         self.next_offset = 0
         self.max_offset = 0
+        self._extension: Extension | None = None
         self._min_offset = self._log_start_offset = 0
         self.max_physical_offset = -1
         self.flushed_bytes = 0
@@ -122,6 +125,14 @@ class FileConsumeQueue:
             return b""
         end = min(at + count * ENTRY_BYTES, self.max_offset * ENTRY_BYTES, segment.end)
         return segment.map[at - segment.base : max(end - segment.base, 0)]
+
+    def extended_tag_code(self, address: int) -> int | None:
+        """The tag code in a file of the original's, see ``extension``."""
+        if self._extension is None:
+            root = self.segments.directory.parents[2]
+            place = f"consumequeue_ext/{self.topic}/{self.queue_id}"
+            self._extension = Extension(root / place)
+        return self._extension.tag_code(address)
 
     def stored_ms(self, queue_offset: int) -> int | None:
         """None: the entries of a file have no time."""

@@ -135,6 +135,10 @@ class ConsumeQueue(QueueEnd, Protocol):
     def read(self, queue_offset: int, count: int) -> bytes:
         """Up to ``count`` entries (``ENTRY``) from an offset on; empty where none are."""
 
+    def extended_tag_code(self, address: int) -> int | None:
+        """The tag code behind an address that stands in an entry in its place (``extension``); None
+        if it is not known."""
+
     def stored_ms(self, queue_offset: int) -> int | None:
         """Store time (ms) of a message; None where only its record says it."""
 

@@ -17,13 +17,11 @@ import msgspec
 
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
+from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 
 _STORE_MS_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
-# Java: ConsumeQueueExt#isExtAddr. With enableConsumeQueueExt the original puts a place in another
-# file where the tag code was. Consumers compare tags themselves, so such a message may go out.
-_EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 _GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are just removed
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
 
@@ -168,8 +166,11 @@ class Reader:
         scanned = len(entries) // ENTRY_BYTES
         recent_from = self._recent_from()
         for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
-            if tag_codes is not None and code not in tag_codes and code > _EXT_ADDRESS_MAX:
-                continue
+            if tag_codes is not None and code not in tag_codes:
+                extended = queue.extended_tag_code(code) if code <= ADDRESS_MAX else code
+                # What is not known may go out: consumers compare tags themselves.
+                if extended is not None and extended not in tag_codes:
+                    continue
             most, most_bytes = self._recent_limits if physical >= recent_from else self._old_limits
             if copies and (len(copies) >= min(most, count_max) or total + size > most_bytes):
                 scanned = number

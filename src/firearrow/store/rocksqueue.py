@@ -131,6 +131,10 @@ class RocksConsumeQueue:
         value = self._value(queue_offset)
         return -1 if value is None else int.from_bytes(value[:8], "big")
 
+    def extended_tag_code(self, address: int) -> None:
+        """None: rows have the tag code itself."""
+        return
+
     def stored_ms(self, queue_offset: int) -> int | None:
         """Store time (ms) of an entry, None where there is none."""
         value = self._value(queue_offset)

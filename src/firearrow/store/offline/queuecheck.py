@@ -7,9 +7,9 @@ all come together, so that an entry that no record accounts for shows.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
 
 from firearrow.message.names import is_lmq
+from firearrow.store.extension import ADDRESS_MAX, Extension
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
@@ -18,8 +18,6 @@ from firearrow.store.offline.mapped import is_zero
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
-
-_EXTENSION_BELOW: Final = -(1 << 31)  # lower tag codes are addresses in the extension file
 
 
 class QueueCheck:
@@ -36,6 +34,8 @@ class QueueCheck:
         self._log_end = log_end
         self._findings = findings
         self._lost: list[tuple[int, int]] = []
+        place = f"consumequeue_ext/{self._topic}/{self._queue_id}"
+        self._extension = Extension(view.root / place)
 
     def missing(self, deleted: bool) -> bool:
         """Whether the queue has no entries; it may if it is of a deleted topic, or has no messages
@@ -127,8 +127,11 @@ class QueueCheck:
         elif have_size != size:
             text = f"says {have_size} bytes, the record has {size}"
             self._found("queue-entry-size", text, at, physical_offset=physical)
-        elif have_tag != tag and have_tag >= _EXTENSION_BELOW:
+        elif have_tag > ADDRESS_MAX and have_tag != tag:
             text = f"has the tag code {have_tag}, the record's is {tag}"
+            self._found("queue-entry-tag", text, at, physical_offset=physical)
+        elif have_tag <= ADDRESS_MAX and (ext := self._extension.tag_code(have_tag)) != tag:
+            text = f"leads to the tag code {ext} in its extension, the record's is {tag}"
             self._found("queue-entry-tag", text, at, physical_offset=physical)
         elif found[ENTRY_BYTES:] != entry[ENTRY_BYTES:]:
             have_ms, store_ms = (int.from_bytes(row[ENTRY_BYTES:], "big") for row in (found, entry))

@@ -1,0 +1,68 @@
+"""The extension of a ConsumeQueue: what the original keeps of a message that an entry can't hold.
+
+With ``enableConsumeQueueExt`` an entry of ``consumequeue/TOPIC/QUEUE_ID/`` has an address in place
+of its tag code, and ``consumequeue_ext/TOPIC/QUEUE_ID/`` has a unit at that address. Only the
+original writes them; here they are read. A unit, big-endian:
+
+====== ==== ==============================================================
+offset size field
+====== ==== ==============================================================
+0      2    size of the unit: 20 + n; -1: the next unit begins the next file
+2      8    tag code
+10     8    store time, ms
+18     2    n
+20     n    bits of the SQL filters that the message passes
+====== ==== ==============================================================
+
+An address is the byte offset of the unit plus -2**63, so it is below every tag code, which is a
+32-bit number. Files are named by the byte offset of their first unit.
+
+Worked example, the first unit of a queue, a message with tag ``Tag2`` (2598904): address
+8000000000000000, unit ``0014 000000000027a7f8 000001a1fcd01f37 0000``.
+
+Source: upstream ``ConsumeQueueExt``.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+ADDRESS_MAX: Final = -(1 << 31) - 1
+"""What is no more than this, in place of a tag code, is an address. Java: isExtAddr."""
+_FIRST_ADDRESS: Final = -(1 << 63)
+_UNIT: Final = struct.Struct(">hqqh")
+_NAME_DIGITS: Final = 20
+
+
+class Extension:
+    """The extension files of one queue, as they are when they are first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @cached_property
+    def _files(self) -> list[tuple[int, Path]]:
+        names = self._directory.glob("[0-9]" * _NAME_DIGITS)
+        return sorted((int(path.name), path) for path in names)
+
+    def tag_code(self, address: int) -> int | None:
+        """The tag code at an address; None where there is no unit."""
+        at = address - _FIRST_ADDRESS
+        number = bisect_right(self._files, at, key=lambda file: file[0]) - 1
+        if number < 0:
+            return None
+        base, path = self._files[number]
+        try:
+            with path.open("rb") as file:
+                file.seek(at - base)
+                data = file.read(_UNIT.size)
+        except OSError:  # deleted meanwhile
+            return None
+        if len(data) < _UNIT.size:
+            return None
+        size, tag_code, _, bits = _UNIT.unpack(data)
+        return int(tag_code) if size == _UNIT.size + bits and bits >= 0 else None
