@@ -29,7 +29,7 @@ from firearrow.store.index import Index
 from firearrow.store.light import LightQueues
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
-from firearrow.store.queuefiles import FileConsumeQueues
+from firearrow.store.queuefiles import FileConsumeQueues, batch_topics
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange
 from firearrow.store.reader import GetResult, Reader
 from firearrow.store.recovery import Recovery
@@ -117,7 +117,7 @@ class MessageStore:
         """Lock, recover and dispatch what is missing; from here on the store can be used.
 
         Without ``background`` there are no threads: nothing is flushed but by ``flush_step`` and
-        ``close``, and files are made where they are needed. Raises StoreLocked, CorruptStore or
+        ``close``, and files are made where they are needed. Raises StoreError or
         OSError; the directory is then released again.
         """
         end = self._guard.take()
@@ -129,6 +129,12 @@ class MessageStore:
             raise
 
     def _open(self, end: End, *, background: bool) -> None:
+        batch = sorted(batch_topics(self.root))
+        if batch:
+            raise StoreError(
+                f"the store {self.root} has queues of batches (queue.type=BatchCQ), which can't be "
+                f"served: topics {', '.join(batch)}; nothing was changed"
+            )
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()

@@ -204,3 +204,14 @@ class FileConsumeQueues:
         for queue in self._by_key.values():
             queue.close()
         self._by_key.clear()
+
+
+def batch_topics(root: Path) -> frozenset[str]:
+    """The topics of a store with the attribute ``queue.type=BatchCQ`` that have messages.
+
+    A record of theirs may hold several messages, and their queues, in ``batchconsumequeue/``, are
+    written by the original only. It does not start where such a topic has a queue of the usual
+    kind. Source: upstream ``BatchConsumeQueue``, ``ConsumeQueueStore#queueTypeShouldBe``.
+    """
+    files = (root / "batchconsumequeue").glob("*/*/[0-9]*")
+    return frozenset(path.parent.parent.name for path in files)

@@ -226,7 +226,7 @@ def check_queues(
     findings: Findings,
 ) -> int:
     """Verify all queues against the log; return how many there are."""
-    keys = sorted({*view.queues, *merged})
+    keys = sorted(key for key in {*view.queues, *merged} if key[0] not in view.batch_topics)
     configured = configured_topics(view)
     has_light = any(is_lmq(topic) for topic, _ in view.queues)
     for key in keys:

@@ -274,6 +274,8 @@ def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[Queu
     there = {topic for topic, _ in view.queues}
 
     def wanted(key: QueueKey) -> bool:
+        if key[0] in view.batch_topics:
+            return False
         if only is not None:
             return key in only
         return configured is None or key[0] in configured or key[0] in there or is_lmq(key[0])

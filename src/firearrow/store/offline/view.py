@@ -24,6 +24,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.offline.mapped import Directory, Maps, StoreFile, list_files, sorted_children
 from firearrow.store.offline.stored import FileQueue, QueueKey, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
+from firearrow.store.queuefiles import batch_topics
 
 _ROCKSDB_MARK: Final = "CURRENT"
 
@@ -165,6 +166,11 @@ class StoreView:
             return sum(path.stat().st_size for path in sorted_children(self.rocks_directory))
         directories = [queue.directory for queue in self.file_queues.values()]
         return sum(file.size_bytes for directory in directories for file in directory.files)
+
+    @cached_property
+    def batch_topics(self) -> frozenset[str]:
+        """The topics whose queues count messages within records, see ``batch_topics``."""
+        return batch_topics(self.root)
 
     @cached_property
     def index(self) -> Directory:
