@@ -778,3 +778,18 @@ def test_a_topic_is_not_deleted_while_dispatch_is_stuck(
         assert bodies(store) == [b"a"]
         store.delete_topic("T")
         assert store.max_queue_offset("T", 0) == 0
+
+
+@pytest.mark.parametrize("name", golden_names)
+def test_what_the_timer_keeps_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    root = extract(name, tmp_path)
+    before = {path: path.read_bytes() for path in [*root.glob("timer*/*"), *timer_files(root)]}
+    assert {path.parent.name for path in before} >= {"timerlog", "config"}
+    with opened(root, **GOLDEN_SIZES) as store:
+        append(store, b"more", "GoldenPlain")
+        settle(store)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def timer_files(root: Path) -> list[Path]:
+    return [root / "timerwheel", root / "config/timercheck", root / "config/timermetrics"]
