@@ -34,6 +34,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
     flag: int = 0
     queue: int | None = None
+    delay: int = 0  # ms
 
 
 class SendReport(msgspec.Struct, frozen=True, rename="camel"):

@@ -319,3 +319,24 @@ def test_light_queues_go_there_and_back(light: Handover, kinds: tuple[Kind, Kind
         assert java.pull_consumer("%LMQ%group").committed(LIGHT[0], 0) == 79
         send_light(java, 600, 650)
         assert_light(java, 650)
+
+
+# --- timers ---
+
+
+def test_what_the_timer_holds_is_delivered_after_a_handover(driver: Driver, tmp_path: Path) -> None:
+    """The original keeps timed messages, the broker under test has the store meanwhile."""
+    handover = Handover(driver, tmp_path, "default")
+    with handover.opened_by("real") as java:
+        java.create_topic("Timed", QUEUES)
+        timed = [Outgoing(body=b"%d" % number, delay=15_000) for number in range(10)]
+        java.producer().send("Timed", timed)
+    with handover.opened_by(target_kind()) as java:
+        java.producer().send("Timed", [Outgoing(body=b"at once")])
+        wait_for_size(java, "Timed", 1)
+    with handover.opened_by("real") as java:
+        wait_for_size(java, "Timed", 11)
+        found = java.pull_consumer().read("Timed")
+        assert {message.body for message in found} == {message.body for message in timed} | {
+            b"at once"
+        }

@@ -25,6 +25,9 @@ final class Messages {
         message.setFlag(json.getIntValue("flag"));
         JSONObject properties = json.getJSONObject("properties");
         properties.forEach((name, value) -> message.putUserProperty(name, (String) value));
+        if (json.getIntValue("delay") > 0) {
+            message.setDelayTimeMs(json.getIntValue("delay"));
+        }
         return message;
     }
 
