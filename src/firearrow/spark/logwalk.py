@@ -15,7 +15,7 @@ from firearrow.errors import CorruptStore
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MAX
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
-from firearrow.store.offline.view import is_zero
+from firearrow.store.offline.mapped import is_zero
 from firearrow.store.scan import Columns, Stop, scan
 
 _MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
