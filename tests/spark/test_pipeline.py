@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,31 @@ def test_dead_letters_know_their_origin(spark: SparkSession, store: str) -> None
     assert cells(found["History"], "tries", "originQueueId", "originQueueOffset") == [(3, 0, 60)]
     with pytest.raises(ConfigError, match="columns are consumerGroup"):
         run(spark, "deadletters", "--path", store, "--where", "nothing = 1")
+
+
+def test_a_store_is_checked_and_its_queues_are_made_anew(
+    spark: SparkSession, store: str, tmp_path: Path
+) -> None:
+    def verdict(place: Path) -> dict[str, Table]:
+        return run(spark, "verify", "--path", str(place))
+
+    whole = cells(verdict(Path(store))["Verdict"], "store", "queues", "indexFiles")
+    assert whole == [("sound", 12, 31)]
+    broken = Path(shutil.copytree(store, tmp_path / "broken"))
+    shutil.rmtree(broken / "consumequeue" / "Orders")
+    found = verdict(broken)
+    assert found["Verdict"].values("store") == ["damaged"]
+    assert set(found["Findings"].values("topic")) == {"Orders"}
+    planned = run(spark, "rebuild", "--path", str(broken), "--only", "queues", "--dry-run")
+    assert planned["Would be made anew"].values("directory") == ["consumequeue"]
+    assert not (broken / "consumequeue" / "Orders").exists()
+    run(spark, "rebuild", "--path", str(broken), "--only", "queues")
+    for path in (Path(store) / "consumequeue" / "Orders").rglob("*"):
+        made = broken / path.relative_to(store)
+        assert made.is_dir() or made.read_bytes() == path.read_bytes()
+    assert verdict(broken)["Verdict"].values("store") == ["sound"]
+    with pytest.raises(ConfigError, match=r"^verify needs --path with the directory of one store"):
+        run(spark, "verify", "--name-server", "127.0.0.1:1")
 
 
 def test_an_archive_holds_what_a_dry_run_says(

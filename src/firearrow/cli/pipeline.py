@@ -349,6 +349,16 @@ def _add_watch(parser: Parser) -> None:
     )
 
 
+def _add_rebuild(parser: Parser) -> None:
+    parser.add_argument(
+        "--only", choices=["queues", "index"], help="one of the two (default: both)"
+    )
+    parser.add_argument(
+        "--to", type=Path, metavar="DIR", help="write there and leave the store as it is"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be made")
+
+
 # --- the jobs: their modules need Spark, and are imported when they run ---
 
 
@@ -388,6 +398,18 @@ def _latency(run: Run) -> list[Table]:
     return report_latency(run)
 
 
+def _verify(run: Run) -> list[Table]:
+    from firearrow.cli.mending import report_verify
+
+    return report_verify(run)
+
+
+def _rebuild(run: Run) -> list[Table]:
+    from firearrow.cli.mending import report_rebuild
+
+    return report_rebuild(run)
+
+
 def _archive(run: Run) -> list[Table]:
     from firearrow.cli.bulk import report_archive
 
@@ -413,6 +435,18 @@ def _watch(run: Run) -> list[Table]:
 
 
 JOBS: Final = (
+    Job(
+        "verify",
+        "every invariant of a store: log, queues and index against each other",
+        _add_nothing,
+        _verify,
+    ),
+    Job(
+        "rebuild",
+        "queues and index anew from the CommitLog, with the bytes that a broker writes",
+        _add_rebuild,
+        _rebuild,
+    ),
     Job(
         "backlog",
         "what consumer groups have still to consume, of what it consists, when it is lost",
