@@ -185,6 +185,80 @@ def through_spark(spark: SparkSession, root: Path, size: int, rounds: int) -> It
         yield Measured(name, size / MB / seconds, seconds, target)
 
 
+def limits(root: Path, size: int, rounds: int) -> Iterator[Measured]:
+    """What the machine can do: read the log from the page cache, and copy memory."""
+    files = sorted((root / "commitlog").iterdir())
+    buffer = bytearray(8 << 20)
+    source = bytes(256 << 20)
+
+    def fill() -> None:
+        for path in files:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+
+    whole = sum(path.stat().st_size for path in files)
+    seconds, cpu = best(fill, rounds)
+    yield Measured("limit: page cache", whole / MB / seconds, seconds, None, cpu)
+    seconds, cpu = best(lambda: bytearray(source), rounds)
+    yield Measured("limit: memory copy", len(source) / MB / seconds, seconds, None, cpu)
+
+
+def jobs(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
+    """Bulk jobs over the whole log."""
+    from firearrow.spark.jobs.archive import archive, source
+    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.rebuild import rebuilt
+    from firearrow.spark.jobs.verify import verdict_of
+    from firearrow.spark.jobs.workers import SparkWorkers
+
+    opener, settings = source({"path": str(root)})
+    cases: list[tuple[str, Callable[[Path], object], float | None]] = [
+        ("verify", lambda _: verdict_of(spark, root), 400),
+        ("rebuild", lambda place: rebuilt(spark, root, to=place), None),
+        ("archive",
+         lambda place: archive(SparkWorkers(spark), opener, Archive(str(place)), settings), 350),
+    ]  # fmt: skip
+    for name, run, target in cases:
+        with tempfile.TemporaryDirectory(dir=root.parent) as home:
+            places = (Path(home) / str(number) for number in range(rounds + 1))
+            run(next(places))
+            seconds, _ = best(lambda r=run, p=places: r(next(p)), rounds)  # type: ignore[misc]
+        yield Measured(name, size / MB / seconds, seconds, target)
+
+
+def streams(spark: SparkSession, root: Path, size: int) -> Iterator[Measured]:
+    """A stream that catches up in large steps, and what a small step costs at the median."""
+    steps = stream_steps(spark, root, {"maxBytesPerTrigger": "256m"})
+    warm = steps[1:-1] or steps
+    seconds = sum(warm) / len(warm)
+    yield Measured("stream, steps of 256 MiB", 268.435 / seconds, seconds, 450)
+    small = stream_steps(spark, root, {"maxOffsetsPerTrigger": "2000", "assign": ONE_QUEUE})
+    small = small[3:] or small
+    seconds = sorted(small)[len(small) // 2]
+    yield Measured("stream, a small step (target: 0.16 s)", 0.0, seconds)
+
+
+ONE_QUEUE: Final = '{"topic-07":{"store":[1]}}'
+
+
+def stream_steps(spark: SparkSession, root: Path, limits: dict[str, str]) -> list[float]:
+    """How long each step of a query took that reads what there is, in seconds."""
+    with tempfile.TemporaryDirectory(dir=root.parent) as home:
+        options = {"startingOffsets": "earliest", "brokerName": "store", **limits}
+        stream = spark.readStream.format("rocketmq").options(**options).load(str(root))
+        query = (
+            stream.writeStream.format("noop")
+            .option("checkpointLocation", home)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        took = [json.loads(step.json) for step in query.recentProgress]
+    rows = [step for step in took if step["numInputRows"]]
+    return [step["durationMs"]["triggerExecution"] / 1000 for step in rows]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Make the logs, read them and print what came out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
@@ -200,10 +274,12 @@ def main(arguments: list[str] | None = None) -> int:
         for record in given.record or BODIES:
             root = Path(home) / f"store-{record}"
             size = make_store(root, BODIES[record], given.log_bytes)
-            found = [*alone(root, size, given.rounds)]
+            found = [*limits(root, size, given.rounds), *alone(root, size, given.rounds)]
             if not given.alone:
                 with session() as spark:
                     found += through_spark(spark, root, size, given.rounds)
+                    found += jobs(spark, root, size, given.rounds)
+                    found += streams(spark, root, size)
             results[record] = [asdict(measured) for measured in found]
             for measured in found:
                 print(line(record, measured))

@@ -13,14 +13,17 @@ from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.replay import Selection, replay
 from firearrow.spark.jobs.restore import restore
 from firearrow.spark.jobs.sources import ArchiveMessages
+from firearrow.spark.origin import Origin
 from firearrow.wire.codes import RequestCode
 from tests.broker.serving import send_fields
 from tests.interop.servers import Server, serve
+from tests.interop.waiting import wait_until
 from tests.spark.brokers import create_topic, stored
 from tests.spark.jobs.inline import Inline
 
 QUEUES = 3
 IN_A_QUEUE = 400
+DISPATCH_TIMEOUT_S = 30
 
 
 def fill(server: Server) -> None:
@@ -45,6 +48,11 @@ def essence(views: list[MessageView]) -> list[tuple[int, int, bytes, int, str | 
     return [(v.queue_id, v.queue_offset, v.body, v.flag, v.tags, v.keys) for v in views]
 
 
+def held(origin: Origin) -> int:
+    """How many messages can be read: an acknowledged one is, a moment later."""
+    return sum(bound.latest - bound.earliest for bound in origin.bounds().values())
+
+
 def forget(job: Path, ledger: bytes) -> None:
     """Make a job know no more than that it has begun."""
     for path in (job / "queues").rglob("*.json"):
@@ -57,6 +65,7 @@ def test_the_originals_messages_come_and_go(tmp_path: Path) -> None:
     with serve("real", tmp_path / "store", tmp_path / "logs") as server:
         fill(server)
         opener, settings = source({"nameServer": server.namesrv, "subscribe": "T"})
+        wait_until(lambda: held(opener()) == QUEUES * IN_A_QUEUE, DISPATCH_TIMEOUT_S, "all queued")
         assert archive(Inline(), opener, kept, settings).rows == QUEUES * IN_A_QUEUE
         to = {"nameServer": server.namesrv}
         back = tmp_path / "back"

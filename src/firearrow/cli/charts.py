@@ -11,7 +11,7 @@ from firearrow.cli.reports import Bars, Cell, Lines, Table, cut, shown
 
 WIDTH: Final = 720
 ROW: Final = 22
-LABEL: Final = 260
+LABEL: Final = 300
 VALUE: Final = 110
 HEIGHT: Final = 220
 LEFT: Final = 80
@@ -19,7 +19,7 @@ BOTTOM: Final = 28
 TOP: Final = 12
 BARS_MAX: Final = 20
 SERIES_MAX: Final = 6  # as many as there are colours
-LABEL_CHARACTERS: Final = 36
+LABEL_CHARACTERS: Final = 34
 
 
 def chart(table: Table) -> str:

@@ -87,13 +87,13 @@ def test_queues_and_offsets_in_databases_are_read(tmp_path: Path) -> None:
         log_ahead=True,
     )
     batch = offsets.batch()
-    batch.put(DEFAULT, b"GoldenPlain@slow", b'{"offsetTable":{"0":3}}')
+    batch.put(DEFAULT, b"GoldenPlain@golden_ok", b'{"offsetTable":{"0":3}}')
     offsets.write(batch)
     offsets.close()
     before = tree(root)
     report = why_not_deleted(small_config(root, store_type="defaultRocksDB"), HandClock(), Disk())
     waiting = report.files[0].unconsumed
-    assert {(row["group"], row["topic"]) for row in waiting} == {("slow", "GoldenPlain")}
+    assert {(row["group"], row["topic"]) for row in waiting} == {("golden_ok", "GoldenPlain")}
     assert tree(root) == before
 
 
