@@ -7,7 +7,7 @@ from pathlib import Path
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.rebuild import rebuilt
+from firearrow.spark.jobs.rebuild import MADE, rebuilt
 from firearrow.spark.jobs.verify import verdict_of
 from firearrow.store.offline import Order
 
@@ -69,11 +69,13 @@ def report_rebuild(run: Run) -> list[Table]:
 
 
 def _would_make(store: Path, order: Order, to: Path | None) -> Table:
-    parts = {"consumequeue": order.queues, "index": order.index}
+    wanted = {"queue": order.queues, "index": order.index}
+    in_database = (store / "consumequeue_rocksdb").is_dir()
+    other = "consumequeue" if in_database else "consumequeue_rocksdb"
     rows: list[list[Cell]] = [
         [name, sum(path.is_file() for path in (store / name).rglob("*")), str((to or store) / name)]
-        for name, wanted in parts.items()
-        if wanted
+        for name, kind in MADE.items()
+        if wanted[kind] and name != other
     ]
     note = "A dry run: nothing was written."
     return Table("Would be made anew", ["directory", "filesNow", "where"], rows, note)

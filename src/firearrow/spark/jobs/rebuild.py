@@ -18,6 +18,8 @@ from firearrow.spark.jobs.storework import Executors, layout_of
 from firearrow.store.offline import ALL, Layout, Order, Rebuilt, rebuild
 
 WRITTEN: Final = "kind string, file string, bytes long, remark string"
+MADE: Final = {"consumequeue": "queue", "consumequeue_rocksdb": "queue", "index": "index"}
+"""The directories that a rebuild makes, and the kind of what is in them."""
 _ROUNDS: Final = 4  # pieces for each core in a job: more would be more in the driver's memory
 
 
@@ -57,8 +59,7 @@ def written(
 
 def _rows(made: Rebuilt, order: Order) -> Iterator[tuple[str, str, int | None, str | None]]:
     root = Path(made.where)
-    kinds = {"consumequeue": "queue", "consumequeue_rocksdb": "queue", "index": "index"}
-    for name, kind in kinds.items():
+    for name, kind in MADE.items():
         if order.queues if kind == "queue" else order.index:
             for path in sorted((root / name).rglob("*")):
                 if path.is_file():
