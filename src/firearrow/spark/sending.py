@@ -33,6 +33,7 @@ from firearrow.net.blocking import Pending
 from firearrow.net.cluster import Cluster
 from firearrow.spark.batching import Piece, Target, pieces_of, writable
 from firearrow.spark.options import Sink
+from firearrow.spark.origin import Queue
 from firearrow.spark.outgoing import Rows
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
@@ -44,6 +45,28 @@ NEW_TOPIC_QUEUES: Final = 4  # what producers ask for of a topic that their mess
 
 _TRY_AGAIN: Final = (OSError, BrokerBusy, BrokerUnavailable, BrokerFailed)
 _TRY_ELSEWHERE: Final = (NotPermitted, TopicNotFound)
+
+
+def send_fields(group: str, queue: Queue, now_ms: int, *, batch: bool) -> dict[str, FieldValue]:
+    """The fields of a send in their short form; flag and properties are those of a batch: none.
+
+    Source: upstream ``SendMessageRequestHeaderV2``.
+    """
+    return {
+        "a": group,
+        "b": queue.topic,
+        "c": AUTO_CREATE_TOPIC,
+        "d": NEW_TOPIC_QUEUES,
+        "e": queue.queue_id,
+        "f": 0,
+        "g": now_ms,
+        "h": 0,
+        "i": "",
+        "j": 0,
+        "k": False,
+        "m": batch,
+        "n": queue.broker,
+    }
 
 
 @dataclass(slots=True)
@@ -210,21 +233,9 @@ class Sender:
     # --- requests ---
 
     def _begin(self, piece: Piece, target: Target) -> Pending:
-        fields: dict[str, FieldValue] = {
-            "a": self._options.producer_group,
-            "b": piece.topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": NEW_TOPIC_QUEUES,
-            "e": target.queue_id,
-            "f": 0,
-            "g": self._clock.now_ms(),
-            "h": 0,
-            "i": "",
-            "j": 0,
-            "k": False,
-            "m": not piece.alone,
-            "n": target.broker_name,
-        }
+        group, now_ms = self._options.producer_group, self._clock.now_ms()
+        place = Queue(piece.topic, target.broker_name, target.queue_id)
+        fields = send_fields(group, place, now_ms, batch=not piece.alone)
         if not piece.alone:
             return self._cluster.client.begin(
                 target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members

@@ -29,7 +29,7 @@ from firearrow.spark.jobs.resending import (
     Resend,
 )
 from firearrow.spark.jobs.sources import Messages
-from firearrow.spark.jobs.targets import Brokers, Place
+from firearrow.spark.jobs.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.origin import Queue, Span
 
@@ -56,9 +56,9 @@ class Route(msgspec.Struct, frozen=True, rename="camel"):
         return Queue(self.topic, self.broker, self.queue_id)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Queue:
         """The target queue."""
-        return Place(self.to_topic, self.to_broker, self.to_queue)
+        return Queue(self.to_topic, self.to_broker, self.to_queue)
 
 
 class Plan(msgspec.Struct, frozen=True, rename="camel"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from firearrow.clock import SystemClock
@@ -13,6 +12,8 @@ from firearrow.message.record import iter_records
 from firearrow.net.cluster import Cluster
 from firearrow.spark.access import cluster_of
 from firearrow.spark.options import Options, for_sink
+from firearrow.spark.origin import Queue
+from firearrow.spark.sending import send_fields
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 
@@ -21,15 +22,6 @@ PULL_MESSAGES: Final = 256
 _READ_WRITE: Final = 6
 _ALL_TAGS: Final = 4  # a pull that brings its subscription, and does not wait
 _AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A queue of a cluster that a job writes to."""
-
-    topic: str
-    broker: str
-    queue_id: int
 
 
 class Brokers:
@@ -80,7 +72,7 @@ class Brokers:
         """Close the connections."""
         self.cluster.client.close()
 
-    def queue(self, place: Place) -> BrokerQueue:
+    def queue(self, place: Queue) -> BrokerQueue:
         """Give a queue to write to."""
         return BrokerQueue(self, place)
 
@@ -88,7 +80,7 @@ class Brokers:
 class BrokerQueue:
     """One queue of one broker: a ``firearrow.spark.jobs.resending.Target``."""
 
-    def __init__(self, brokers: Brokers, place: Place) -> None:
+    def __init__(self, brokers: Brokers, place: Queue) -> None:
         self._brokers = brokers
         self._client = brokers.cluster.client
         self._place = place
@@ -133,21 +125,7 @@ class BrokerQueue:
 
     def send(self, members: bytes) -> None:
         """Send a batch to this queue and no other; it is acknowledged on return."""
-        fields: dict[str, FieldValue] = {
-            "a": GROUP,
-            "b": self._place.topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": 4,
-            "e": self._place.queue_id,
-            "f": 0,
-            "g": self._clock.now_ms(),
-            "h": 0,
-            "i": "",
-            "j": 0,
-            "k": False,
-            "m": True,
-            "n": self._place.broker,
-        }
+        fields = send_fields(GROUP, self._place, self._clock.now_ms(), batch=True)
         code = RequestCode.SEND_BATCH_MESSAGE
         try:
             self._client.call(self._address(), code, fields, members)

@@ -28,7 +28,7 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
 from firearrow.store.offline.mapped import StoreFile
-from firearrow.store.offline.pairs import faults
+from firearrow.store.offline.pairs import faults, is_utf8
 from firearrow.store.offline.pieces import Stretch, following
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.view import StoreView
@@ -222,7 +222,7 @@ class StretchCheck:
             return
         topics, number = columns.topics()
         for at, topic in enumerate(topics):
-            if topic and not _is_utf8(topic):
+            if topic and not is_utf8(topic):
                 self._bad_topic(columns, number, at, f"its topic {topic!r} is not UTF-8")
             elif not topic:
                 self._bad_topic(columns, number, at, "its topic is empty")
@@ -259,14 +259,6 @@ class StretchCheck:
 def _topic_of(columns: Columns, number: int) -> str:
     start, size = int(columns.topic_start[number]), int(columns.topic_size[number])
     return bytes(columns.buffer[start : start + size]).decode("utf-8", "replace")
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _late(store_ms: int, before_ms: int) -> str:

@@ -34,7 +34,7 @@ def _is_sound(text: Bytes, row_bytes: int) -> bool:
     """Whether all pairs of a text are in order; ``row_bytes`` is the length of equal strings."""
     if row_bytes and _is_repeated(text, row_bytes):
         return fault_of(text[: row_bytes - 1].tobytes()) is None
-    return (int(text.max()) < 128 or _is_utf8(text.tobytes())) and _pairs_are_sound(text)
+    return (int(text.max()) < 128 or is_utf8(text.tobytes())) and _pairs_are_sound(text)
 
 
 def _is_repeated(text: Bytes, row_bytes: int) -> bool:
@@ -62,7 +62,7 @@ def _pairs_are_sound(text: Bytes) -> bool:
 
 def fault_of(text: bytes) -> str | None:
     """Why a property string is not as senders and brokers write them; None if it is."""
-    if not _is_utf8(text):
+    if not is_utf8(text):
         return "its properties are not UTF-8"
     for pair in text.split(b"\x02"):
         name, separator, value = pair.partition(b"\x01")
@@ -71,7 +71,8 @@ def fault_of(text: bytes) -> str | None:
     return None
 
 
-def _is_utf8(text: bytes) -> bool:
+def is_utf8(text: bytes) -> bool:
+    """Whether some bytes are text."""
     try:
         text.decode()
     except UnicodeDecodeError:
