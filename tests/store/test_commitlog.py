@@ -4,11 +4,21 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firearrow.errors import MessageError
+from firearrow.message.batch import encode_batch
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_blank, encode_record, record_size
-from firearrow.store import DiskFull, MessageStore
+from firearrow.store import (
+    DiskFull,
+    MessageStore,
+    Part,
+    append_batch,
+    commitlog,
+    members_of,
+)
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.store.stores import (
@@ -193,6 +203,45 @@ def test_the_log_may_lie_elsewhere(tmp_path: Path) -> None:
         append(store, b"a")
     assert [path.name for path in elsewhere.iterdir()] == ["0" * 20]
     assert not (tmp_path / "store" / "commitlog").exists()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("one"), st.integers(0, 3000)),
+            st.tuples(st.just("batch"), st.integers(1, 40)),
+            st.tuples(st.just("scan"), st.integers(1, 60)),
+        ),
+        min_size=10,
+        max_size=60,
+    ),
+    st.sampled_from([3, 1 << 16]),
+)
+@settings(max_examples=60)
+def test_a_scan_finds_every_record_however_it_was_appended(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], noted_max: int
+) -> None:
+    """One by one or in batches, over ends of files, scanned at once or much later."""
+    with pytest.MonkeyPatch.context() as patched, opened(tmp_path_factory.mktemp("log")) as store:
+        patched.setattr(commitlog, "_NOTED_MAX", noted_max)
+        log, written, found, at = store.log, list[int](), list[int](), 0
+        for kind, number in [*steps, ("scan", 1 << 16)]:
+            if kind == "one":
+                written.append(append(store, bytes(number)))
+            elif kind == "batch":
+                members = members_of(encode_batch([(0, b"x" * 20, b"")] * number))
+                part = Part(store.queue("T", 0), number, 0, BORN_MS, 0)
+                appended = append_batch(log, members, [part], BORN_HOST, BORN_MS)
+                written += appended.physical_offsets.tolist()
+            while kind == "scan" and at < log.end_offset:
+                columns = log.scan(at, log.end_offset, number)
+                assert columns is not None
+                assert len(columns) <= number
+                found += columns.physical_offset.tolist()
+                at = log.after(at, columns)
+                if number < 1 << 16:
+                    break
+        assert found == written
 
 
 def test_what_is_at_a_physical_offset(tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
         bounds.append(len(numbered))
     physical, size, tag = (np.array(part, np.int64) for part in zip(*messages, strict=True))
     queue_ids, queue_offset, ends = (np.array(column) for column in (ids, numbered, bounds))
-    places = Runs([run[0] for run in runs], [run[1] for run in runs], ends[:-1], ends[1:])
+    topics = np.arange(len(runs))
+    run_ids = np.array([run[1] for run in runs])
+    places = Runs([run[0] for run in runs], topics, run_ids, ends[:-1], ends[1:])
     return Entries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
 
 

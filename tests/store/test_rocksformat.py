@@ -35,7 +35,7 @@ def test_columns_give_the_same_bytes_as_single_values(
 ) -> None:
     columns = [np.array(column, np.int64) for column in list(zip(*some, strict=True))[1:]]
     queue_id, queue_offset, physical_offset, size, tag_code = columns or [np.empty(0, np.int64)] * 5
-    no_runs = Runs([], [], queue_id[:0], queue_id[:0])
+    no_runs = Runs([], *[queue_id[:0]] * 4)
     entries = Entries(physical_offset, size, tag_code, tag_code, queue_id, queue_offset, no_runs)
     heads = [rows.topic_head(topic) for topic, *_ in some]
     assert rows.entry_keys(heads, queue_id, queue_offset) == [

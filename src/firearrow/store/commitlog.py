@@ -22,17 +22,20 @@ import logging
 import math
 import mmap
 import threading
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from zlib import crc32
+
+import numpy as np
 
 from firearrow.errors import DiskFull, MessageError
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 from firearrow.store.queues import QueueEnd
-from firearrow.store.scan import Columns, Stop, scan
+from firearrow.store.scan import Columns, Stop, scan, scan_at
 from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ PREPARE_NEXT_AT: Final = 0.5
 # One scan takes no more of the log: what is derived from it may need a multiple in memory.
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 _TAIL_BYTES: Final = 2  # length of the properties
+_NOTED_MAX: Final = 65_536
 # A file system that is full takes up to tens of ms to say so: it flushes what might give room.
 _ASK_AGAIN_SECONDS: Final = 1.0
 
@@ -75,6 +79,7 @@ class CommitLog:
         self._no_room: str | None = None
         self._ask_again_at = 0.0
         self._prepare_at = 0
+        self._noted: list[int] = []  # where the latest records begin: who scans need not walk
         self._next: Segment | None = None
         self.prepares_aside = True  # whether the next file is made by a thread, or here and now
         self._preparing: threading.Thread | None = None
@@ -163,6 +168,7 @@ class CommitLog:
         )
         queue.next_offset = queue_offset + 1
         self.end_offset = at + size
+        self._noted.append(at)
         return at
 
     def make_room(self, size: int, now_ms: int) -> tuple[int, int]:
@@ -183,6 +189,7 @@ class CommitLog:
         start = at - self._base
         self._map[start : start + len(records)] = records  # type: ignore[index]
         self.end_offset = at + len(records)
+        self._noted.clear()
 
     @property
     def refused(self) -> str | None:
@@ -307,6 +314,15 @@ class CommitLog:
             return None
         start = physical_offset - segment.base
         end = min(end_offset - segment.base, segment.size_bytes)
+        noted = self._noted
+        if len(noted) > _NOTED_MAX:
+            noted.clear()  # who scans is far behind
+        del noted[: bisect_left(noted, physical_offset)]
+        if noted and noted[0] == physical_offset:
+            upto = segment.base + min(end, start + SCAN_BYTES_MAX)
+            positions = np.array(noted[: min(bisect_left(noted, upto), records_max)])
+            stop = Stop.FULL if len(noted) > len(positions) else Stop.END
+            return scan_at(segment.map, positions - segment.base, start, end, stop)
         bounded = min(end, start + SCAN_BYTES_MAX)
         columns = scan(segment.map, start, bounded, records_max)
         if bounded < end and not len(columns):

@@ -33,6 +33,20 @@ from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 log = logging.getLogger(__name__)
 
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_NAMES_KEPT: Final = 65_536
+
+
+class _Names(dict[bytes, str]):
+    """The names of topics by what records have of them; forgets them all when they are too many."""
+
+    def __missing__(self, topic: bytes) -> str:
+        if len(self) >= _NAMES_KEPT:
+            self.clear()
+        self[topic] = name = topic.decode("utf-8", "replace")
+        return name
+
+
+_NAMES: Final = _Names()
 
 
 class Dispatcher:
@@ -171,6 +185,5 @@ def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> Runs:
     new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + 1)
     bounds = np.concatenate(([0], new.nonzero()[0] + 1, [len(group)]))
     key = group[bounds[:-1]]
-    names = [topic.decode("utf-8", "replace") for topic in topics]
-    topic = [names[number] for number in (key >> 32).tolist()]
-    return Runs(topic, (key & 0xFFFFFFFF).tolist(), bounds[:-1], bounds[1:])
+    names = list(map(_NAMES.__getitem__, topics))
+    return Runs(names, key >> 32, key & 0xFFFFFFFF, bounds[:-1], bounds[1:])

@@ -42,6 +42,7 @@ _TAGS: Final = _name_word(b"TAGS\x01")
 _NAMES: Final = (b"UNIQ_KEY\x01", b"KEYS\x01", b"TAGS\x01")
 _FIVE_BYTES: Final = np.uint64((1 << 40) - 1)
 _TAG_MARK: Final = b"T#"
+_TOPICS_KEPT: Final = 65_536
 
 
 class Spans(NamedTuple):
@@ -276,12 +277,25 @@ def _powers(longest: int) -> Words:
     return _power_table(max(6, longest.bit_length()))
 
 
-@lru_cache(maxsize=8192)
-def _prefix_hash(topic: bytes, mark: bytes) -> int:
-    return java_hash((topic + b"#" + mark).decode("utf-8", "replace")) & 0xFFFFFFFF
+class _Prefixes(dict[bytes, int]):
+    """The hash of topic and mark by topic; forgets them all when there are too many."""
+
+    def __init__(self, mark: bytes) -> None:
+        super().__init__()
+        self._mark = mark
+
+    def __missing__(self, topic: bytes) -> int:
+        if len(self) >= _TOPICS_KEPT:
+            self.clear()
+        text = (topic + b"#" + self._mark).decode("utf-8", "replace")
+        self[topic] = found = java_hash(text) & 0xFFFFFFFF
+        return found
+
+
+_PREFIXES: Final = {mark: _Prefixes(mark) for mark in (b"", _TAG_MARK)}
 
 
 def _prefix_column(topics: list[bytes], topic_number: Ints, mark: bytes) -> Words:
-    hashes = np.array([_prefix_hash(topic, mark) for topic in topics], dtype=np.uint32)
-    column: Words = hashes[topic_number]
+    prefixes = map(_PREFIXES[mark].__getitem__, topics)
+    column: Words = np.fromiter(prefixes, np.uint32, len(topics))[topic_number]
     return column

@@ -34,10 +34,14 @@ class Run(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Runs as columns: with very many queues each entry is one."""
+    """Runs as columns: with very many queues each entry is one.
 
-    topic: list[str]
-    queue_id: list[int]
+    ``topic`` is the number of each run's topic in ``topics``.
+    """
+
+    topics: list[str]
+    topic: Ints
+    queue_id: Ints
     start: Ints
     end: Ints
 
@@ -46,7 +50,14 @@ class Runs(NamedTuple):
         """Make columns of runs whose rows are put one after another, wherever they were."""
         end = np.cumsum([run.end - run.start for run in runs], dtype=np.int64)
         start = np.append(0, end[:-1])[: len(end)]
-        return Runs([run.topic for run in runs], [run.queue_id for run in runs], start, end)
+        numbers: dict[str, int] = {}
+        topic = np.array([numbers.setdefault(run.topic, len(numbers)) for run in runs], np.int64)
+        return Runs(
+            list(numbers), topic, np.array([run.queue_id for run in runs], np.int64), start, end
+        )
+
+    def __len__(self) -> int:
+        return len(self.start)
 
 
 class Entries(NamedTuple):
@@ -63,20 +74,22 @@ class Entries(NamedTuple):
 
     def run(self, number: int) -> Run:
         """One of the runs."""
-        topic, queue_id, starts, ends = self.runs
+        topics, topic, queue_id, starts, ends = self.runs
         start, end = int(starts[number]), int(ends[number])
-        return Run(topic[number], queue_id[number], int(self.queue_offset[start]), start, end)
+        first = int(self.queue_offset[start])
+        return Run(topics[int(topic[number])], int(queue_id[number]), first, start, end)
 
     def each_run(self) -> Iterator[Run]:
         """The runs one by one."""
-        topic, queue_id, start, end = self.runs
+        topics, number, queue_id, start, end = self.runs
+        topic = map(topics.__getitem__, number.tolist())
         first = self.queue_offset[start].tolist()
-        rows = zip(topic, queue_id, first, start.tolist(), end.tolist(), strict=True)
-        return map(Run._make, rows)
+        columns = topic, queue_id.tolist(), first, start.tolist(), end.tolist()
+        return map(Run._make, zip(*columns, strict=True))
 
     def parts(self, runs: Sequence[Run]) -> Entries:
         """Some of the runs, in their order."""
-        if len(runs) == len(self.runs.topic):
+        if len(runs) == len(self.runs.start):
             return self
         rows = np.concatenate([np.arange(run.start, run.end) for run in runs])
         return Entries(
@@ -119,7 +132,9 @@ class ConsumeQueue(QueueEnd, Protocol):
     whose record the log still holds.
     """
 
-    max_offset: int
+    @property
+    def max_offset(self) -> int:
+        """What dispatch has written up to: the first that is not there yet."""
 
     @property
     def topic(self) -> str:

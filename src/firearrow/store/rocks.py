@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from operator import attrgetter
 from pathlib import Path
-from threading import Lock
-from typing import Final
+from threading import Lock, RLock
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -32,15 +32,16 @@ from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.message.names import is_lmq
 from firearrow.store import rocksformat as rows
-from firearrow.store.queues import Entries, OnArrivals, QueueRange, Run
-from firearrow.store.rocksqueue import RocksConsumeQueue, RocksTopic
+from firearrow.store.queues import Entries, OnArrivals, QueueRange, Run, Runs
+from firearrow.store.rocksends import QueueEnds
+from firearrow.store.rocksqueue import NO_PLACE, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import RECORD_BYTES_MIN, Ints
 
 log = logging.getLogger(__name__)
 
 _OPEN_FILES_MAX: Final = 512
 _CACHE_BYTES: Final = 64 * MiB
-_ENTRY_BUFFER_BYTES: Final = 32 * MiB
+_ENTRY_BUFFER_BYTES: Final = 8 * MiB  # of a small one more stays in the processor's cache
 _OFFSET_BUFFER_BYTES: Final = 16 * MiB
 _OFFSET_BLOCK_BYTES: Final = 4 * KiB  # a topic's rows are read when it is first used: often few
 _FLUSH_STEP_QUEUES: Final = 1024  # bounds how long a flush keeps dispatch waiting
@@ -51,8 +52,7 @@ _END_KEY: Final = b"\xff"
 class RocksConsumeQueues:
     """Implements ``ConsumeQueues``.
 
-    ``_unsaved`` has what the rows of queues in ``offset`` are to say; ``_saving`` is that of it
-    which the flush under way makes true.
+    ``ends`` knows the queues whose rows in ``offset`` are to be written.
     """
 
     def __init__(self, directory: Path, elsewhere: Path, compression: str) -> None:
@@ -68,11 +68,10 @@ class RocksConsumeQueues:
         self.dispatched_offset = 0
         self._topics: dict[str, RocksTopic] = {}
         self._left_out: set[tuple[str, int]] = set()
-        self._unsaved: dict[RocksConsumeQueue, bytes] = {}
-        self._saving: dict[RocksConsumeQueue, bytes] = {}
+        self.ends = QueueEnds()
         self._unflushed_entries = 0
         self._expire_to = self._expired_to = 0  # where the log began, and as far as rows know it
-        self._writing = Lock()  # entries together with what is known of them, against flush
+        self._writing = RLock()  # entries together with what is known of them, against flush
         self._flushing = Lock()
 
     # --- the database ---
@@ -119,13 +118,16 @@ class RocksConsumeQueues:
             with self._writing:
                 self._unflushed_entries = 0
                 dispatched_offset = self.dispatched_offset
-                if self._saving:  # the disk refused them
-                    self._saving.update(self._unsaved)
-                else:
-                    self._saving = self._unsaved
-                self._unsaved = {}
-            self.entries.flush()
-            self._save()
+                slots = self.ends.begin_saving()
+                ends = self.ends.max_offset[slots]
+                physical_offsets = self.ends.max_physical_offset[slots]
+            try:
+                self.entries.flush()
+                self._save(slots, rows.places(physical_offsets, ends - 1))
+            except OSError:
+                with self._writing:
+                    self.ends.give_back()
+                raise
             with self._writing:
                 batch = self._open_database.batch()
                 dispatched_offset = min(dispatched_offset, self.dispatched_offset)
@@ -137,21 +139,21 @@ class RocksConsumeQueues:
                 self._expired_to = expire_to
             self._offsets.flush()
 
-    def _save(self) -> None:
-        """Write the rows of queues whose entries are on the disk."""
-        while self._saving:
+    def _save(self, slots: Ints, places: list[bytes]) -> None:
+        """Write the rows of queues whose entries are on the disk, but of those forgotten since."""
+        for at in range(0, len(slots), _FLUSH_STEP_QUEUES):
+            step = slice(at, at + _FLUSH_STEP_QUEUES)
             batch = self._open_database.batch()
             with self._writing:
-                count = min(len(self._saving), _FLUSH_STEP_QUEUES)
-                some = [self._saving.popitem() for _ in range(count)]
-                heads = [queue.of_topic.head for queue, _ in some]
-                keys = rows.max_keys(heads, [queue.queue_id for queue, _ in some])
-                batch.put_all(rows.OFFSETS, keys, [place for _, place in some])
-                try:
-                    self._open_database.write(batch)
-                except OSError:
-                    self._saving.update(some)
-                    raise
+                ends, some = self.ends, slots[step]
+                still = ends.saving[some]
+                found = map(ends.queues.__getitem__, some[still].tolist())
+                queues = [queue for queue in found if queue is not None]
+                heads = [queue.of_topic.head for queue in queues]
+                keys = rows.max_keys(heads, [queue.queue_id for queue in queues])
+                batch.put_all(rows.OFFSETS, keys, compress(places[step], still))
+                self._open_database.write(batch)
+                ends.saving[some] = False
 
     def close(self) -> None:
         """Close the database; what was not flushed is dispatched again at the next start."""
@@ -159,19 +161,28 @@ class RocksConsumeQueues:
             self._database.close()
             self._database = None
         self._topics.clear()
-        self._unsaved.clear()
-        self._saving.clear()
+        self.ends = QueueEnds()
 
     # --- queues in memory ---
 
     def find(self, topic: str, queue_id: int) -> RocksConsumeQueue | None:
         """The queue, if it has messages or is in use."""
         of_topic = self._topic(topic)
-        return of_topic.queues.get(queue_id) if of_topic else None
+        return self.open(topic, queue_id) if of_topic and queue_id in of_topic.queues else None
 
     def open(self, topic: str, queue_id: int) -> RocksConsumeQueue:
         """The queue; a new one gets its row some time after its first message."""
-        return self._open_topic(topic).open(queue_id)
+        of_topic = self._topics.get(topic) or self._open_topic(topic)
+        queue = of_topic.queues.get(queue_id) or self._new(of_topic, queue_id)
+        if queue.next_offset < (end := self.ends.max_offsets[queue.slot]):
+            queue.next_offset = end
+        return queue
+
+    def _new(
+        self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
+    ) -> RocksConsumeQueue:
+        with self._writing:
+            return of_topic.open(queue_id, place)
 
     def _open_topic(self, name: str) -> RocksTopic:
         of_topic = self._topics.get(name) or self._topic(name)
@@ -192,18 +203,14 @@ class RocksConsumeQueues:
                 return None
             of_topic = self._topics[name] = RocksTopic(self, name)
             for queue_id, place in found:
-                of_topic.open(queue_id, place)
+                self._new(of_topic, queue_id, place)
         return self._topics[name]
 
     def _forget(self, topic: str, queue_id: int) -> None:
         of_topic = self._topics.get(topic)
         queue = of_topic.queues.pop(queue_id, None) if of_topic else None
         if queue is not None:
-            self._forget_row(queue)
-
-    def _forget_row(self, queue: RocksConsumeQueue) -> None:
-        self._unsaved.pop(queue, None)
-        self._saving.pop(queue, None)
+            self.ends.give_up(queue)
 
     def _rows(self, prefix: bytes = b"") -> Iterator[rows.OffsetRow]:
         for key, value in self._offsets.rows(prefix):
@@ -221,7 +228,11 @@ class RocksConsumeQueues:
             of_topic = RocksTopic(self, topic)
             for row in some:
                 place = row.physical_offset, row.queue_offset
-                yield RocksConsumeQueue(of_topic, row.queue_id, place)
+                queue = RocksConsumeQueue(of_topic, row.queue_id, place)
+                try:
+                    yield queue
+                finally:
+                    self.ends.give_up(queue)
 
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""
@@ -236,70 +247,87 @@ class RocksConsumeQueues:
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
-        changes: list[_Change] = []
-        places: dict[RocksConsumeQueue, bytes] = {}
+        ends = self.ends
         with self._writing:
             batch = self._open_database.batch()
+            queues, heads = self._queues_of(entries.runs)
+            slots = np.array([queue.slot for queue in queues], np.int64)
+            before = ends.max_offset[slots], ends.max_physical_offset[slots]
+            first = entries.queue_offset[entries.runs.start]
             try:
-                self._stage(batch, entries, changes, places, complete)
+                self._stage(batch, _Staged(entries, queues, slots, heads, first), complete)
                 self._open_database.write(batch)
             except OSError:
-                for queue, _, max_offset, physical_offset in reversed(changes):
-                    queue.set_end(max_offset, physical_offset)
+                ends.max_offset[slots], ends.max_physical_offset[slots] = before
                 raise
-            self._unsaved.update(places)
+            ends.unsaved[slots[first >= 0]] = True
             self._unflushed_entries += len(entries.size)
             last = int(entries.physical_offset.argmax())
             end = int(entries.physical_offset[last] + entries.size[last])
             self.dispatched_offset = max(self.dispatched_offset, end)
-        on_arrivals((queue, first) for queue, first, _, _ in changes)
-
-    def _stage(
-        self,
-        batch: Batch,
-        entries: Entries,
-        changes: list[_Change],
-        places: dict[RocksConsumeQueue, bytes],
-        complete: bool,
-    ) -> None:
-        """Add the rows of all runs to a batch and note the new ends of the queues."""
-        physical, queue_offset, runs = entries.physical_offset, entries.queue_offset, entries.runs
-        last = runs.end - 1
-        of_runs = zip(
-            runs.topic,
-            runs.queue_id,
-            queue_offset[runs.start].tolist(),
-            (queue_offset[last] + 1).tolist(),
-            physical[runs.start].tolist(),
-            physical[last].tolist(),
-            rows.places(physical[last], queue_offset[last]),
-            strict=True,
+        on_arrivals(
+            (queue, at) for queue, at in zip(queues, first.tolist(), strict=True) if at >= 0
         )
-        values = rows.entry_values(entries)
+
+    def _queues_of(self, runs: Runs) -> tuple[list[RocksConsumeQueue], list[bytes]]:
+        """The queue of each run, and what the keys of its topic begin with."""
+        queues: list[RocksConsumeQueue] = []
         heads: list[bytes] = []
-        known: list[tuple[int, int]] = []
-        of_topic = None
-        for number, run in enumerate(of_runs):
-            topic, queue_id, first, end, first_physical, last_physical, place = run
-            if of_topic is None or of_topic.name != topic:  # they are in order of topics
-                of_topic = self._open_topic(topic)
+        before = -1
+        for number, queue_id in zip(runs.topic.tolist(), runs.queue_id.tolist(), strict=True):
+            if number != before:  # they are in order of topics
+                before = number
+                name = runs.topics[number]
+                of_topic = self._topics.get(name) or self._open_topic(name)
+            queues.append(of_topic.queues.get(queue_id) or of_topic.open(queue_id))
             heads.append(of_topic.head)
-            queue = of_topic.queues.get(queue_id) or of_topic.open(queue_id)
-            if first != queue.max_offset or first_physical <= queue.max_physical_offset:
-                whole = entries.run(number)
-                start = self._fit_or_leave_out(batch, queue, whole, physical, values, complete)
-                known.append((whole.start, start))
-                if start == whole.end:
-                    continue
-                first += start - whole.start
-            changes.append((queue, first, queue.max_offset, queue.max_physical_offset))
-            queue.set_end(end, last_physical)
-            places[queue] = place
-        head_of_each = np.array(heads, object).repeat(runs.end - runs.start).tolist()
-        keys = rows.entry_keys(head_of_each, entries.queue_id, queue_offset)
-        for start, end in reversed(known):
-            del keys[start:end], values[start:end]
+        return queues, heads
+
+    def _stage(self, batch: Batch, staged: _Staged, complete: bool) -> None:
+        """Add the rows of all runs to a batch, and move the ends of their queues."""
+        entries, ends = staged.entries, self.ends
+        physical, queue_offset, runs = entries.physical_offset, entries.queue_offset, entries.runs
+        values = rows.entry_values(entries)
+        heads = staged.heads
+        if len(heads) < len(values):
+            heads = np.array(heads, object).repeat(runs.end - runs.start).tolist()
+        keys = rows.entry_keys(heads, entries.queue_id, queue_offset)
+        slots = staged.slots
+        fits = staged.first == ends.max_offset[slots]
+        fits &= physical[runs.start] > ends.max_physical_offset[slots]
+        fits[1:] &= slots[1:] != slots[:-1]
+        if np.count_nonzero(fits) == len(fits):
+            last = runs.end - 1
+            ends.max_offset[slots] = queue_offset[last] + 1
+            ends.max_physical_offset[slots] = physical[last]
+        else:
+            for start, end in reversed(self._fit_each(batch, staged, values, complete)):
+                del keys[start:end], values[start:end]
         batch.put_all(rows.ENTRIES, keys, values)
+
+    def _fit_each(
+        self, batch: Batch, staged: _Staged, values: list[bytes], complete: bool
+    ) -> list[tuple[int, int]]:
+        """Move the ends run by run; return the rows that are not to be written."""
+        physical = staged.entries.physical_offset
+        known: list[tuple[int, int]] = []
+        for number, (run, queue) in enumerate(
+            zip(staged.entries.each_run(), staged.queues, strict=True)
+        ):
+            start = run.start
+            if (
+                run.queue_offset != queue.max_offset
+                or int(physical[start]) <= queue.max_physical_offset
+            ):
+                start = self._fit_or_leave_out(batch, queue, run, physical, values, complete)
+                known.append((run.start, start))
+            if start == run.end:
+                staged.first[number] = -1
+                continue
+            staged.first[number] += start - run.start
+            end = run.queue_offset + run.end - run.start
+            queue.set_end(end, int(physical[run.end - 1]))
+        return known
 
     def _fit_or_leave_out(
         self,
@@ -407,7 +435,7 @@ class RocksConsumeQueues:
             batch.delete(rows.OFFSETS, queue.offset_key)
         else:
             batch.put(rows.OFFSETS, queue.offset_key, rows.PLACE.pack(physical_offset, end - 1))
-        self._forget_row(queue)
+        self.ends.settled(queue.slot)
         queue.next_offset = 0
         queue.set_end(end, physical_offset)
         queue.forget_min()
@@ -488,15 +516,23 @@ class RocksConsumeQueues:
             batch.delete_range(family, b"", _END_KEY)
         with self._writing:
             self._open_database.write(batch)
+            for of_topic in self._topics.values():
+                for queue in of_topic.queues.values():
+                    self.ends.give_up(queue)
             self._topics.clear()
-            self._unsaved.clear()
-            self._saving.clear()
             self.dispatched_offset = 0
         return filled
 
 
-# A queue, its first new queue offset, and its end as it was: max_offset, max_physical_offset.
-_Change = tuple[RocksConsumeQueue, int, int, int]
+class _Staged(NamedTuple):
+    """What is being put: of each run the queue, its slot, what its keys begin with, and the first
+    queue offset that is new, -1 for none."""
+
+    entries: Entries
+    queues: list[RocksConsumeQueue]
+    slots: Ints
+    heads: list[bytes]
+    first: Ints
 
 
 def _put_dispatched(batch: Batch, physical_offset: int) -> None:

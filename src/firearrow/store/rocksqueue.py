@@ -48,16 +48,7 @@ class RocksConsumeQueue:
     """Implements ``ConsumeQueue`` by rows of a database."""
 
     # There may be a million, and each is used seldom: two lines of a processor's cache are enough.
-    __slots__ = (
-        "_min",
-        "magic",
-        "max_offset",
-        "max_physical_offset",
-        "next_offset",
-        "of_topic",
-        "queue_id",
-        "topic_field",
-    )
+    __slots__ = ("_min", "magic", "next_offset", "of_topic", "queue_id", "slot", "topic_field")
 
     def __init__(
         self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
@@ -68,14 +59,25 @@ class RocksConsumeQueue:
         self.queue_id = queue_id
         self.magic = of_topic.magic
         self.topic_field = of_topic.field
-        self.max_physical_offset, last = place
-        self.max_offset = self.next_offset = last + 1
+        physical_offset, last = place
+        self.next_offset = last + 1
+        self.slot = of_topic.store.ends.take(self, last + 1, physical_offset)
         self._min = NO_PLACE  # the start of the log and the queue offset that belongs to it
 
     @property
     def topic(self) -> str:
         """Its topic's name."""
         return self.of_topic.name
+
+    @property
+    def max_offset(self) -> int:
+        """What dispatch has written up to."""
+        return int(self.of_topic.store.ends.max_offset[self.slot])
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Where the record of its last message lies, -1 without any."""
+        return int(self.of_topic.store.ends.max_physical_offset[self.slot])
 
     @property
     def min_offset(self) -> int:
@@ -87,8 +89,9 @@ class RocksConsumeQueue:
 
     def set_end(self, max_offset: int, max_physical_offset: int) -> None:
         """Take note of what was written."""
-        self.max_offset = max_offset
-        self.max_physical_offset = max_physical_offset
+        ends = self.of_topic.store.ends
+        ends.max_offset[self.slot] = max_offset
+        ends.max_physical_offset[self.slot] = max_physical_offset
         if self.next_offset < max_offset:
             self.next_offset = max_offset
 

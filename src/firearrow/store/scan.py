@@ -33,6 +33,7 @@ RECORDS_MAX: Final = 8192  # bounds the memory of one scan; a caller goes on at 
 RECORD_BYTES_MIN: Final = 91
 
 _EVENLY_MIN: Final = 8  # positions, below which it takes longer to see that they are even
+_EACH_SIZE_MIN: Final = 64  # records by topic size, below which each record is looked at by itself
 _RUN_MIN: Final = 32  # so many records of one size make it likely that as many more follow
 
 _SIZE_MAGIC: Final = struct.Struct(">ii")
@@ -178,7 +179,12 @@ class Columns:
         and for each record the number of its topic."""
         topics: list[bytes] = []
         column = np.zeros(len(self), np.int64)
-        for size in np.bincount(self.topic_size).nonzero()[0].tolist():
+        sizes = np.bincount(self.topic_size).nonzero()[0].tolist()
+        if len(self) < len(sizes) * _EACH_SIZE_MIN and len(sizes) > 1:
+            strings = self.slices(self.topic_start, self.topic_size)
+            topics = sorted(sorted(set(strings)), key=len)
+            return topics, _numbers(strings, topics, 0)
+        for size in sizes:
             chosen = (self.topic_size == size).nonzero()[0]
             texts = gather(self.buffer, np.dtype((np.void, size)), self.topic_start[chosen])
             first = texts[0].tobytes()
@@ -188,8 +194,7 @@ class Columns:
                 continue
             strings = texts.tolist()
             some = sorted(set(strings))
-            numbers = dict(zip(some, range(len(topics), len(topics) + len(some)), strict=True))
-            column[chosen] = [numbers[string] for string in strings]
+            column[chosen] = _numbers(strings, some, len(topics))
             topics += some
         return topics, column
 
@@ -220,6 +225,16 @@ class Columns:
 def scan(buffer: Buffer, start: int, end: int, records_max: int = RECORDS_MAX) -> Columns:
     """Read the records of ``buffer[start:end]``; ``start`` must be the start of a record."""
     positions, stop = _walk(buffer, start, end, records_max)
+    return scan_at(buffer, positions, start, end, stop)
+
+
+def scan_at(
+    buffer: Buffer, positions: Ints, start: int, end: int, stop: Stop = Stop.END
+) -> Columns:
+    """Read the records of which the positions are known, side by side from ``start`` on.
+
+    ``stop`` is why there are no more of them.
+    """
     columns = Columns(buffer, positions, end)
     valid = columns.valid
     if not valid.all():
@@ -275,6 +290,12 @@ def _run(buffer: Buffer, at: int, size: int, end: int) -> Ints:
     words = gather(buffer, _SIZE_AND_MAGIC, positions)
     alike = words == words[0]
     return positions if alike.all() else positions[: int(np.argmin(alike))]
+
+
+def _numbers(strings: list[bytes], some: list[bytes], first: int) -> Ints:
+    """Which of ``some`` each string is, counted from ``first``."""
+    numbers = dict(zip(some, range(first, first + len(some)), strict=True))
+    return np.fromiter(map(numbers.__getitem__, strings), np.int64, len(strings))
 
 
 def _what_else(size: int, magic: int) -> Stop:
