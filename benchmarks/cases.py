@@ -69,6 +69,7 @@ PIPELINED = Load("send", connections=4, depth=32)
 UNPIPELINED = Load("send", connections=16, depth=1)
 SYNCED = Load("send", connections=16, depth=8)
 BATCHED = Load("batch", connections=4, depth=8)
+UNPIPELINED_BATCHES = Load("batch", connections=16, depth=1)
 PULLED = Load("pull", connections=4, depth=1)
 SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
 
@@ -110,6 +111,12 @@ CASES = (
         "batch",
         "batches of 32 × 128 bytes, 4 connections × 8 in flight",
         RawLoad(BATCHED),
+        (at_least(1.2),),
+    ),
+    Case(
+        "batch-round-trip",
+        "batches of 32 × 128 bytes, 16 connections × 1 in flight",
+        RawLoad(UNPIPELINED_BATCHES),
         (at_least(1.2),),
     ),
     Case(

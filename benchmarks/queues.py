@@ -27,7 +27,6 @@ CONNECTIONS = 4
 DEPTH = 32
 BODY = b"x" * 128
 START_PAUSE_S = 0.02
-UPDATE_AND_CREATE_TOPIC = 17
 KEYS = {"storeType": "defaultRocksDB"}
 Target = tuple[str, int]
 
@@ -97,18 +96,9 @@ def target(number: int) -> Target:
 def _create_topics(deployment: Deployment, count: int) -> None:
     with remoting.Line(deployment.brokers[0].address, timeout_s=60) as line:
         for first in range(0, count, QUEUES_A_TOPIC):
-            queues = str(min(QUEUES_A_TOPIC, count - first))
-            fields = {
-                "topic": target(first)[0],
-                "defaultTopic": remoting.TEMPLATE_TOPIC,
-                "readQueueNums": queues,
-                "writeQueueNums": queues,
-                "perm": "6",
-                "topicFilterType": "SINGLE_TAG",
-                "topicSysFlag": "0",
-                "order": "false",
-            }
-            code = line.ask(remoting.encode(UPDATE_AND_CREATE_TOPIC, fields)).code
+            code = line.ask(
+                remoting.create_topic(target(first)[0], min(QUEUES_A_TOPIC, count - first))
+            ).code
             if code != remoting.SUCCESS:
                 raise BenchmarkError(f"{deployment.side}: a topic was refused with {code}")
 

@@ -17,6 +17,7 @@ from typing import Self
 from benchmarks.errors import BenchmarkError
 
 PULL_MESSAGE = 11
+UPDATE_AND_CREATE_TOPIC = 17
 SEND_MESSAGE_V2 = 310
 GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
@@ -108,6 +109,21 @@ def one_message(broker_name: str, topic: str) -> bytes:
     return encode(SEND_MESSAGE_V2, fields, b"x" * 128)
 
 
+def create_topic(topic: str, queues: int) -> bytes:
+    """Make the request that makes or changes a topic."""
+    fields = {
+        "topic": topic,
+        "defaultTopic": TEMPLATE_TOPIC,
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    return encode(UPDATE_AND_CREATE_TOPIC, fields)
+
+
 def send_one(broker_address: str, broker_name: str, topic: str) -> bool:
     """Send one message; say whether it was acknowledged."""
     return call(broker_address, one_message(broker_name, topic)).code == SUCCESS
@@ -123,15 +139,15 @@ def messages_in(broker_address: str, topic: str, queues: int) -> int:
     return sum(int(answer.fields.get("offset", 0)) for answer in answers)
 
 
-def waiting_pull(group: str, topic: str, queue_offset: int, suspend_ms: int) -> bytes:
-    """Make the request that waits for the next message of queue 0 of a topic."""
+def pull(group: str, topic: str, queue_id: int, queue_offset: int, suspend_ms: int = 0) -> bytes:
+    """Make the request for up to 32 messages of a queue; it may wait for the next one."""
     fields = {
         "consumerGroup": group,
         "topic": topic,
-        "queueId": "0",
+        "queueId": str(queue_id),
         "queueOffset": str(queue_offset),
         "maxMsgNums": "32",
-        "sysFlag": "6",  # may wait; has its subscription with it
+        "sysFlag": "6" if suspend_ms else "4",  # 2: may wait, 4: has its subscription with it
         "commitOffset": "0",
         "suspendTimeoutMillis": str(suspend_ms),
         "subscription": "*",

@@ -129,11 +129,11 @@ def best(run: Callable[[], Any], rounds: int) -> tuple[float, float]:
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """Spark on two cores, without a page of its own."""
+def session(workers: int = 2) -> Iterator[SparkSession]:
+    """Spark with so many local workers, without a page of its own."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.Builder().master("local[2]").appName("firearrow benchmark")
+    builder = SparkSession.Builder().master(f"local[{workers}]").appName("firearrow benchmark")
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

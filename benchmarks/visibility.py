@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.remoting import SUCCESS, Line, count_records, one_message, waiting_pull
+from benchmarks.remoting import SUCCESS, Line, count_records, one_message, pull
 from benchmarks.servers import Broker
 
 PAUSE_S = 0.003
@@ -43,7 +43,7 @@ def _drain(consumer: Line, topic: str) -> int:
     """Read the queue to its end; give the offset after it."""
     offset = 0
     while True:
-        answer = consumer.ask(waiting_pull(topic, topic, offset, 1))
+        answer = consumer.ask(pull(topic, topic, 0, offset, 1))
         if answer.code == SUCCESS:
             offset += count_records(answer.body)
         elif offset:
@@ -54,7 +54,7 @@ def _read(
     consumer: Line, topic: str, offset: int, seen: list[float], done: threading.Event
 ) -> None:
     while not done.is_set():
-        answer = consumer.ask(waiting_pull(topic, topic, offset, SUSPEND_MS))
+        answer = consumer.ask(pull(topic, topic, 0, offset, SUSPEND_MS))
         now = time.monotonic()
         count = count_records(answer.body) if answer.code == SUCCESS else 0
         seen += [now] * count
