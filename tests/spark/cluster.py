@@ -92,9 +92,9 @@ def zip_package(path: Path) -> Path:
     return path
 
 
-def run_driver(master: str, package: Path, store: Path) -> Any:
+def run_driver(master: str, package: Path, store: Path, made: Path) -> Any:
     """Run ``cluster_driver.py`` on the cluster and return the JSON that it prints."""
-    command = [sys.executable, str(DRIVER), master, str(package), str(store)]
+    command = [sys.executable, str(DRIVER), master, str(package), str(store), str(made)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT_S, check=False
     )

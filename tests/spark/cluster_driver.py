@@ -1,6 +1,6 @@
 """What a user's program does on a cluster; prints what it saw as JSON. See ``cluster.py``.
 
-Arguments: the master's URL, the package as a zip, a store.
+Arguments: the master's URL, the package as a zip, a store, a directory for what jobs make.
 """
 
 from __future__ import annotations
@@ -9,19 +9,27 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 import firearrow
 from firearrow.spark import configure
+from firearrow.spark.jobs.archive import archive, read_archive, source
+from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.rebuild import rebuilt
+from firearrow.spark.jobs.verify import verdict_of
+from firearrow.spark.jobs.workers import SparkWorkers
+from firearrow.store.offline import Order
 
 SPLIT = "512k"  # so small that both workers get some of a small store
+STRETCH_BYTES = 65_536  # likewise
 
 
 def main() -> None:
-    """Read the store as a user would, with tasks on both workers."""
-    master, package, store = sys.argv[1:]
+    """Read the store as a user would, and do bulk work on it, with tasks on both workers."""
+    master, package, store, made = sys.argv[1:]
     builder = SparkSession.Builder().master(master).appName("firearrow cluster test")
     for key, value in {
         "spark.submit.pyFiles": package,
@@ -36,22 +44,40 @@ def main() -> None:
     }.items():
         builder = builder.config(key, value)
     spark = configure(builder).getOrCreate()
-    sys.stdout.write(json.dumps(_seen(spark, store)) + "\n")
+    seen = _seen(spark, store) | _made(spark, store, Path(made))
+    sys.stdout.write(json.dumps(seen) + "\n")
     spark.stop()
 
 
 def _seen(spark: SparkSession, store: str) -> dict[str, object]:
     messages = spark.read.format("rocketmq").option("splitBytes", SPLIT).load(store)
+    places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(_place).collect()
+    return {
+        "topics": _totals(messages),
+        "tasks": messages.rdd.getNumPartitions(),
+        "executors": len({executor for executor, _ in places}),
+        "package": sorted({path for _, path in places}),
+    }
+
+
+def _totals(messages: DataFrame) -> dict[str, list[int]]:
+    """Of each topic the number of messages and a sum over their bodies' hashes."""
     word = fn.conv(fn.substring(fn.sha2("body", 256), 1, 8), 16, 10).cast("bigint")
     totals = messages.groupBy("topic").agg(
         fn.count("*").alias("messages"), fn.sum(word).alias("checksum")
     )
-    places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(_place).collect()
+    return {row.topic: [row.messages, row.checksum] for row in totals.collect()}
+
+
+def _made(spark: SparkSession, store: str, made: Path) -> dict[str, object]:
+    """Verify the store, make its queues and index anew, and archive it."""
+    rebuilt(spark, store, to=made, order=Order(stretch_bytes=STRETCH_BYTES))
+    opener, settings = source({"path": store})
+    target = Archive(str(made / "archive"))
+    archive(SparkWorkers(spark), opener, target, settings)
     return {
-        "topics": {row.topic: [row.messages, row.checksum] for row in totals.collect()},
-        "tasks": messages.rdd.getNumPartitions(),
-        "executors": len({executor for executor, _ in places}),
-        "package": sorted({path for _, path in places}),
+        "findings": len(verdict_of(spark, store).findings),
+        "archived": _totals(read_archive(spark, target)),
     }
 
 

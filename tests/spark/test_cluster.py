@@ -17,15 +17,25 @@ TIMEOUT_S = 240
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_a_store_is_read_by_two_workers_with_the_package_that_was_shipped(tmp_path: Path) -> None:
+def test_two_workers_read_a_store_and_do_bulk_work_with_the_package_that_was_shipped(
+    tmp_path: Path,
+) -> None:
     store = extract(GOLDEN, tmp_path)
     package = zip_package(tmp_path / "firearrow.zip")
     with standalone(tmp_path / "cluster", workers=2) as master:
-        seen = run_driver(master, package, store)
+        seen = run_driver(master, package, store, tmp_path / "made")
     assert seen["executors"] == 2
     assert seen["package"] == ["./firearrow.zip/firearrow/__init__.py"]
     assert seen["tasks"] >= 2
-    assert seen["topics"] == _totals()
+    assert seen["topics"] == seen["archived"] == _totals()
+    assert seen["findings"] == 0
+    for made in ("consumequeue", "index"):
+        assert contents(tmp_path / "made" / made) == contents(store / made)
+
+
+def contents(directory: Path) -> list[bytes]:
+    """The files below a directory, in order of their names."""
+    return [path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()]
 
 
 def _totals() -> dict[str, list[int]]:
