@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firearrow.cli.analyses import Run
+from firearrow.cli.making import makes_index, makes_queues
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.rebuild import MADE, rebuilt
@@ -55,7 +56,7 @@ def report_verify(run: Run) -> list[Table]:
 def report_rebuild(run: Run) -> list[Table]:
     """Make queues and index anew from the CommitLog, in place or below another directory."""
     options = run.options
-    order = Order(queues=options.only != "index", index=options.only != "queues")
+    order = Order(queues=makes_queues(options), index=makes_index(options))
     store = _store(run)
     if options.dry_run:
         return [_would_make(store, order, options.to)]

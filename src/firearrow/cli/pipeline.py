@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from firearrow.cli import joboptions
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from firearrow.cli.analyses import Run
     from firearrow.cli.reports import Report, Table
 
-RETENTION_HOURS: Final = 72.0
 _BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|\n\s*at |\n\s*JVM stacktrace")
 _RAISED: Final = re.compile(r"([A-Za-z_][\w.]*): (.+)")  # the last line of a traceback
 WITHOUT_SPARK: Final = "firearrow pipeline needs PySpark: pip install 'firearrow[spark]'"
@@ -63,10 +63,10 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
             job.name, help=job.summary, description=job.summary.capitalize() + "."
         )
         own.set_defaults(row=job)
-        _add_place(own, job)
+        joboptions.add_place(own, from_store=job.from_store, from_archive=job.from_archive)
         job.add(own)
-        _add_spark(own)
-        _add_output(own)
+        joboptions.add_spark(own)
+        joboptions.add_output(own)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,276 +87,6 @@ def session(options: argparse.Namespace) -> Iterator[SparkSession]:
         raise ConfigError(WITHOUT_SPARK)
     with _quiet_jvm(options) as log, _started(options, log) as spark:
         yield spark
-
-
-# --- options ---
-
-
-def _add_place(parser: Parser, job: Job) -> None:
-    place = parser.add_mutually_exclusive_group(required=True)
-    if job.from_store:
-        place.add_argument(
-            "--path",
-            action="append",
-            metavar="DIR",
-            help="a store's directory, or a URI such as s3://bucket/store; several may be given",
-        )
-        place.add_argument(
-            "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
-        )
-        parser.add_argument(
-            "--option",
-            type=_pair,
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
-        )
-    if job.from_archive:
-        place.add_argument("--archive", metavar="DIR", help="an archive's directory")
-    parser.set_defaults(path=None, name_server=None, archive=None, option=[])
-    parser.add_argument(
-        "--now",
-        type=_moment,
-        metavar="TIME",
-        help="the time that ages are counted to, in ISO 8601 (default: the clock's)",
-    )
-
-
-def _add_spark(parser: Parser) -> None:
-    parser.add_argument(
-        "--master",
-        default="local[*]",
-        metavar="URL",
-        help="where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])",
-    )
-    parser.add_argument(
-        "--conf",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Spark; may be repeated",
-    )
-    parser.add_argument(
-        "--spark-log",
-        type=Path,
-        metavar="FILE",
-        help="where Spark's own messages go (default: shown only if it does not start)",
-    )
-
-
-def _add_output(parser: Parser) -> None:
-    parser.add_argument(
-        "--top",
-        type=_count,
-        default=20,
-        metavar="N",
-        help="rows of a table that are shown, at most; 0 for all (default: 20)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write a page of HTML with charts, too"
-    )
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="show progress on standard error (default: on a terminal)",
-    )
-
-
-def _add_nothing(parser: Parser) -> None:
-    pass
-
-
-def _add_retention(parser: Parser) -> None:
-    parser.add_argument(
-        "--retention-hours",
-        type=_positive,
-        default=RETENTION_HOURS,
-        metavar="N",
-        help=f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})",
-    )
-
-
-def _add_window(parser: Parser, seconds: int, what: str) -> None:
-    parser.add_argument(
-        "--window",
-        type=_count,
-        default=seconds,
-        metavar="SECONDS",
-        help=f"{what} (default: {seconds})",
-    )
-
-
-def _add_backlog(parser: Parser) -> None:
-    _add_retention(parser)
-    _add_window(parser, 3600, "over how long the rate of arriving messages is taken")
-    parser.add_argument(
-        "--parts", type=_count, default=10, metavar="N", help="values of each part (default: 10)"
-    )
-    rate = parser.add_mutually_exclusive_group()
-    rate.add_argument(
-        "--sample",
-        type=_positive,
-        metavar="SECONDS",
-        help="read committed offsets twice, so long apart: how fast groups consume",
-    )
-    rate.add_argument(
-        "--consume-rate",
-        type=_positive,
-        metavar="N",
-        help="assume that each group consumes so many messages of a topic a second",
-    )
-
-
-def _add_accounting(parser: Parser) -> None:
-    _add_retention(parser)
-    parser.add_argument(
-        "--free-bytes", type=_count, metavar="N", help="room on the disk (default: that of --path)"
-    )
-
-
-def _add_sink(parser: Parser) -> None:
-    parser.add_argument("--to-topic", metavar="TOPIC", help="the topic to send to")
-    parser.add_argument("--to-name-server", metavar="HOST:PORT;...", help="the cluster to send to")
-    parser.add_argument(
-        "--sink-option",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the sink, such as accessKey=...; may be repeated",
-    )
-
-
-def _add_deadletters(parser: Parser) -> None:
-    parser.add_argument(
-        "--where",
-        metavar="SQL",
-        help="a condition that chooses letters, on their columns and `text` (the body)",
-    )
-    parser.add_argument(
-        "--resend",
-        action="store_true",
-        help="send the chosen letters again, to --to-topic or the topic that each came from",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="with --resend: only show what would be sent"
-    )
-    parser.add_argument(
-        "--audit",
-        metavar="DIR",
-        help="table (Parquet) of what was sent; a letter that is in it is not sent again",
-    )
-    _add_sink(parser)
-
-
-def _add_latency(parser: Parser) -> None:
-    parser.add_argument(
-        "--delay-levels", metavar="TEXT", help="messageDelayLevel of the brokers (default: its own)"
-    )
-
-
-def _add_archive(parser: Parser) -> None:
-    parser.add_argument("--to", required=True, metavar="DIR", help="the archive's directory")
-    parser.add_argument(
-        "--follow", action="store_true", help="go on with what comes, until interrupted"
-    )
-    parser.add_argument(
-        "--interval",
-        type=_positive,
-        default=60.0,
-        metavar="SECONDS",
-        help="with --follow: how often to look (default: 60)",
-    )
-    parser.add_argument(
-        "--compact", action="store_true", help="in the end, join small files of a topic and day"
-    )
-    lake = parser.add_mutually_exclusive_group()
-    lake.add_argument(
-        "--delta",
-        action="store_true",
-        help="keep a Delta Lake log of the files in the archive, too",
-    )
-    lake.add_argument(
-        "--iceberg",
-        metavar="[CATALOG:]NAMESPACE.TABLE",
-        help="add the files to an Iceberg table, of a catalog that pyiceberg is configured for",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="only show what of each queue would be archived"
-    )
-
-
-def _add_sending(parser: Parser) -> None:
-    _add_sink(parser)
-    parser.add_argument(
-        "--job",
-        required=True,
-        metavar="DIR",
-        help="where the job keeps how far it is; the same again goes on after an end",
-    )
-    parser.add_argument("--rate", type=_positive, metavar="N", help="messages a second at the most")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
-
-
-def _add_restore(parser: Parser) -> None:
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[=NAME]",
-        help="a topic to restore, and its new name (default: all topics); may be repeated",
-    )
-    _add_sending(parser)
-
-
-def _add_replay(parser: Parser) -> None:
-    parser.add_argument("--since", type=_moment, metavar="TIME", help="stored then or later")
-    parser.add_argument("--until", type=_moment, metavar="TIME", help="stored before that time")
-    parser.add_argument("--tag", action="append", default=[], help="with this tag; may be repeated")
-    parser.add_argument(
-        "--key", action="append", default=[], help="with this key or id; may be repeated"
-    )
-    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of messages")
-    _add_sending(parser)
-
-
-def _add_watch(parser: Parser) -> None:
-    parser.add_argument(
-        "--alert",
-        action="append",
-        required=True,
-        metavar="RULE",
-        help="METRIC > NUMBER, such as 'deadLetters > 0' or 'lag > 10000'; may be repeated",
-    )
-    parser.add_argument("--webhook", metavar="URL", help="post alerts as JSON to this URL")
-    _add_sink(parser)
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", help="where to go on after a restart (default: nowhere)"
-    )
-    parser.add_argument(
-        "--interval",
-        type=_positive,
-        default=10.0,
-        metavar="SECONDS",
-        help="how often to look (default: 10)",
-    )
-    parser.add_argument(
-        "--once", action="store_true", help="look at what is there from the beginning on, and end"
-    )
-
-
-def _add_rebuild(parser: Parser) -> None:
-    parser.add_argument(
-        "--only", choices=["queues", "index"], help="one of the two (default: both)"
-    )
-    parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="write there and leave the store as it is"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be made")
 
 
 # --- the jobs: their modules need Spark, and are imported when they run ---
@@ -438,61 +168,63 @@ JOBS: Final = (
     Job(
         "verify",
         "every invariant of a store: log, queues and index against each other",
-        _add_nothing,
+        joboptions.add_nothing,
         _verify,
     ),
     Job(
         "rebuild",
         "queues and index anew from the CommitLog, with the bytes that a broker writes",
-        _add_rebuild,
+        joboptions.add_rebuild,
         _rebuild,
     ),
     Job(
         "backlog",
         "what consumer groups have still to consume, of what it consists, when it is lost",
-        _add_backlog,
+        joboptions.add_backlog,
         _backlog,
     ),
     Job(
         "accounting",
         "bytes, counts, rates and growth by topic, group, producer and hour",
-        _add_accounting,
+        joboptions.add_accounting,
         _accounting,
     ),
     Job(
         "deadletters",
         "what consumers gave up, what is alike in it, and sending it again",
-        _add_deadletters,
+        joboptions.add_deadletters,
         _deadletters,
     ),
     Job(
         "transactions",
         "what became of transactional messages",
-        _add_nothing,
+        joboptions.add_nothing,
         _transactions,
     ),
     Job(
         "duplicates",
         "messages that are there more than once",
-        lambda parser: _add_window(parser, 600, "how long a consumer remembers what it has seen"),
+        lambda parser: joboptions.add_window(
+            parser, 600, "how long a consumer remembers what it has seen"
+        ),
         _duplicates,
     ),
     Job(
         "latency",
         "how long messages take to be stored and consumed, and how late delayed ones come",
-        _add_latency,
+        joboptions.add_latency,
         _latency,
     ),
     Job(
         "archive",
         "messages to Parquet, each exactly once",
-        _add_archive,
+        joboptions.add_archive,
         _archive,
     ),
     Job(
         "restore",
         "an archive's messages back into topics, each exactly once",
-        _add_restore,
+        joboptions.add_restore,
         _restore,
         from_archive=True,
         from_store=False,
@@ -500,51 +232,17 @@ JOBS: Final = (
     Job(
         "replay",
         "chosen messages once more to a topic, never twice",
-        _add_replay,
+        joboptions.add_replay,
         _replay,
         from_archive=True,
     ),
     Job(
         "watch",
         "alerts from a stream of messages, to a topic, a webhook or the terminal",
-        _add_watch,
+        joboptions.add_watch,
         _watch,
     ),
 )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key.strip(), value.strip()
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return value
-
-
-def _moment(text: str) -> int:
-    """Milliseconds since 1970; a time without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time such as 2026-11-21T06:30:00Z"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 # --- running ---

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firearrow.cli.making import add_made, makes_index, makes_queues
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -514,12 +515,7 @@ def _print_steps(steps: list[Step]) -> None:
 def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "rebuild", "make queues and index anew from the CommitLog", _rebuild)
     _add_layout(parser)
-    parser.add_argument(
-        "--only", choices=["queues", "index"], help="one of the two (default: both)"
-    )
-    parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="write there and leave the store as it is"
-    )
+    add_made(parser)
     parser.add_argument(
         "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they are)"
     )
@@ -534,8 +530,8 @@ def _rebuild(options: argparse.Namespace) -> int:
 
     layout = _layout(options)
     order = Order(
-        queues=options.only != "index",
-        index=options.only != "queues",
+        queues=makes_queues(options),
+        index=makes_index(options),
         queue_file_bytes=options.queue_file_bytes,
         jobs=options.jobs,
         on_progress=Progress("rebuilding", options.progress),
