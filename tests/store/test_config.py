@@ -32,6 +32,12 @@ def test_queue_files_hold_whole_units(given: int, rounded: int) -> None:
     assert config.consume_queue_file_bytes == rounded
 
 
+@pytest.mark.parametrize(("given", "rounded"), [(46, 46), (47, 92), (13_800_000, 13_800_000)])
+def test_files_of_batch_queues_hold_whole_units(given: int, rounded: int) -> None:
+    config = StoreConfig(mapper_file_size_batch_consume_queue=given)
+    assert config.batch_queue_file_bytes == rounded
+
+
 def test_a_slave_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="brokerRole=SLAVE: allowed is ASYNC_MASTER or SYNC_MASTER"

@@ -1,37 +1,206 @@
-"""Queues of batches, which only the original writes, stay as they are."""
+"""Queues in files: which kind a topic's are, and queues of batches in a store."""
 
+import logging
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import StoreError
+from firearrow.store import Boundary, GetStatus, MessageStore
 from firearrow.store.offline import Layout, rebuild, verify
 from firearrow.store.queuefiles import batch_topics
-from tests.golden import extract
-from tests.store.stores import make_store
+from tests.golden import expected, extract
+from tests.store.stores import abandon, make_store, opened
+
+SIZES: dict[str, Any] = {
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapper_file_size_batch_consume_queue": 460,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+}
+KINDS = ("batchconsumequeue", "consumequeue")
 
 
-def tree(root: Path) -> dict[str, bytes]:
+def files_of(root: Path, *names: str) -> dict[str, bytes]:
     files = (path for path in root.rglob("*") if path.is_file())
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in files
+        if not names or path.relative_to(root).parts[0] in names
+    }
 
 
-def test_a_store_with_queues_of_batches_is_not_opened(tmp_path: Path) -> None:
-    root = extract("batch-queues", tmp_path)
-    before = tree(root)
+def places(store: MessageStore, queue_id: int) -> list[int]:
+    """Where the record of each message of a queue lies."""
+    queue = store.queue("Bat", queue_id)
+    return [queue.entry(at)[0] for at in range(queue.min_offset, queue.max_offset)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return extract("batch-queues", tmp_path)
+
+
+def test_a_store_with_queues_of_batches_is_served_and_handed_back(root: Path) -> None:
+    before = files_of(root, *KINDS)
     assert batch_topics(root) == {"Bat"}
-    with pytest.raises(StoreError, match=r"can't be served: topics Bat; nothing was changed"):
-        make_store(root).open()
-    assert {name: data for name, data in tree(root).items() if name != "lock"} == before
+    with opened(root, **SIZES) as store:
+        assert store.queues.is_batch("Bat")
+        assert [tuple(queue) for queue in store.queues.ranges()] == [
+            ("Bat", 0, 0, 45),
+            ("Bat", 1, 0, 35),
+        ]
+        for queue_id in (0, 1):
+            shown = [m for m in expected("batch-queues") if m["queueId"] == queue_id]
+            assert places(store, queue_id) == [m["physicalOffset"] for m in shown]
+            assert store.time_span("Bat", queue_id) == (
+                shown[0]["storeTimestamp"],
+                shown[-1]["storeTimestamp"],
+            )
+        assert store.search_offset("Bat", 0, 1795242913285 + 121, Boundary.LOWER) == 4
+        assert store.search_offset("Bat", 0, 1795242913285 + 128, Boundary.UPPER) == 4
+        assert store.store_time_of("Bat", 0, 5) == 1795242913413
+        entries = list(store.iterate_from("Bat", 0, 2, 4))
+        assert [entry[:2] for entry in entries] == [(2, 898), (3, 898), (4, 2308), (5, 2308)]
+    assert files_of(root, *KINDS) == before
 
 
-def test_the_tools_leave_them_alone(tmp_path: Path) -> None:
-    root = extract("batch-queues", tmp_path)
+# As RocketMQ 5.5.0 answers, which had opened the store: queue, offset and most messages asked for;
+# the queue offsets of the records, and where to go on.
+PULLS = [
+    (0, 0, 32, [0, 1, 4, 9, 11, 15, 16, 19, 24, 26], 30),
+    (0, 2, 32, [1, 4, 9, 11, 15, 16, 19, 24, 26], 30),
+    (0, 30, 32, [30, 31, 34, 39, 41], 45),
+    (0, 33, 32, [31, 34, 39, 41], 45),
+    (0, 44, 32, [41], 45),
+    (0, 0, 3, [0], 1),
+    (0, 0, 4, [0, 1], 4),
+    (0, 0, 8, [0, 1], 4),
+    (0, 2, 1, [1], 4),
+    (0, 2, 8, [1, 4], 9),
+    (1, 0, 8, [0, 2, 6], 7),
+    (1, 0, 10, [0, 2, 6, 7], 10),
+    (1, 2, 5, [2, 6], 7),
+]
+
+
+def test_pulls_get_what_they_get_from_the_original(root: Path) -> None:
+    with opened(root, **SIZES) as store:
+        for queue_id, queue_offset, count, bases, following in PULLS:
+            found = store.get("Bat", queue_id, queue_offset, count)
+            queue = store.queue("Bat", queue_id)
+            want = [store.record_at(queue.entry(base)[0]) or b"" for base in bases]
+            assert found.records == b"".join(want)
+            ends = [*bases[1:], following]
+            messages = sum(end - base for base, end in zip(bases, ends, strict=True))
+            assert (found.status, found.next_offset, found.count) == (
+                GetStatus.FOUND,
+                following,
+                messages,
+            )
+            assert (found.min_offset, found.max_offset) == (0, (45, 35)[queue_id])
+        assert store.get("Bat", 0, 45, 32).status is GetStatus.OFFSET_OVERFLOW_ONE
+        assert store.get("Bat", 0, 46, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
+        tagged = store.get("Bat", 1, 0, 32, frozenset({2598937}))  # only records have tag codes
+        assert (tagged.status, tagged.count, tagged.next_offset) == (GetStatus.FOUND, 3, 27)
+        none = store.get("Bat", 0, 0, 32, frozenset({2598937}))
+        assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
+
+
+def test_limits_of_a_pull_count_messages_and_bytes(root: Path) -> None:
+    with opened(root, **SIZES, max_transfer_count_on_message_in_memory=5) as store:
+        assert store.get("Bat", 0, 0, 32).next_offset == 9
+    with opened(root, **SIZES, max_transfer_bytes_on_message_in_memory=1026) as store:
+        assert store.get("Bat", 0, 0, 32).next_offset == 4
+    with opened(root, **SIZES, max_filter_message_size=46 * 9) as store:
+        assert store.get("Bat", 0, 0, 32, frozenset({7})).next_offset == 32 - 2
+        assert store.get("Bat", 0, 1, 8, frozenset({7})).next_offset == 11
+
+
+@pytest.mark.parametrize("lost", ["all", "a file", "units"])
+def test_what_is_lost_is_dispatched_again_with_the_same_bytes(root: Path, lost: str) -> None:
+    before = files_of(root, "batchconsumequeue")
+    directory = root / "batchconsumequeue/Bat/1"
+    if lost == "all":
+        shutil.rmtree(root / "batchconsumequeue")
+    elif lost == "a file":
+        (directory / f"{460:020d}").unlink()
+    else:
+        with (directory / f"{460:020d}").open("r+b") as file:
+            file.seek(46)
+            file.write(bytes(460 - 46))
+    (root / "abort").touch()
+    store = make_store(root, **SIZES)
+    store.wants_batches = {"Bat"}.__contains__
+    store.open()
+    store.close()
+    assert files_of(root, *KINDS) == before
+
+
+def test_a_killed_broker_leaves_queues_that_go_on(root: Path) -> None:
+    before = files_of(root, "batchconsumequeue")
+    store = make_store(root, **SIZES)
+    store.open(background=False)
+    abandon(store)
+    with opened(root, **SIZES) as store:
+        assert store.queue("Bat", 0).next_offset == 45
+    assert files_of(root, *KINDS) == before
+
+
+def test_usual_queues_of_such_a_topic_are_set_aside(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ 5.5.0 does not start there: the queue type "should be SimpleCQ, but is BatchCQ"."""
+    before = files_of(root, "batchconsumequeue")
+    for queue_id in ("0", "2"):
+        stray = root / "consumequeue/Bat" / queue_id
+        stray.mkdir(parents=True)
+        (stray / f"{0:020d}").write_bytes(bytes(400))
+    with opened(root, **SIZES) as store:
+        assert store.queue("Bat", 0).max_offset == 45
+    assert "Bat/2 is left out: the topic has queue.type=BatchCQ" in caplog.text
+    assert files_of(root, "batchconsumequeue") == before
+    assert not files_of(root, "consumequeue")
+    assert (root / f"quarantine/consumequeue/Bat/2/{0:020d}").is_file()
+
+
+def test_queues_of_batches_without_the_attribute_are_served(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), opened(root, **SIZES) as store:
+        assert store.queue("Bat", 0).max_offset == 45
+        store.delete_topic("Bat")
+        assert not store.queues.is_batch("Bat")
+    assert "RocketMQ does not start before the topic has the attribute" in caplog.text
+    assert not list((root / "batchconsumequeue").iterdir())
+
+
+def test_a_file_of_another_size_leaves_the_queue_out_until_it_is_made_anew(root: Path) -> None:
+    before = files_of(root, "batchconsumequeue")
+    with (root / "batchconsumequeue/Bat/1" / f"{0:020d}").open("ab") as file:
+        file.write(b"\0")
+    with opened(root, **SIZES) as store:
+        assert store.queue("Bat", 1).max_offset == 35
+    assert files_of(root, "batchconsumequeue") == before
+    assert (root / f"quarantine/batchconsumequeue/Bat/1/{0:020d}").stat().st_size == 461
+
+
+def test_a_database_has_no_such_queues(root: Path) -> None:
+    before = files_of(root)
+    store = make_store(root, store_type="defaultRocksDB")
+    with pytest.raises(StoreError, match=r"can't be served with storeType=defaultRocksDB: topics "):
+        store.open()
+    assert {name: data for name, data in files_of(root).items() if name != "lock"} == before
+
+
+def test_the_tools_leave_them_alone(root: Path) -> None:
     assert verify(Layout(root)).findings == []
-    before = tree(root)
+    before = files_of(root)
     rebuild(Layout(root), SystemClock())
-    after = tree(root)
+    after = files_of(root)
     assert not [name for name in after if name.startswith("consumequeue/")]
     assert {name for name in before if "batch" in name} == {
         name for name in after if "batch" in name

@@ -108,7 +108,6 @@ class Broker:
         )
         store.on_work = self._work_came
         store.run_in_loop = self._loop.call_soon_threadsafe
-        store.open()
         root = self._store_config.root_path
         clock = self._clock
         # Who asks for the configuration is told the port that was found, not that any would do.
@@ -116,6 +115,13 @@ class Broker:
         self.settings = Settings(clock, config, self._store_config, file=self._config_file)
         in_database = self._store_config.store_type == "defaultRocksDB"
         self.topics = TopicTable(self.settings, clock, root, in_database=in_database)
+        store.on_locked = self.topics.load  # the store asks of what kind a topic's queues are
+        store.wants_batches = self.topics.wants_batches
+        try:
+            store.open()
+        except BaseException:
+            self.topics.close()
+            raise
         self.groups = GroupTable(self.settings, clock, root, in_database=in_database)
         self.offsets = ConsumerOffsets(
             clock,
@@ -133,7 +139,6 @@ class Broker:
     def _load(self) -> None:
         """Read the state files and connect the parts."""
         try:
-            self.topics.load()
             self.groups.load()
             self.offsets.load()
         except BaseException:

@@ -31,6 +31,8 @@ PRIORITY = "_SYS_MSG_PRIORITY_"
 LITE_TOPIC = "__LITE_TOPIC"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"  # light queues, joined by ","
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # their offsets in the same order
+INNER_NUM = "INNER_NUM"  # messages in an inner batch
+INNER_BASE = "INNER_BASE"  # queue offset of the first of them
 TRACE_CONTEXT = "TRACE_CONTEXT"
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # never stored
 

@@ -13,6 +13,7 @@ from firearrow.store.batch import (
     members_of,
     offset_ids,
 )
+from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.engine import MessageStore
 from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
@@ -22,6 +23,7 @@ from firearrow.store.retention import Consumed, standing
 from firearrow.store.scan import Ints
 
 __all__ = [
+    "MESSAGES_MAX",
     "Appended",
     "Boundary",
     "ConsumeQueue",

@@ -14,6 +14,7 @@ from firearrow.config.table import (
 )
 
 CONSUME_QUEUE_UNIT_BYTES = 20
+BATCH_UNIT_BYTES = 46
 FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
@@ -95,6 +96,13 @@ class StoreConfig(ServerConfig, frozen=True):
         PositiveInt,
         Meta(description="bytes of one ConsumeQueue file, rounded up to whole entries of 20"),
     ] = 300_000 * CONSUME_QUEUE_UNIT_BYTES
+    mapper_file_size_batch_consume_queue: Annotated[
+        PositiveInt,
+        Meta(
+            description="bytes of one file of a queue of batches (`queue.type=BatchCQ`), rounded "
+            "up to whole entries of 46"
+        ),
+    ] = 300_000 * BATCH_UNIT_BYTES
     max_hash_slot_num: Annotated[
         PositiveInt,
         Meta(description="hash slots of one IndexFile"),
@@ -293,6 +301,13 @@ class StoreConfig(ServerConfig, frozen=True):
         # Java: MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up likewise.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_BYTES)
         return units * CONSUME_QUEUE_UNIT_BYTES
+
+    @property
+    def batch_queue_file_bytes(self) -> int:
+        """Bytes of one file of a queue of batches: whole units only."""
+        # Java: no rounding, and a broker that stops writing queues where a file is not full.
+        units = -(-self.mapper_file_size_batch_consume_queue // BATCH_UNIT_BYTES)
+        return units * BATCH_UNIT_BYTES
 
     @property
     def loss_window(self) -> str:

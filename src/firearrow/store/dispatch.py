@@ -5,7 +5,7 @@ queue, in which each queue has its runs, and into one array of index keys. Recov
 function from an earlier offset: queues and index skip what they have.
 
 Only records outside transactions and commit records have a queue entry; some have entries in light
-queues too (``light``).
+queues too (``light``); an inner batch is several messages of its queue (``batchqueue``).
 Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue``.
 """
 
@@ -22,6 +22,7 @@ from firearrow.errors import CorruptStore
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import DELAY_LEVEL, parse
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from firearrow.store.batchqueue import inner_counts
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
@@ -163,6 +164,9 @@ class Dispatcher:
         if not len(order):
             return
         queue_offset, group = queue_offset[order], group[order]
+        messages = self._messages(columns, topics, topic_number)
+        if messages is not None:
+            messages = messages[record]
         entries = Entries(
             columns.physical_offset[record],
             columns.size[record],
@@ -170,9 +174,19 @@ class Dispatcher:
             columns.store_ms[record],
             group & 0xFFFFFFFF,
             queue_offset,
-            _runs(group, queue_offset, topics),
+            _runs(group, queue_offset, topics, messages),
+            messages,
         )
         self._queues.put(entries, self._on_arrivals, complete=self.complete)
+
+    def _messages(self, columns: Columns, topics: list[bytes], topic_number: Ints) -> Ints | None:
+        """How many messages records hold, as far as their queues count that; None: one each."""
+        counts = inner_counts(columns)
+        if counts is None:
+            return None
+        names = [topic.decode("utf-8", "replace") for topic in topics]
+        counted = np.array([self._queues.is_batch(name) for name in names])
+        return np.where(counted[topic_number], counts, 1)
 
     def _keys_of(self, topics: list[bytes]) -> list[int]:
         """The group numbers of the queues that are dispatched."""
@@ -180,9 +194,12 @@ class Dispatcher:
         return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
 
 
-def _runs(group: Ints, queue_offset: Ints, topics: list[bytes]) -> Runs:
-    """Each queue's runs of entries; a run breaks where queue offsets are not consecutive."""
-    new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + 1)
+def _runs(
+    group: Ints, queue_offset: Ints, topics: list[bytes], messages: Ints | None = None
+) -> Runs:
+    """Each queue's runs of entries; a run breaks where one doesn't begin where the last ended."""
+    step = 1 if messages is None else messages[:-1]
+    new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + step)
     bounds = np.concatenate(([0], new.nonzero()[0] + 1, [len(group)]))
     key = group[bounds[:-1]]
     names = list(map(_NAMES.__getitem__, topics))

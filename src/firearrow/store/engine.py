@@ -49,6 +49,10 @@ def _nothing(*_: object) -> None:
     return None
 
 
+def _never(_: str) -> bool:
+    return False
+
+
 def _run_here(callback: Callable[[], None]) -> None:
     callback()
 
@@ -57,9 +61,10 @@ class MessageStore:
     """A store directory, open.
 
     ``store_host`` is the broker's advertised address as records hold it (see
-    ``firearrow.message.hosts.pack_host``). ``on_arrivals`` is told of new messages in
-    queues; ``run_in_loop`` hands a callback from
-    the flush thread to the event loop.
+    ``firearrow.message.hosts.pack_host``). ``on_locked`` is called when the directory is locked and
+    before anything is read, ``on_arrivals`` is told of new messages in queues; ``run_in_loop``
+    hands a callback from the flush thread to the event loop. ``wants_batches`` says which topics
+    have the attribute ``queue.type=BatchCQ``.
     """
 
     def __init__(
@@ -70,7 +75,8 @@ class MessageStore:
         self._clock = clock
         root = config.root_path
         self.root = root
-        self.queues = _queues_of(config, fs)
+        self.wants_batches: Callable[[str], bool] = _never
+        self.queues = _queues_of(config, fs, lambda topic: self.wants_batches(topic))
         self.log = CommitLog(
             config.commit_log_path,
             config.mapped_file_size_commit_log,
@@ -83,6 +89,7 @@ class MessageStore:
             if config.message_index_enable
             else None
         )
+        self.on_locked: Callable[[], None] = _nothing
         self.on_work: Callable[[], None] = _nothing
         self.on_arrivals: OnArrivals = _nothing
         self.on_queues_deleted: Callable[[], None] = _nothing
@@ -130,11 +137,13 @@ class MessageStore:
 
     def _open(self, end: End, *, background: bool) -> None:
         batch = sorted(batch_topics(self.root))
-        if batch:
+        if batch and self.config.store_type == "defaultRocksDB":
             raise StoreError(
                 f"the store {self.root} has queues of batches (queue.type=BatchCQ), which can't be "
-                f"served: topics {', '.join(batch)}; nothing was changed"
+                f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
+                "changed"
             )
+        self.on_locked()
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
@@ -508,12 +517,20 @@ class MessageStore:
         }
 
 
-def _queues_of(config: StoreConfig, fs: FileSystem) -> ConsumeQueues:
+def _queues_of(
+    config: StoreConfig, fs: FileSystem, wants_batches: Callable[[str], bool]
+) -> ConsumeQueues:
     """The queues, kept as the configuration wants it."""
     if config.store_type == "defaultRocksDB":
         directory, elsewhere = config.rocks_queue_paths
         return RocksConsumeQueues(directory, elsewhere, config.rocksdb_compression_type)
-    return FileConsumeQueues(config.consume_queue_path, config.consume_queue_file_bytes, fs)
+    return FileConsumeQueues(
+        config.consume_queue_path,
+        config.consume_queue_file_bytes,
+        fs,
+        batch_file_bytes=config.batch_queue_file_bytes,
+        wants_batches=wants_batches,
+    )
 
 
 def memory_bytes() -> int:

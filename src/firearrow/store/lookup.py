@@ -20,6 +20,7 @@ from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
 from firearrow.message.names import java_hash
 from firearrow.message.record import decode_record
+from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.index import Index
 from firearrow.store.queues import ENTRY, ConsumeQueue, ConsumeQueues
@@ -99,11 +100,14 @@ class Lookup:
 
         LOWER is the first message at or after it, or the queue's end where all are older; UPPER is
         the last one at or before it, or the queue's first where all are younger. A queue without
-        messages gives its end; one that is not there, 0.
+        messages gives its end; one that is not there, 0. Queues of batches go by
+        ``FileBatchQueue.at_time``.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
+        if isinstance(queue, FileBatchQueue):
+            return queue.at_time(time_ms, last=boundary is Boundary.UPPER)
         low, high = queue.min_offset, queue.max_offset
         upper = boundary is Boundary.UPPER
         while low < high:

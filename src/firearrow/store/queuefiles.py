@@ -1,13 +1,18 @@
 """The ConsumeQueues of a store with ``storeType=default``: each has a directory of files.
 
-The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files.
-Source: upstream ``ConsumeQueueStore``.
+The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files. Topics with the
+attribute ``queue.type=BatchCQ`` have ``batchconsumequeue/TOPIC/QUEUE_ID/`` instead, see
+``batchqueue``. Of which kind a topic is, its files say, else its attribute. RocketMQ does not start
+where the two disagree; here usual queues of such a topic are set aside and made anew, and queues of
+batches without the attribute are served.
+
+Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +22,8 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.files import free_path
 from firearrow.message.names import is_lmq
+from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, units_of
+from firearrow.store.config import BATCH_UNIT_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
 from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
@@ -24,6 +31,12 @@ from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+FileQueue = FileConsumeQueue | FileBatchQueue
+BATCH_FILE_BYTES: Final = 300_000 * BATCH_UNIT_BYTES
+
+
+def _never(_: str) -> bool:
+    return False
 
 
 class FileConsumeQueues:
@@ -31,40 +44,81 @@ class FileConsumeQueues:
 
     A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
     the others from being served. Until it is mended, nothing is sent to it either.
+    ``wants_batches`` says of a topic whether it has the attribute.
     """
 
-    def __init__(self, directory: Path, file_size_bytes: int, fs: FileSystem = OS_FILES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        file_size_bytes: int,
+        fs: FileSystem = OS_FILES,
+        *,
+        batch_file_bytes: int = BATCH_FILE_BYTES,
+        wants_batches: Callable[[str], bool] = _never,
+    ) -> None:
         self._fs = fs
         self._directory = directory
+        self._batch_directory = directory.parent / DIRECTORY
         self._file_size_bytes = file_size_bytes
-        self._by_key: dict[tuple[str, int], FileConsumeQueue] = {}
+        self._batch_file_bytes = batch_file_bytes
+        self._wants_batches = wants_batches
+        self._batch_topics: set[str] = set()  # by their files
+        self._by_key: dict[tuple[str, int], FileQueue] = {}
         self._broken: dict[tuple[str, int], str] = {}
         self._names = NewNames(directory.parent, fs)
         self._left_out: set[tuple[str, int]] = set()
 
     def load(self) -> None:
         """Open every queue that has files."""
-        for path in sorted(self._directory.glob("*/*")):
-            if not path.name.isdigit() or not path.is_dir():
-                continue
-            queue = self._make(path.parent.name, int(path.name))
-            try:
-                queue.load()
-            except StoreError as error:
-                log.error("queue %s is left out: %s", path, error)
-                self._broken[queue.topic, queue.queue_id] = str(error)
-                continue
+        for path in _queue_paths(self._batch_directory):
+            topic = path.parent.name
+            if topic not in self._batch_topics and not self._wants_batches(topic):
+                log.warning(
+                    "topic %s has queues of batches: RocketMQ does not start before the topic has "
+                    "the attribute queue.type=BatchCQ", topic,
+                )  # fmt: skip
+            self._batch_topics.add(topic)
+            self._load(path)
+        for path in _queue_paths(self._directory):
+            if self.is_batch(path.parent.name):
+                reason = "the topic has queue.type=BatchCQ, this is not its kind of queue"
+                self._break(path, reason)
+            else:
+                self._load(path)
+
+    def _load(self, path: Path) -> None:
+        queue = self._make(path.parent.name, int(path.name))
+        try:
+            queue.load()
+        except StoreError as error:
+            self._break(path, str(error))
+        else:
             self._by_key[queue.topic, queue.queue_id] = queue
 
-    def _make(self, topic: str, queue_id: int) -> FileConsumeQueue:
+    def _break(self, path: Path, reason: str) -> None:
+        log.error("queue %s is left out: %s", path, reason)
+        key = path.parent.name, int(path.name)
+        self._broken[key] = reason
+        queue = self._by_key.pop(key, None)
+        if queue is not None:
+            queue.close()
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether a topic's queues are such as ``batchqueue`` has."""
+        return topic in self._batch_topics or self._wants_batches(topic)
+
+    def _make(self, topic: str, queue_id: int) -> FileQueue:
+        if self.is_batch(topic):
+            directory = self._batch_directory / topic / str(queue_id)
+            return FileBatchQueue(directory, topic, queue_id, self._batch_file_bytes, self._fs)
         directory = self._directory / topic / str(queue_id)
         return FileConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
 
-    def find(self, topic: str, queue_id: int) -> FileConsumeQueue | None:
+    def find(self, topic: str, queue_id: int) -> FileQueue | None:
         """The queue, if it was ever opened."""
         return self._by_key.get((topic, queue_id))
 
-    def open(self, topic: str, queue_id: int) -> FileConsumeQueue:
+    def open(self, topic: str, queue_id: int) -> FileQueue:
         """The queue; a new one gets its files with its first dispatched message.
 
         Raises CorruptStore for a queue that was left out.
@@ -84,12 +138,15 @@ class FileConsumeQueues:
         rows["size"] = entries.size
         rows["tag_code"] = entries.tag_code
         data = rows.tobytes()
-        arrived: list[tuple[FileConsumeQueue, int]] = []
+        arrived: list[tuple[FileQueue, int]] = []
         for topic, queue_id, first, start, end in entries.each_run():
             try:
                 queue = self.open(topic, queue_id)
-                part = data[start * ENTRY_BYTES : end * ENTRY_BYTES]
-                queue.put(first, part, complete=complete)
+                if isinstance(queue, FileBatchQueue):
+                    queue.put(units_of(entries, start, end), complete=complete)
+                else:
+                    part = data[start * ENTRY_BYTES : end * ENTRY_BYTES]
+                    queue.put(first, part, complete=complete)
             except CorruptStore as error:
                 self._leave_out(topic, queue_id, error)
                 continue
@@ -160,11 +217,13 @@ class FileConsumeQueues:
         for key in [key for key in self._by_key if key[0] == topic]:
             self._by_key.pop(key).close()
             self._broken.pop(key, None)
-        directory = self._directory / topic
-        # The name of a topic that was made by a broker leads nowhere else; one of a file might.
-        if directory.parent == self._directory and topic not in (".", "..") and directory.is_dir():
-            self._fs.remove_tree(directory)
-            self._fs.sync_directory(self._directory)
+        self._batch_topics.discard(topic)
+        for root in (self._directory, self._batch_directory):
+            directory = root / topic
+            # The name of a topic that was made by a broker leads nowhere else; one of a file might.
+            if directory.parent == root and topic not in (".", "..") and directory.is_dir():
+                self._fs.remove_tree(directory)
+                self._fs.sync_directory(root)
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Move the files of queues that are left out, see ``ConsumeQueues.set_aside``."""
@@ -173,9 +232,11 @@ class FileConsumeQueues:
             queue = self._by_key.pop((topic, queue_id), None)
             if queue is not None:
                 queue.close()
-            source = self._directory / topic / str(queue_id)
-            target = free_path(directory / "consumequeue" / topic / str(queue_id))
-            if source.exists():
+            places = [
+                root / topic / str(queue_id) for root in (self._directory, self._batch_directory)
+            ]
+            for source in filter(Path.exists, places):
+                target = free_path(directory / source.relative_to(self._directory.parent))
                 ensure_directory(self._fs, target.parent)
                 self._fs.rename(source, target)
                 self._fs.sync_directory(target.parent)
@@ -206,12 +267,12 @@ class FileConsumeQueues:
         self._by_key.clear()
 
 
-def batch_topics(root: Path) -> frozenset[str]:
-    """The topics of a store with the attribute ``queue.type=BatchCQ`` that have messages.
+def _queue_paths(directory: Path) -> list[Path]:
+    paths = sorted(directory.glob("*/*"))
+    return [path for path in paths if path.name.isdigit() and path.is_dir()]
 
-    A record of theirs may hold several messages, and their queues, in ``batchconsumequeue/``, are
-    written by the original only. It does not start where such a topic has a queue of the usual
-    kind. Source: upstream ``BatchConsumeQueue``, ``ConsumeQueueStore#queueTypeShouldBe``.
-    """
-    files = (root / "batchconsumequeue").glob("*/*/[0-9]*")
+
+def batch_topics(root: Path) -> frozenset[str]:
+    """The topics of a store that have files of queues of batches (``batchqueue``)."""
+    files = (root / DIRECTORY).glob("*/*/[0-9]*")
     return frozenset(path.parent.parent.name for path in files)

@@ -24,7 +24,7 @@ ENTRY: Final = struct.Struct(">qiq")
 
 
 class Run(NamedTuple):
-    """Entries of one queue with consecutive queue offsets: the rows ``start`` to ``end``."""
+    """Entries of one queue that follow each other: the rows ``start`` to ``end``."""
 
     topic: str
     queue_id: int
@@ -62,7 +62,11 @@ class Runs(NamedTuple):
 
 class Entries(NamedTuple):
     """What one round of dispatch has for the queues: columns in order of the queues, and the runs
-    that they are made of, one after another. A queue may have several."""
+    that they are made of, one after another. A queue may have several.
+
+    ``messages`` is how many messages each record holds in a queue of batches, from ``queue_offset``
+    on; None: one each.
+    """
 
     physical_offset: Ints
     size: Ints
@@ -71,6 +75,7 @@ class Entries(NamedTuple):
     queue_id: Ints
     queue_offset: Ints
     runs: Runs
+    messages: Ints | None = None
 
     def run(self, number: int) -> Run:
         """One of the runs."""
@@ -100,6 +105,7 @@ class Entries(NamedTuple):
             self.queue_id[rows],
             self.queue_offset[rows],
             Runs.side_by_side(runs),
+            None if self.messages is None else self.messages[rows],
         )
 
 
@@ -182,6 +188,10 @@ class ConsumeQueues(Protocol):
 
     def load(self) -> None:
         """Take up what is on the disk."""
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic have one entry for all messages of a record
+        (``batchqueue``)."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it was ever opened."""

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.extension import ADDRESS_MAX
@@ -41,7 +42,7 @@ class GetStatus(Enum):
 
 
 class GetResult(msgspec.Struct, frozen=True, gc=False):
-    """``records`` are ``count`` stored records; ``next_offset`` is where to go on."""
+    """``records`` are stored records of ``count`` messages; ``next_offset`` is where to go on."""
 
     status: GetStatus
     next_offset: int
@@ -72,6 +73,7 @@ class Reader:
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
         )
+        self._filter_bytes = config.max_filter_message_size
         self._filter_entries = config.max_filter_message_size // ENTRY_BYTES
 
     def get(
@@ -110,6 +112,8 @@ class Reader:
         """Messages from an offset on that the queue has."""
         lowest, highest = queue.min_offset, queue.max_offset
         count_max = max(1, min(count_max, _COUNT_MAX))
+        if isinstance(queue, FileBatchQueue):
+            return self._read_batches(queue, queue_offset, count_max, tag_codes)
         wanted = count_max if tag_codes is None else max(self._filter_entries, count_max)
         entries = queue.read(queue_offset, wanted)
         if not entries:
@@ -192,6 +196,45 @@ class Reader:
         status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
         following = queue_offset + scanned
         return GetResult(status, following, lowest, highest, b"".join(copies), count)
+
+    def _read_batches(
+        self,
+        queue: FileBatchQueue,
+        queue_offset: int,
+        count_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> GetResult:
+        """Copy records, the first of which may begin before the offset: clients unwrap them.
+
+        Limits count messages; the first record is given however many it has. The tag code of an
+        inner batch is that of the record, which usually has no tag, so whoever asks for tags gets
+        none of its messages, as upstream.
+        """
+        copies: list[bytes] = []
+        total = messages = 0
+        following, recent_from = queue_offset, self._recent_from()
+        last = queue_offset + max(-(-self._filter_bytes // UNIT_BYTES), count_max)
+        for unit in queue.units_from(queue_offset):
+            recent = unit.physical_offset >= recent_from
+            most, most_bytes = self._recent_limits if recent else self._old_limits
+            full = messages >= most or messages + unit.messages > count_max
+            if copies and (full or total + unit.size > most_bytes):
+                break
+            if following > queue_offset and unit.queue_offset >= last:
+                break
+            if tag_codes is None or unit.tag_code in tag_codes:
+                record = self._log.record(unit.physical_offset, unit.size)
+                if record is None:
+                    if copies:
+                        break
+                    return self._gone(queue, unit.end - 1, unit.physical_offset)
+                copies.append(record)
+                total += unit.size
+                messages += unit.messages
+            following = unit.end
+        lowest, highest = queue.min_offset, queue.max_offset
+        status = GetStatus.FOUND if copies else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, following, lowest, highest, b"".join(copies), messages)
 
     def _recent_from(self) -> int:
         """Where the recent part of the log begins: a pull takes fewer messages from before it.

@@ -165,6 +165,10 @@ class RocksConsumeQueues:
 
     # --- queues in memory ---
 
+    def is_batch(self, topic: str) -> bool:
+        """False: the database has a row for each message, whatever the topic's attributes."""
+        return False
+
     def find(self, topic: str, queue_id: int) -> RocksConsumeQueue | None:
         """The queue, if it has messages or is in use."""
         of_topic = self._topic(topic)

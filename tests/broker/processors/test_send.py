@@ -1,6 +1,7 @@
 """Sends: what is stored, what is answered, what is refused."""
 
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -512,3 +513,139 @@ def test_a_retried_message_keeps_the_property(tmp_path: Path) -> None:
         assert served.broker.store.max_queue_offset("%LMQ%a", 0) == 0
 
     calling(tmp_path, main, store=LIGHT)
+
+
+async def make_batch_topic(caller: Caller, topic: str = "B") -> None:
+    """Create a topic whose queues are of batches."""
+    fields: dict[str, FieldValue] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4,
+        "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+        "attributes": "+queue.type=BatchCQ",
+    }  # fmt: skip
+    answer = await caller.call(17, fields)
+    assert answer.code == 0, answer.remark
+
+
+INNER = encode_batch([(1, b"a", b"TAGS\x01A\x02"), (0, b"bb", b""), (0, b"", b"KEYS\x01k\x02")])
+INNER_FIELDS = send_fields("B", m=True, i=UNIQUE + "WAIT\x01true\x02POP_CK\x01x\x02INNER_NUM\x017")
+BATCH_FILES: dict[str, Any] = {"mapper_file_size_batch_consume_queue": 46 * 20}
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_batch_to_a_topic_of_batches_is_one_record(
+    tmp_path: Path, binary: bool, flush: str
+) -> None:
+    """As RocketMQ 5.5.0 stores it and answers."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await make_batch_topic(caller)
+        for base in (0, 3):
+            answer = await caller.call(320, INNER_FIELDS, INNER)
+            place = decode_offset_id(answer.ext.pop("msgId")).physical_offset
+            assert (answer.code, answer.ext) == (0, {
+                "queueId": "0", "queueOffset": str(base), "transactionId": "U1",
+                "batchUniqId": "U1", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+            })  # fmt: skip
+            record = served.broker.store.record_at(place)
+            assert record is not None
+            view = decode_record(record, check_body_crc=True)
+            assert (view.body, view.queue_offset, view.flag, view.sys_flag) == (
+                INNER,
+                base,
+                7,
+                0xC0,
+            )
+            assert view.properties == {
+                "UNIQ_KEY": "U1", "WAIT": "true", "INNER_NUM": "3", "INNER_BASE": str(base), **ADDED
+            }  # fmt: skip
+        single = await caller.sent(b"single", topic="B")
+        assert single["queueOffset"] == "6"
+        assert "batchUniqId" not in single
+        await served.dispatched()
+        pulled = await caller.pull(4, topic="B")
+        assert [view.queue_offset for view in iter_records(pulled.body)] == [3, 6]
+        assert (pulled.ext["nextBeginOffset"], pulled.ext["maxOffset"]) == ("7", "7")
+        offsets = await caller.call(30, {"topic": "B", "queueId": 0})
+        assert offsets.ext == {"offset": "7"}
+
+    store = BATCH_FILES | {"flush_disk_type": flush}
+    calling(tmp_path, main, binary=binary, store=store)
+    [file] = (tmp_path / "batchconsumequeue/B/0").iterdir()
+    assert file.read_bytes()[3 * 46 :] == bytes(17 * 46)
+    assert not (tmp_path / "consumequeue/B").exists()
+
+
+def test_batches_to_a_topic_of_batches_in_one_write(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await make_batch_topic(caller)
+        commands = [request(320, INNER_FIELDS, INNER, opaque=n) for n in range(4)]
+        caller.talker.ask(*commands)
+        answers = [await caller.talker.answer() for _ in commands]
+        assert [answer.ext["queueOffset"] for answer in answers] == ["0", "3", "6", "9"]
+        assert [answer.ext["batchUniqId"] for answer in answers] == ["U1"] * 4
+
+    calling(tmp_path, main, store=BATCH_FILES)
+
+
+def test_a_batch_without_unique_key_is_stored_member_by_member(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await make_batch_topic(caller)
+        assert (await caller.call(320, INNER_FIELDS, INNER)).code == 0
+        answer = await caller.call(320, send_fields("B", m=True, i="WAIT\x01true\x02"), INNER)
+        assert answer.ext["queueOffset"] == "3"
+        await served.dispatched()
+        pulled = await caller.pull(topic="B")
+        views = list(iter_records(pulled.body))
+        assert [view.queue_offset for view in views] == [0, 3, 4, 5]
+        assert [view.sys_flag for view in views] == [0xC0, 0, 0, 0]
+
+    calling(tmp_path, main, store=BATCH_FILES)
+
+
+@pytest.mark.parametrize(
+    ("properties", "body", "remark"),
+    [
+        (UNIQUE, b"no batch", "8 bytes are too few"),
+        (UNIQUE, INNER[:-1], "size at byte"),
+        (UNIQUE, encode_batch([(0, b"", b"")]) * 32768, "has 32768 messages, at most 32767 are"),
+        (UNIQUE + "DELAY\x013\x02", INNER, "delayed messages"),
+        (UNIQUE + "INNER_MULTI_DISPATCH\x01%LMQ%a\x02", INNER, "a batch goes to no light queues"),
+        (UNIQUE + f"x\x01{'x' * 32_700}\x02", INNER, "limit 32767"),
+    ],
+)
+def test_inner_batches_that_are_refused(
+    tmp_path: Path, properties: str, body: bytes, remark: str
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await make_batch_topic(caller)
+        await caller.sent(topic="B")
+        end = served.broker.store.log.end_offset
+        answer = await caller.call(320, send_fields("B", m=True, i=properties), body)
+        assert answer.code == 13
+        assert remark in str(answer.remark)
+        assert served.broker.store.log.end_offset == end
+
+    log_bytes = {"mapped_file_size_commit_log": 1 << 20}
+    calling(tmp_path, main, store=BATCH_FILES | log_bytes)
+
+
+def test_a_topic_of_batches_outlives_restarts_and_its_deletion(tmp_path: Path) -> None:
+    async def first(served: Serving, caller: Caller) -> None:
+        await make_batch_topic(caller)
+        assert (await caller.call(320, INNER_FIELDS, INNER)).code == 0
+
+    async def second(served: Serving, caller: Caller) -> None:
+        answer = await caller.call(320, INNER_FIELDS, INNER)
+        assert answer.ext["queueOffset"] == "3"
+        assert (await caller.call(215, {"topic": "B"})).code == 0
+        await caller.sent(topic="B")  # made again, now of the usual kind
+        answer = await caller.call(320, INNER_FIELDS, INNER)
+        assert (answer.ext["queueOffset"], answer.ext["msgId"].count(",")) == ("1", 2)
+
+    calling(tmp_path, first, store=BATCH_FILES)
+    shutil.rmtree(tmp_path / "batchconsumequeue")  # made anew from the log, by the attribute
+    (tmp_path / "abort").touch()
+    calling(tmp_path, second, store=BATCH_FILES)
+    assert not (tmp_path / "batchconsumequeue/B").exists()
+    assert (tmp_path / "consumequeue/B/0").is_dir()

@@ -1,5 +1,8 @@
 """Sends: one message (10, 310) and batches (320).
 
+A batch to a topic with the attribute ``queue.type=BatchCQ`` is stored as one record (an inner
+batch, see ``firearrow.store.batchqueue``), if it has a unique key; else as one for each member.
+
 Nearly every message is *plain*: its topic exists and needs no special care, its flags and
 properties ask for nothing that the broker must do. Such a message goes straight to the log.
 Whatever else it may be is found out by ``_target`` (once per topic, as long as its config stays the
@@ -30,9 +33,16 @@ from firearrow.message.ids import (
     unique_id_prefix,
 )
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
-from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS
+from firearrow.message.sysflag import (
+    COMPRESSED,
+    COMPRESSION_MASK,
+    INNER_BATCH,
+    MULTI_TAGS,
+    NEED_UNWRAP,
+)
 from firearrow.net.server import Answer, Peer
 from firearrow.store import (
+    MESSAGES_MAX,
     Appended,
     ConsumeQueue,
     MessageStore,
@@ -73,12 +83,18 @@ _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 class _Target:
     """A topic that may be sent to, as its config says."""
 
-    __slots__ = ("config", "counters", "queues", "write_queues")
+    __slots__ = ("config", "counters", "inner_batches", "queues", "write_queues")
 
     def __init__(
-        self, config: TopicConfig, queues: list[ConsumeQueue], counters: TopicCounters
+        self,
+        config: TopicConfig,
+        queues: list[ConsumeQueue],
+        counters: TopicCounters,
+        *,
+        inner_batches: bool,
     ) -> None:
         self.config = config
+        self.inner_batches = inner_batches
         self.queues = queues
         self.counters = counters
         self.write_queues = config.write_queue_nums
@@ -195,7 +211,7 @@ class SendProcessor:
         counters.put_count += 1
         counters.put_bytes += self._log.end_offset - physical_offset
         if request.binary or not unique.isalnum():
-            answer = self._answer(queue_id, queue_offset, physical_offset, unique)
+            answer: Response | bytes = self._answer(queue_id, queue_offset, physical_offset, unique)
         else:
             head = self._template % (
                 physical_offset,
@@ -211,7 +227,7 @@ class SendProcessor:
 
     def _answer(
         self, queue_id: int, queue_offset: int, physical_offset: int, unique: bytes
-    ) -> Response | bytes:
+    ) -> Response:
         """The same answer for requests in binary form and for odd unique keys."""
         return Response(
             fields={
@@ -234,6 +250,8 @@ class SendProcessor:
         header = fields_of(request, SendMessageV2)
         target, queue = self._batch_target(peer, header, len(request.body))
         members = members_of(request.body)
+        if target.inner_batches and "UNIQ_KEY" in properties.parse(header.properties):
+            return self._send_inner(peer, request, header, target, queue, len(members))
         part = _part(queue, len(members), header)
         appended = append_batch(self._log, members, [part], peer.host_bytes, peer.received_ms)
         self._appended(target, appended)
@@ -251,6 +269,55 @@ class SendProcessor:
             )
         else:
             answer = self._batch_frame(ids, queue.queue_id, queue_offset, request.opaque)
+        if self._sync_flush:
+            return self._when_flushed(peer, request, header.properties.encode(), answer)
+        return answer
+
+    def _send_inner(
+        self,
+        peer: Peer,
+        request: AnyCommand,
+        header: SendMessageV2,
+        target: _Target,
+        queue: ConsumeQueue,
+        count: int,
+    ) -> Answer:
+        """Append a whole batch as one record, which takes ``count`` queue offsets."""
+        if count > MESSAGES_MAX:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch to topic {header.topic} has {count} messages, at most {MESSAGES_MAX} are "
+                "allowed (queue.type=BatchCQ)",
+            )
+        found = properties.parse(header.properties)
+        found.pop(properties.INNER_NUM, None)
+        kept = self._kept(found)
+        if properties.INNER_MULTI_DISPATCH in kept:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch goes to no light queues")
+        queue_offset = queue.next_offset
+        kept |= {properties.INNER_NUM: str(count), properties.INNER_BASE: str(queue_offset)}
+        stored = properties.encode(kept) + self._added
+        if len(stored) > PROPERTIES_BYTES_MAX:
+            raise _illegal(header, len(request.body), len(stored), self._body_bytes_max)
+        physical_offset = self._log.append(
+            queue,
+            request.body,
+            stored,
+            header.flag,
+            header.sys_flag | INNER_BATCH | NEED_UNWRAP,
+            header.born_timestamp,
+            peer.host_bytes,
+            peer.received_ms,
+            header.reconsume_times,
+        )
+        queue.next_offset = queue_offset + count
+        if not self._store.working:
+            self._store.work()
+        target.counters.put_count += count
+        target.counters.put_bytes += self._log.end_offset - physical_offset
+        unique = kept["UNIQ_KEY"].encode()
+        answer = self._answer(queue.queue_id, queue_offset, physical_offset, unique)
+        answer.fields = {**answer.fields, "batchUniqId": kept["UNIQ_KEY"]}
         if self._sync_flush:
             return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer
@@ -275,7 +342,7 @@ class SendProcessor:
                 target, queue = self._batch_target(peer, header, len(request.body))
                 targets.append(target)
                 parts.append(_part(queue, count, header))
-            if targets.count(targets[0]) < len(targets):
+            if targets.count(targets[0]) < len(targets) or targets[0].inner_batches:
                 return None
             appended = append_batch(self._log, members, parts, peer.host_bytes, peer.received_ms)
         except (BrokerError, MessageError, StoreError):
@@ -329,7 +396,12 @@ class SendProcessor:
         config = self._topics.get(topic) or self._create(peer, header)
         count = max(config.read_queue_nums, config.write_queue_nums)
         queues = [self._store.queue(topic, queue_id) for queue_id in range(count)]
-        target = _Target(config, queues, self._stats.topic(config.topic_name or topic))
+        target = _Target(
+            config,
+            queues,
+            self._stats.topic(config.topic_name or topic),
+            inner_batches=self._store.queues.is_batch(topic),
+        )
         if config.topic_name == topic:  # light queues are too many to be remembered
             self._targets[topic] = target
         return target
@@ -392,7 +464,18 @@ class SendProcessor:
     ) -> tuple[bytes, bytes, QueueEnd]:
         """Properties that may ask for more, as they are to be stored, the unique key, and what to
         append to."""
-        found = properties.parse(header.properties)
+        kept = self._kept(properties.parse(header.properties))
+        unique = kept.pop("UNIQ_KEY", "") or self._new_unique_id(peer.received_ms)
+        end: QueueEnd = queue
+        light = kept.get(properties.INNER_MULTI_DISPATCH, "")
+        if light and names.takes_light(header.topic):
+            end = together = self._together(queue, light)
+            kept[properties.INNER_MULTI_QUEUE_OFFSET] = together.light_offsets
+        return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode(), end
+
+    @staticmethod
+    def _kept(found: dict[str, str]) -> dict[str, str]:
+        """The properties that are stored; BrokerError if one asks for what can't be done."""
         for name, kind in _UNSUPPORTED.items():
             if found.get(name, "0") != "0":
                 raise BrokerError(
@@ -404,18 +487,11 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION,
                 "transactional messages are not supported by this version",
             )
-        kept = {
+        return {
             name: value
             for name, value in found.items()
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
-        unique = kept.pop("UNIQ_KEY", "") or self._new_unique_id(peer.received_ms)
-        end: QueueEnd = queue
-        light = kept.get(properties.INNER_MULTI_DISPATCH, "")
-        if light and names.takes_light(header.topic):
-            end = together = self._together(queue, light)
-            kept[properties.INNER_MULTI_QUEUE_OFFSET] = together.light_offsets
-        return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode(), end
 
     def _together(self, queue: ConsumeQueue, light: str) -> Together:
         """A queue and the light queues that a message asks for."""

@@ -103,6 +103,11 @@ class TopicTable:
             return _LIGHT
         return config
 
+    def wants_batches(self, topic: str) -> bool:
+        """Whether a topic has the attribute ``queue.type=BatchCQ``."""
+        config = self.table.get(topic)
+        return config is not None and config.attributes.get("queue.type") == "BatchCQ"
+
     def is_system(self, topic: str) -> bool:
         """Whether a topic is the broker's own, which nobody may create, change or delete."""
         return names.is_system_topic(topic, self._system)

@@ -120,6 +120,10 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink] = {}
 
+    def is_batch(self, topic: str) -> bool:
+        """False: queues of batches are not compared."""
+        return False
+
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
         size = self._view.entry_bytes

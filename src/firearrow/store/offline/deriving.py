@@ -116,6 +116,10 @@ class _Queues:
     def __init__(self, collected: _Collected) -> None:
         self._collected = collected
 
+    def is_batch(self, topic: str) -> bool:
+        """False: queues of batches are not made."""
+        return False
+
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Keep entries; nobody is told of arrivals."""
         self._collected.put_entries(entries)
