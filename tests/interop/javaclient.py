@@ -48,7 +48,10 @@ class SendReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Received(msgspec.Struct, frozen=True, rename="camel"):
-    """A message as the client decoded it, with the properties that were stored."""
+    """A message as the client decoded it, with the properties that were stored.
+
+    It knows no offset id of a message that it took out of an inner batch.
+    """
 
     topic: str
     queue_id: int
@@ -61,7 +64,7 @@ class Received(msgspec.Struct, frozen=True, rename="camel"):
     store_timestamp: int
     reconsume_times: int
     msg_id: str
-    offset_msg_id: str
+    offset_msg_id: str | None
     body: bytes
     properties: dict[str, str]
 

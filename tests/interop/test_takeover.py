@@ -9,6 +9,8 @@ keys, and new messages must go on at the next offset.
 from __future__ import annotations
 
 import random
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -319,6 +321,113 @@ def test_light_queues_go_there_and_back(light: Handover, kinds: tuple[Kind, Kind
         assert java.pull_consumer("%LMQ%group").committed(LIGHT[0], 0) == 79
         send_light(java, 600, 650)
         assert_light(java, 650)
+
+
+# --- queues of batches ---
+
+
+@pytest.fixture
+def batches(driver: Driver, tmp_path: Path) -> Handover:
+    """A store directory that does not exist yet, with small files of queues of batches."""
+    settings = {"mapperFileSizeBatchConsumeQueue": str(46 * 20)}
+    return Handover(driver, tmp_path, "default", **settings)
+
+
+def create_batch_topic(java: JavaClient) -> None:
+    """Create a topic with the attribute, and wait until the name server knows it."""
+    words = ("-b", java.server.broker, "-t", "Bat", "-r", "2", "-w", "2")
+    java.mqadmin("updateTopic", *words, "-a", "+queue.type=BatchCQ")
+    wait_until(lambda: "Bat" in java.topics(), ARRIVAL_TIMEOUT_S, "route of Bat")
+
+
+def send_batches(java: JavaClient, start: int) -> int:
+    """Send numbers from one on, in batches of some sizes and alone; give the one behind."""
+    producer = java.producer()
+    for size in (1, 7, 2, 30, 5) * 12:
+        batch = [Outgoing(body=b"%d" % (start + i), keys=f"n-{start + i}") for i in range(size)]
+        producer.send_batch("Bat", batch)
+        numbers = range(start + size, start + size + 2)  # two, for the queues take turns
+        alone = [Outgoing(body=b"%d" % n, tags="Single", keys=f"alone-{n}") for n in numbers]
+        producer.send("Bat", alone)
+        start += size + 2
+    return start
+
+
+def batch_state(batches: Handover, java: JavaClient, count: int) -> list[dict[str, Any]]:
+    """Wait for the numbers below one, check that each is there once, and give all messages."""
+    wait_until(
+        lambda: sum(java.max_offset("Bat", queue) for queue in (0, 1)) == count,
+        ARRIVAL_TIMEOUT_S,
+        f"{count} in Bat",
+    )
+    state = batches.state(java, Filled({}, {})).messages
+    shown = [message for message in state if message["topic"] == "Bat"]
+    shown.sort(key=lambda message: (message["queueId"], message["queueOffset"]))
+    assert len(shown) == count
+    for queue in (0, 1):
+        offsets = [message["queueOffset"] for message in shown if message["queueId"] == queue]
+        assert offsets == list(range(java.max_offset("Bat", queue)))
+    return shown
+
+
+def assert_batches(java: JavaClient, shown: list[dict[str, Any]]) -> None:
+    """Check what else clients and tools ask of such queues."""
+    consumer = java.pull_consumer("batch_group")
+    middle = consumer.pull("Bat", 0, 5)
+    assert middle.messages[0].queue_offset <= 5 < middle.next_offset
+    tagged = consumer.pull("Bat", 0, 0, expression="Single")
+    assert {message.tags for message in tagged.messages} == {"Single"}
+    of_queue = [message for message in shown if message["queueId"] == 0]
+    moment = of_queue[100]["storeTimestamp"]
+    first = next(m for m in of_queue if m["storeTimestamp"] >= moment)
+    assert java.search_offset("Bat", 0, moment) == first["queueOffset"]
+    assert java.earliest_ms("Bat", 0) == of_queue[0]["storeTimestamp"]
+    status = java.mqadmin("topicStatus", "-t", "Bat")
+    assert re.search(rf"broker-a +0 +0 +{len(of_queue)} ", status), status
+
+
+def queue_bytes(store: Path) -> dict[str, bytes]:
+    """Return the files of all queues of batches."""
+    directory = store / "batchconsumequeue"
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])
+def test_queues_of_batches_go_there_and_back(batches: Handover, kinds: tuple[Kind, Kind]) -> None:
+    """Both brokers, in turn, add to queues of batches that the other one left, and serve them."""
+    first, second = kinds
+    with batches.opened_by(first) as java:
+        create_batch_topic(java)
+        count = send_batches(java, 0)
+        before = batch_state(batches, java, count)
+        assert_batches(java, before)
+    assert len(list((batches.store / "batchconsumequeue/Bat/0").iterdir())) >= 3
+    with batches.opened_by(second) as java:
+        assert batch_state(batches, java, count) == before
+        assert_batches(java, before)
+        count = send_batches(java, count)
+        after = batch_state(batches, java, count)
+    with batches.opened_by(first) as java:
+        assert batch_state(batches, java, count) == after
+        assert_batches(java, after)
+        # Keys of messages within a record are not indexed.
+        assert [message.body for message in java.query_key("Bat", "alone-2")] == [b"2"]
+
+
+def test_both_make_the_same_queues_of_batches_from_the_log(batches: Handover) -> None:
+    """After each has lost them: the original and the broker under test, and both as they were."""
+    with batches.opened_by("real") as java:
+        create_batch_topic(java)
+        count = send_batches(java, 0)
+        before = batch_state(batches, java, count)
+    written = queue_bytes(batches.store)
+    for kind in (target_kind(), "real"):
+        shutil.rmtree(batches.store / "batchconsumequeue")
+        (batches.store / "abort").touch()
+        with batches.opened_by(kind) as java:
+            assert batch_state(batches, java, count) == before
+        assert queue_bytes(batches.store) == written
 
 
 # --- timers ---
