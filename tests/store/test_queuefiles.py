@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from firearrow.clock import SystemClock
 from firearrow.errors import StoreError
 from firearrow.store import Boundary, GetStatus, MessageStore
-from firearrow.store.offline import Layout, rebuild, verify
 from firearrow.store.queuefiles import batch_topics
 from tests.golden import expected, extract
 from tests.store.stores import abandon, make_store, opened
@@ -194,14 +192,3 @@ def test_a_database_has_no_such_queues(root: Path) -> None:
     with pytest.raises(StoreError, match=r"can't be served with storeType=defaultRocksDB: topics "):
         store.open()
     assert {name: data for name, data in files_of(root).items() if name != "lock"} == before
-
-
-def test_the_tools_leave_them_alone(root: Path) -> None:
-    assert verify(Layout(root)).findings == []
-    before = files_of(root)
-    rebuild(Layout(root), SystemClock())
-    after = files_of(root)
-    assert not [name for name in after if name.startswith("consumequeue/")]
-    assert {name for name in before if "batch" in name} == {
-        name for name in after if "batch" in name
-    }

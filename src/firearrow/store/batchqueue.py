@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,7 +135,34 @@ def messages_end(entries: Entries, run: Run) -> int:
     return int(entries.queue_offset[run.end - 1]) + last
 
 
-class FileBatchQueue:
+class Units(ABC):
+    """The units of a queue: ``numbers`` are those that there are, counted by bytes of its files."""
+
+    __slots__ = ()
+
+    numbers: range
+
+    @abstractmethod
+    def unit(self, number: int) -> Unit:
+        """A unit; IndexError where there is no file for it."""
+
+    def number_of(self, queue_offset: int) -> int:
+        """The unit of a message; where the log has lost it, the one behind."""
+        units = self.numbers
+        number = bisect_right(units, queue_offset, key=lambda n: self.unit(n).queue_offset) - 1
+        if number >= 0 and self.unit(units[number]).end > queue_offset:
+            return units[number]
+        return units.start + number + 1
+
+    def number_at_or_after(self, physical_offset: int) -> int:
+        """The first unit whose record lies at or after a physical offset."""
+        units = self.numbers
+        return units.start + bisect_left(
+            units, physical_offset, key=lambda n: self.unit(n).physical_offset
+        )
+
+
+class FileBatchQueue(Units):
     """Implements ``ConsumeQueue`` by the files of one directory.
 
     To who asks by ``entry`` and ``read``, each message of a record has an entry of its own.
@@ -143,12 +171,12 @@ class FileBatchQueue:
     __slots__ = (
         "_log_start_offset",
         "_min_offset",
-        "_units",
         "flushed_bytes",
         "magic",
         "max_offset",
         "max_physical_offset",
         "next_offset",
+        "numbers",
         "queue_id",
         "segments",
         "topic",
@@ -168,7 +196,7 @@ class FileBatchQueue:
         self.magic, self.topic_field = topic_field(topic)
         step = min(_RESERVE_STEP_BYTES, file_size_bytes)
         self.segments = Segments(directory, file_size_bytes, step, fs)
-        self._units = range(0)  # the numbers of those there are
+        self.numbers = range(0)
         self.next_offset = self.max_offset = 0
         self._min_offset = self._log_start_offset = 0
         self.max_physical_offset = -1
@@ -193,7 +221,7 @@ class FileBatchQueue:
             if written:
                 end = segment.base // UNIT_BYTES + written
                 break
-        self._units = range(first, end)
+        self.numbers = range(first, end)
         last = self.unit(end - 1) if end > first else None
         self.max_offset = self.next_offset = last.end if last else 0
         self.max_physical_offset = last.physical_offset if last else -1
@@ -201,29 +229,21 @@ class FileBatchQueue:
     # --- units ---
 
     def unit(self, number: int) -> Unit:
-        """A unit by its number in the queue's files; IndexError where there is no file for it."""
+        """A unit; IndexError where there is no file for it."""
         at = number * UNIT_BYTES
         segment = self.segments.find(at)
         if segment is None:
             raise IndexError(number)
         return Unit._make(UNIT.unpack_from(segment.map, at - segment.base)[:6])
 
-    def _number_of(self, queue_offset: int) -> int:
-        """The unit of a message; where the log has lost it, the one behind."""
-        units = self._units
-        number = bisect_right(units, queue_offset, key=lambda n: self.unit(n).queue_offset) - 1
-        if number >= 0 and self.unit(units[number]).end > queue_offset:
-            return units[number]
-        return units.start + number + 1
-
     def units_from(self, queue_offset: int) -> Iterator[Unit]:
         """The units from that of a message on, up to the end of its file."""
-        number = self._number_of(queue_offset)
+        number = self.number_of(queue_offset)
         segment = self.segments.find(number * UNIT_BYTES)
         if segment is None:
             return
         start = number * UNIT_BYTES - segment.base
-        end = min(self._units.stop * UNIT_BYTES - segment.base, segment.size_bytes)
+        end = min(self.numbers.stop * UNIT_BYTES - segment.base, segment.size_bytes)
         for at in range(start, end, UNIT_BYTES):
             yield Unit._make(UNIT.unpack_from(segment.map, at)[:6])
 
@@ -250,13 +270,13 @@ class FileBatchQueue:
 
     def _written_in(self, segment: Segment) -> range:
         """The numbers of a file's units."""
-        return range(segment.base // UNIT_BYTES, min(segment.end // UNIT_BYTES, self._units.stop))
+        return range(segment.base // UNIT_BYTES, min(segment.end // UNIT_BYTES, self.numbers.stop))
 
     # --- as a ConsumeQueue ---
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag code of a message's record; IndexError without one."""
-        return self.unit(self._number_of(queue_offset))[:3]
+        return self.unit(self.number_of(queue_offset))[:3]
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Up to ``count`` entries from an offset on, one a message; empty where none are."""
@@ -276,12 +296,12 @@ class FileBatchQueue:
 
     def stored_ms(self, queue_offset: int) -> int | None:
         """Store time (ms) of a message."""
-        return self.unit(self._number_of(queue_offset)).store_ms
+        return self.unit(self.number_of(queue_offset)).store_ms
 
     def gap_end(self, queue_offset: int) -> int:
         """Where to go on when ``read`` has nothing at an offset: at the next record."""
-        number = self._number_of(queue_offset)
-        return self.unit(number).queue_offset if number in self._units else self.max_offset
+        number = self.number_of(queue_offset)
+        return self.unit(number).queue_offset if number in self.numbers else self.max_offset
 
     def put(self, units: npt.NDArray[Any], *, complete: bool = False) -> None:
         """Write consecutive units (``UNIT_DTYPE``); what the queue has already is skipped.
@@ -300,7 +320,7 @@ class FileBatchQueue:
                 f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
                 f"its next message has {first}"
             )
-        at, data = self._units.stop * UNIT_BYTES, units.tobytes()
+        at, data = self.numbers.stop * UNIT_BYTES, units.tobytes()
         if not self.segments.files:
             self._min_offset = -1  # it need not begin at 0
         while data:
@@ -310,8 +330,8 @@ class FileBatchQueue:
             self.segments.reserve(segment, start + len(part))
             segment.map[start : start + len(part)] = part
             at += len(part)
-            self._units = range(self._units.start, at // UNIT_BYTES)
-            last = self.unit(self._units.stop - 1)
+            self.numbers = range(self.numbers.start, at // UNIT_BYTES)
+            last = self.unit(self.numbers.stop - 1)
             self.max_physical_offset, self.max_offset = last.physical_offset, last.end
             data = data[len(part) :]
         self.next_offset = max(self.next_offset, self.max_offset)
@@ -320,7 +340,7 @@ class FileBatchQueue:
         """Forget the units of a deleted topic."""
         log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
         self.segments.cut(0)
-        self._units = range(0)
+        self.numbers = range(0)
         self.max_offset = self.next_offset = self._min_offset = 0
         self.max_physical_offset = -1
         self.flushed_bytes = 0
@@ -330,22 +350,15 @@ class FileBatchQueue:
         self.segments.attach(segment)
         return segment
 
-    def _first_number(self, physical_offset: int) -> int:
-        """The first unit whose record lies at or after a physical offset."""
-        units = self._units
-        return units.start + bisect_left(
-            units, physical_offset, key=lambda n: self.unit(n).physical_offset
-        )
-
     def first_at_or_after(self, physical_offset: int) -> int:
         """The first message of the first record at or after a physical offset."""
-        number = self._first_number(physical_offset)
-        return self.unit(number).queue_offset if number in self._units else self.max_offset
+        number = self.number_at_or_after(physical_offset)
+        return self.unit(number).queue_offset if number in self.numbers else self.max_offset
 
     def last_before(self, physical_offset: int) -> int:
         """Where the last record of the queue before a physical offset begins, -1 for none."""
-        before = self._first_number(physical_offset) - 1
-        return self.unit(before).physical_offset if before in self._units else -1
+        before = self.number_at_or_after(physical_offset) - 1
+        return self.unit(before).physical_offset if before in self.numbers else -1
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
         """Take out the files all of whose records lie before a physical offset, but the last."""
@@ -353,10 +366,10 @@ class FileBatchQueue:
         files = self.segments.files
         while len(files) > 1:
             last = files[1].base // UNIT_BYTES - 1
-            if last not in self._units or self.unit(last).physical_offset >= log_start_offset:
+            if last not in self.numbers or self.unit(last).physical_offset >= log_start_offset:
                 break
             gone.append(self.segments.shift().path)
-            self._units = range(last + 1, self._units.stop)
+            self.numbers = range(last + 1, self.numbers.stop)
         return gone
 
     def correct_min(self, log_start_offset: int) -> None:
@@ -366,8 +379,8 @@ class FileBatchQueue:
 
     def cut(self, log_end_offset: int) -> None:
         """Forget the units of records at or after a physical offset."""
-        end = self._first_number(log_end_offset)
-        if end < self._units.stop:
+        end = self.number_at_or_after(log_end_offset)
+        if end < self.numbers.stop:
             self.segments.cut(end * UNIT_BYTES)
             self._find_end()
             files = self.segments.files  # the zeros behind the end must reach the disk too
@@ -378,11 +391,11 @@ class FileBatchQueue:
 
         Says whether a file was made for it.
         """
-        start, end = self.flushed_bytes, self._units.stop * UNIT_BYTES
+        start, end = self.flushed_bytes, self.numbers.stop * UNIT_BYTES
         if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
             return False
         is_new = self.segments.flush(start, end)
-        self.flushed_bytes = min(end, self._units.stop * UNIT_BYTES)  # cut meanwhile, perhaps
+        self.flushed_bytes = min(end, self.numbers.stop * UNIT_BYTES)  # cut meanwhile, perhaps
         return is_new
 
     def close(self) -> None:
@@ -394,7 +407,11 @@ def _units_written(segment: Segment) -> int:
     """How many units of a file are written: the first without size or messages ends them."""
 
     def is_missing(number: int) -> bool:
-        fields = UNIT.unpack_from(segment.map, number * UNIT_BYTES)
-        return not (fields[0] >= 0 and fields[1] > 0 and fields[4] >= 0 and fields[5] > 0)
+        return not is_written(UNIT.unpack_from(segment.map, number * UNIT_BYTES))
 
     return bisect_left(range(segment.size_bytes // UNIT_BYTES), True, key=is_missing)
+
+
+def is_written(fields: tuple[int, ...]) -> bool:
+    """Whether the fields of a unit say something: in the rest of a file they are zero."""
+    return fields[0] >= 0 and fields[1] > 0 and fields[4] >= 0 and fields[5] > 0

@@ -22,6 +22,7 @@ from tests.store.stores import append, make_store, settle
 FILE_BYTES = 262_144
 LOG_END = 592_625
 PLAIN = "consumequeue/GoldenPlain/0/00000000000000000000"
+BATCHES = "batchconsumequeue/Bat/0/00000000000000000000"
 INDEX = "index/20261120213024175"
 INDEX_SLOTS = 2000
 ENTRIES_AT = 40 + 4 * INDEX_SLOTS
@@ -34,7 +35,8 @@ class Damage(NamedTuple):
 
     ``alone``: nothing else is found. ``mended``: repair makes the store sound and the finding go.
     ``own`` breaks a store of small files that this project wrote, instead of the original's,
-    ``database`` one that the original wrote with its queues in RocksDB.
+    ``database`` one that the original wrote with its queues in RocksDB, ``batches`` one with queues
+    of batches.
     """
 
     invariant: str
@@ -43,6 +45,7 @@ class Damage(NamedTuple):
     mended: bool = True
     own: bool = False
     database: bool = False
+    batches: bool = False
 
 
 def prepared(damage: Damage, directory: Path) -> Path:
@@ -50,6 +53,8 @@ def prepared(damage: Damage, directory: Path) -> Path:
     root = own_store(directory) if damage.own else golden_store(directory)
     if damage.database:
         root = database_store(directory)
+    if damage.batches:
+        root = golden.extract("batch-queues", directory)
     damage.apply(root)
     return root
 
@@ -418,6 +423,19 @@ def _stray_row(root: Path) -> None:
     put_row(root, rows.ENTRIES, b"notes", b"?")
 
 
+def _usual_kind(root: Path) -> None:
+    for queue_id in ("0", "2"):
+        directory = root / "consumequeue/Bat" / queue_id
+        directory.mkdir(parents=True)
+        (directory / f"{0:020d}").write_bytes(bytes(400))
+
+
+def _no_attribute(topics: dict[str, object]) -> None:
+    table = topics["topicConfigTable"]
+    assert isinstance(table, dict)
+    table["Bat"]["attributes"] = {}
+
+
 IN_DATABASE = [
     Damage("queue-order", _swapped_rows, alone=False),
     Damage("queue-pre-blank", _blank_row, alone=False),
@@ -467,11 +485,14 @@ ROWS = [
     Damage("queue-entry-size", _put(PLAIN, 208, pack(">i", 92))),
     Damage("queue-entry-tag", _put(PLAIN, 212, pack(">q", 77))),
     Damage("queue-entry-time", _changed(3, 1), database=True),
+    Damage("queue-entry-messages", _put(BATCHES, 46 + 36, pack(">h", 2)), batches=True),
     Damage("queue-entry-orphan", _orphan),
     Damage("queue-stand-in", _stand_in, alone=False, mended=False),
     Damage("queue-beyond-log", _beyond),
     Damage("queue-row", _wrong_last, database=True),
     Damage("queue-stray", _stray("consumequeue/GoldenPlain/0/notes")),
+    Damage("queue-kind", _usual_kind, batches=True),
+    Damage("config-queue-type", _json("topics.json", _no_attribute), mended=False, batches=True),
     Damage("index-file-size", _cut(INDEX, 168_033), alone=False),
     Damage("index-header", _put(INDEX, 32, pack(">i", 3))),
     Damage("index-chain", _put(INDEX, ENTRIES_AT + 20 * 9 + 16, pack(">i", 8))),

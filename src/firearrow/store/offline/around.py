@@ -14,9 +14,11 @@ from firearrow.message.names import (
     is_system_topic,
     topic_and_group,
 )
+from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
+from firearrow.store.offline.mapped import sorted_children
 from firearrow.store.offline.settings import (
     DELAYS,
     LIGHT_OFFSETS,
@@ -104,18 +106,29 @@ def check_state(view: StoreView, findings: Findings) -> None:
 
 
 def _check_queue_strays(view: StoreView, findings: Findings) -> None:
-    root = view.root / "consumequeue"
-    if view.rocks_directory is not None or not root.is_dir():
+    if view.rocks_directory is not None:
         return
-    for topic in sorted(root.iterdir()):
-        queues = sorted(topic.iterdir()) if topic.is_dir() else []
-        if not topic.is_dir():
-            text = "a file where directories of topics are"
-            findings.add("queue-stray", text, file=f"consumequeue/{topic.name}")
-        for queue in queues:
-            if not (queue.is_dir() and queue.name.isascii() and queue.name.isdecimal()):
-                name = f"consumequeue/{topic.name}/{queue.name}"
-                findings.add("queue-stray", "is no queue of the topic", file=name)
+    for directory in ("consumequeue", BATCH_DIRECTORY):
+        for topic in sorted_children(view.root / directory):
+            name = f"{directory}/{topic.name}"
+            if not topic.is_dir():
+                text = "a file where directories of topics are"
+                findings.add("queue-stray", text, file=name)
+            for queue in sorted_children(topic):
+                if not (queue.is_dir() and queue.name.isascii() and queue.name.isdecimal()):
+                    text = "is no queue of the topic"
+                    findings.add("queue-stray", text, file=f"{name}/{queue.name}")
+    _check_kinds(view, findings)
+
+
+def _check_kinds(view: StoreView, findings: Findings) -> None:
+    """Look whether each topic has queues of the kind that its attribute says."""
+    for topic in sorted({topic for topic, _ in view.file_queues} & view.batch_topics):
+        text = "the topic has queues of batches; this directory is of the usual kind"
+        findings.add("queue-kind", text, file=f"consumequeue/{topic}", topic=topic)
+    for topic in sorted({topic for topic, _ in view.batch_queues} - view.topics_with_batches):
+        text = "the topic has queues of batches, and not the attribute queue.type=BatchCQ"
+        findings.add("config-queue-type", text, file=f"config/{TOPICS}", topic=topic)
 
 
 def config_files(directory: Path) -> list[Path]:

@@ -41,17 +41,19 @@ from firearrow.message.record import (
 )
 from firearrow.message.sysflag import (
     BORN_HOST_V6,
+    INNER_BATCH,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
+from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.around import config_files
 from firearrow.store.offline.mapped import Maps, StoreFile
-from firearrow.store.offline.rebuilding import Order, Sizes, build
+from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.settings import parse_config
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
@@ -306,6 +308,7 @@ class _Rewriter:
         """The queue offset of a message, after placeholders for those lost before it."""
         key = message.topic, message.queue_id
         old, new = self._next.get(key, (message.queue_offset, message.queue_offset))
+        held = inner_count(message.properties, message.sys_flag)
         missing = message.queue_offset - old
         if 0 < missing <= HOLE_MAX:
             for _ in range(missing):
@@ -313,8 +316,10 @@ class _Rewriter:
                 new += 1
         elif missing < 0 and message.queue_offset == 0:
             new = 0  # the topic was made again
+        if message.sys_flag & INNER_BATCH:  # it says itself which it has, and may leave a hole
+            new = max(new, message.queue_offset)
         self.renumbered += new != message.queue_offset
-        self._next[key] = message.queue_offset + 1, new + 1
+        self._next[key] = message.queue_offset + held, new + held
         return new
 
     def _hold(self, key: QueueKey, number: int, store_ms: int) -> None:
@@ -407,7 +412,7 @@ def _usual_size(sources: list[StoreFile]) -> int:
 def _sizes(view: StoreView, sources: list[Path], queue_file_bytes: int | None) -> Sizes:
     """Those of the first source that is a store."""
     for source in sources:
-        if (source / "consumequeue").is_dir() or (source / "index").is_dir():
+        if any((source / name).is_dir() for name in (*QUEUE_DIRECTORIES, "index")):
             with StoreView(Layout(source)) as old:
                 return Sizes.of(old, queue_file_bytes)
     return Sizes.of(view, queue_file_bytes)

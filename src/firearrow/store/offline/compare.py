@@ -17,10 +17,12 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.store.batchqueue import UNIT_DTYPE, units_of
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import HEADER, Index
+from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import ROW
@@ -34,6 +36,7 @@ INDEX_ENTRY: Final = np.dtype(
 _SLOTS_SHARE: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries for each slot
 _SECONDS_MAX: Final = (1 << 31) - 1
 
+_OF_THE_LOG: Final = ["physical_offset", "size", "tag_code", "store_ms", "queue_offset", "messages"]
 LOG_ELSEWHERE: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
 
 
@@ -49,7 +52,8 @@ class QueueReport:
     """What a part of the log says of a queue.
 
     ``covered`` are the queue offsets whose entry is as the log says, as [first, end) stretches;
-    ``wrong`` the others, in the order of the log; ``numbers`` all that the log has.
+    ``wrong`` the others, in the order of the log; ``numbers`` all that the log has. In a queue of
+    batches ``covered`` are numbers of units, and each ``wrong`` has one, under its queue offset.
     """
 
     covered: list[list[int]] = field(default_factory=list)
@@ -105,6 +109,42 @@ class QueueSink:
             wrong.append(Wrong(queue_offset, entry))
 
 
+class BatchSink:
+    """Takes a queue's units in place of the queue and notes which are there."""
+
+    def __init__(self, view: StoreView, key: QueueKey) -> None:
+        queue = view.queues.get(key)
+        self._queue = queue if isinstance(queue, StoredBatchQueue) else None
+        self.report = QueueReport()
+
+    def put(self, units: npt.NDArray[Any]) -> None:
+        """Compare some consecutive units."""
+        report, queue = self.report, self._queue
+        end = int(units["queue_offset"][-1]) + int(units["messages"][-1])
+        extend(report.numbers, int(units["queue_offset"][0]), end)
+        if queue is None:
+            return
+        number = queue.number_at_or_after(int(units["physical_offset"][0]))
+        if same_units(queue.unit_bytes(number, len(units)), units.tobytes()):
+            extend(report.covered, number, number + len(units))
+            return
+        for at in range(len(units)):
+            number = queue.number_at_or_after(int(units["physical_offset"][at]))
+            unit = units[at : at + 1].tobytes()
+            if same_units(queue.unit_bytes(number, 1), unit):
+                extend(report.covered, number, number + 1)
+            else:
+                report.wrong.append(Wrong(int(units["queue_offset"][at]), unit))
+
+
+def same_units(one: bytes, other: bytes) -> bool:
+    """Whether units say the same of the log; where they are in a compacted one may differ."""
+    if one == other or len(one) != len(other):
+        return one == other
+    rows = [np.frombuffer(data, UNIT_DTYPE)[_OF_THE_LOG] for data in (one, other)]
+    return bool((rows[0] == rows[1]).all())
+
+
 def extend(stretches: list[list[int]], first: int, end: int) -> None:
     """Add a stretch; one that follows the last one lengthens it."""
     if stretches and stretches[-1][1] == first:
@@ -118,11 +158,11 @@ class QueueSinks:
 
     def __init__(self, view: StoreView) -> None:
         self._view = view
-        self.by_key: dict[QueueKey, QueueSink] = {}
+        self.by_key: dict[QueueKey, QueueSink | BatchSink] = {}
 
     def is_batch(self, topic: str) -> bool:
-        """False: queues of batches are not compared."""
-        return False
+        """Whether the queues of a topic are of batches."""
+        return topic in self._view.batch_topics
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
@@ -135,12 +175,17 @@ class QueueSinks:
         data = np.ascontiguousarray(rows.view((np.uint8, ROW.itemsize))[:, :size]).tobytes()
         for run in entries.each_run():
             sink = self._open(run.topic, run.queue_id)
-            sink.put(run.queue_offset, data[run.start * size : run.end * size])
+            if isinstance(sink, BatchSink):
+                sink.put(units_of(entries, run.start, run.end))
+            else:
+                sink.put(run.queue_offset, data[run.start * size : run.end * size])
 
-    def _open(self, topic: str, queue_id: int) -> QueueSink:
-        sink = self.by_key.get((topic, queue_id))
+    def _open(self, topic: str, queue_id: int) -> QueueSink | BatchSink:
+        key = topic, queue_id
+        sink = self.by_key.get(key)
         if sink is None:
-            sink = self.by_key[topic, queue_id] = QueueSink(self._view, (topic, queue_id))
+            kind = BatchSink if self.is_batch(topic) else QueueSink
+            sink = self.by_key[key] = kind(self._view, key)
         return sink
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.store.batchqueue import messages_end
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import Index
@@ -32,6 +33,7 @@ class Derived(NamedTuple):
     ``logcheck.FileReport``.
 
     ``rows`` are entries (``storedrows.ROW``) in the order of ``runs``, ``keys`` those of the index.
+    ``messages`` has how many messages each row stands for (i2), nothing where all stand for one.
     """
 
     base: int
@@ -43,13 +45,17 @@ class Derived(NamedTuple):
     rows: bytes = b""
     runs: tuple[QueueRun, ...] = ()
     keys: bytes = b""
+    messages: bytes = b""
 
     @property
     def entries(self) -> Entries:
         """The queue entries, as dispatch has them."""
         rows = np.frombuffer(self.rows, ROW)
+        messages = np.frombuffer(self.messages, "<i2").astype(np.int64) if self.messages else None
+        steps = np.ones(len(rows), np.int64) if messages is None else messages
         numbers = [
-            np.arange(run.queue_offset, run.queue_offset + run.end - run.start) for run in self.runs
+            run.queue_offset + np.append(0, steps[run.start : run.end - 1].cumsum())
+            for run in self.runs
         ]
         sizes = [run.end - run.start for run in self.runs]
         return Entries(
@@ -60,6 +66,7 @@ class Derived(NamedTuple):
             np.repeat(np.array([run.queue_id for run in self.runs], np.int64), sizes),
             np.concatenate(numbers) if numbers else np.empty(0, np.int64),
             Runs.side_by_side(self.runs),
+            messages,
         )
 
     @property
@@ -69,12 +76,22 @@ class Derived(NamedTuple):
         return keys["hash"], keys["physical_offset"], keys["store_ms"]
 
 
+class _Part(NamedTuple):
+    """A run of one queue: its first queue offset, the one behind it, entries, messages in each."""
+
+    first: int
+    end: int
+    rows: npt.NDArray[Any]
+    messages: npt.NDArray[Any]
+
+
 class _Collected:
     """Takes the place of queues and index, and keeps what is put."""
 
     def __init__(self, queues: bool) -> None:
         self._queues = queues
-        self._parts: dict[QueueKey, list[tuple[int, npt.NDArray[Any]]]] = {}
+        self._parts: dict[QueueKey, list[_Part]] = {}
+        self._counts = False  # whether some row stands for more than one message
         self.keys: list[bytes] = []
 
     def put_entries(self, entries: Entries) -> None:
@@ -84,8 +101,18 @@ class _Collected:
         rows["size"] = entries.size
         rows["tag_code"] = entries.tag_code
         rows["store_ms"] = entries.store_ms
-        for topic, queue_id, first, start, end in entries.each_run() if self._queues else ():
-            self._parts.setdefault((topic, queue_id), []).append((first, rows[start:end]))
+        messages = np.ones(len(rows), "<i2")
+        if entries.messages is not None:
+            self._counts = True
+            messages[:] = entries.messages
+        for run in entries.each_run() if self._queues else ():
+            part = _Part(
+                run.queue_offset,
+                messages_end(entries, run),
+                rows[run.start : run.end],
+                messages[run.start : run.end],
+            )
+            self._parts.setdefault((run.topic, run.queue_id), []).append(part)
 
     def put_keys(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
         """Keep index keys."""
@@ -99,26 +126,34 @@ class _Collected:
         runs: list[QueueRun] = []
         at = 0
         for key, parts in self._parts.items():
-            for first, part in parts:
-                rows.append(part.tobytes())
-                last = runs[-1] if runs else None
-                if last and last[:2] == key and last.queue_offset + last.end - last.start == first:
-                    runs[-1] = last._replace(end=at + len(part))
+            reached = None
+            for part in parts:
+                rows.append(part.rows.tobytes())
+                after = at + len(part.rows)
+                if part.first == reached:
+                    runs[-1] = runs[-1]._replace(end=after)
                 else:
-                    runs.append(QueueRun(*key, first, at, at + len(part)))
-                at += len(part)
+                    runs.append(QueueRun(*key, part.first, at, after))
+                at, reached = after, part.end
         return b"".join(rows), tuple(runs)
+
+    def messages(self) -> bytes:
+        """How many messages the entries stand for, in the same order."""
+        if not self._counts:
+            return b""
+        return b"".join(part.messages.tobytes() for parts in self._parts.values() for part in parts)
 
 
 class _Queues:
     """Takes the place of all queues."""
 
-    def __init__(self, collected: _Collected) -> None:
+    def __init__(self, collected: _Collected, batch_topics: frozenset[str]) -> None:
         self._collected = collected
+        self._batch_topics = batch_topics
 
     def is_batch(self, topic: str) -> bool:
-        """False: queues of batches are not made."""
-        return False
+        """Whether the queues of a topic are of batches."""
+        return topic in self._batch_topics
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Keep entries; nobody is told of arrivals."""
@@ -158,7 +193,7 @@ def derive(view: StoreView, piece: Deriving) -> Derived | None:
     collected = _Collected(piece.queues)
     dispatcher = Dispatcher(
         LOG_ELSEWHERE,
-        cast(ConsumeQueues, _Queues(collected)),
+        cast(ConsumeQueues, _Queues(collected, view.batch_topics)),
         cast(Index, _Index(collected)) if piece.keys else None,
         DelayLevels(view.layout.delay_levels),
         lambda arrived: None,
@@ -176,4 +211,5 @@ def derive(view: StoreView, piece: Deriving) -> Derived | None:
             case FileEnd():
                 over = True
     place = stretch.base, stretch.end, start, reached, over
-    return Derived(*place, records, *collected.rows(), b"".join(collected.keys))
+    keys = b"".join(collected.keys)
+    return Derived(*place, records, *collected.rows(), keys, collected.messages())

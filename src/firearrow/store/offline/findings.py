@@ -120,7 +120,7 @@ _ROWS: Final = [
         "a start cuts it off; what could not be read there is lost", Repair.CUT,
     ),
     Invariant(
-        "queue-file-size", "all files of a queue have one size, a multiple of 20", _DAMAGE,
+        "queue-file-size", "all files of a queue have one size, of whole entries", _DAMAGE,
         "the queue can't be opened", Repair.QUEUE,
     ),
     Invariant(
@@ -165,6 +165,11 @@ _ROWS: Final = [
         "searches by time miss the message", Repair.QUEUE,
     ),
     Invariant(
+        "queue-entry-messages", "an entry of a queue of batches counts its record's messages",
+        _DAMAGE, "messages are skipped or come twice, and new ones get wrong queue offsets",
+        Repair.QUEUE,
+    ),
+    Invariant(
         "queue-entry-orphan", "behind each entry is a record of that queue", _DAMAGE,
         "consumers of the queue meet a message that is not there", Repair.QUEUE,
     ),
@@ -181,8 +186,16 @@ _ROWS: Final = [
         "messages are not seen, or new ones get a number that is taken", Repair.QUEUE,
     ),
     Invariant(
-        "queue-stray", "the consumequeue directory holds queues and nothing else", _WARNING,
+        "queue-stray", "the consumequeue directories hold queues and nothing else", _WARNING,
         "none", Repair.QUARANTINE,
+    ),
+    Invariant(
+        "queue-kind", "topics with queue.type=BatchCQ have no queues of the usual kind", _DAMAGE,
+        "RocketMQ does not start", Repair.QUARANTINE,
+    ),
+    Invariant(
+        "config-queue-type", "a topic with queues of batches has queue.type=BatchCQ", _WARNING,
+        "RocketMQ does not start before the topic has the attribute", Repair.NONE,
     ),
     Invariant(
         "index-file-size", "all IndexFiles have one size, that of a slot and entry number",

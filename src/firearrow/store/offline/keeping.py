@@ -15,6 +15,7 @@ import msgspec
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
 from firearrow.message.names import is_lmq, offset_key
+from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
 from firearrow.store.offline.around import committed_offsets
@@ -124,10 +125,19 @@ def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQue
         if (path / "CURRENT").exists():
             return RocksQueues(path)
     directory = config.consume_queue_path
-    found = next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
-    queues = FileConsumeQueues(directory, found or config.consume_queue_file_bytes, fs)
+    queues = FileConsumeQueues(
+        directory,
+        _file_bytes(directory) or config.consume_queue_file_bytes,
+        fs,
+        batch_file_bytes=_file_bytes(directory.parent / DIRECTORY) or config.batch_queue_file_bytes,
+    )
     queues.load()
     return queues
+
+
+def _file_bytes(directory: Path) -> int:
+    """How large the files of queues are, 0 without any."""
+    return next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
 
 
 def _find_in(queues: FileConsumeQueues | RocksQueues) -> FindQueue:

@@ -1,4 +1,4 @@
-"""Verifies the ConsumeQueues against the log; ``queuelook`` has them by themselves.
+"""Verifies ConsumeQueues against the log; ``queuelook`` has them by themselves.
 
 The entries have been compared with the log stretch by stretch (``logcheck``); here the reports of
 all come together, so that an entry that no record accounts for shows.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from firearrow.message.names import is_lmq
 from firearrow.store.extension import ADDRESS_MAX, Extension
-from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import GapReport
@@ -216,26 +214,3 @@ def _as_set(stretches: list[list[int]]) -> list[tuple[int, int]]:
 
 def _inside(stretches: list[tuple[int, int]], number: int) -> bool:
     return any(first <= number < end for first, end in stretches)
-
-
-def check_queues(
-    view: StoreView,
-    merged: dict[QueueKey, QueueReport],
-    log_end: int,
-    gaps: list[GapReport],
-    findings: Findings,
-) -> int:
-    """Verify all queues against the log; return how many there are."""
-    keys = sorted(key for key in {*view.queues, *merged} if key[0] not in view.batch_topics)
-    configured = configured_topics(view)
-    has_light = any(is_lmq(topic) for topic, _ in view.queues)
-    for key in keys:
-        report = merged.get(key, QueueReport())
-        check = QueueCheck(view, key, report, log_end, findings)
-        check.check_numbers(gaps)
-        # Light queues are never configured: that there are others says that they are in use.
-        gone = not has_light if is_lmq(key[0]) else key[0] not in (configured or ())
-        deleted = configured is not None and gone
-        if not check.missing(deleted):
-            check.run(gaps)
-    return len(keys)

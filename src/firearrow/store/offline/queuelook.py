@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store import rocksformat as rows
+from firearrow.store.batchqueue import UNIT_BYTES
+from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.mapped import StoreFile, is_zero
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, FileQueue, QueueKey
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, FileQueue, QueueKey, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY_BYTES
@@ -26,6 +28,8 @@ def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
         queue = view.queues.get(key)
         if isinstance(queue, FileQueue) and queue.is_there:
             _FilesLook(view, key, queue, findings).run()
+        elif isinstance(queue, StoredBatchQueue) and queue.is_there:
+            _UnitsLook(view, key, queue, findings).run()
         elif isinstance(queue, RocksQueue):
             _RowsLook(view, key, queue, findings).run()
     return findings.all()
@@ -35,7 +39,7 @@ class _Look:
     """Names a queue in what is found."""
 
     def __init__(
-        self, view: StoreView, key: QueueKey, queue: FileQueue | RocksQueue, findings: Findings
+        self, view: StoreView, key: QueueKey, queue: StoredQueue, findings: Findings
     ) -> None:
         self._view = view
         self._topic, self._queue_id = key
@@ -58,14 +62,19 @@ class _Look:
         )
 
 
-class _FilesLook(_Look):
-    """Looks at the files of a queue."""
+class _DirectoryLook(_Look):
+    """Looks at the files of a queue, whose entries have ``unit_bytes``."""
+
+    unit_bytes = ENTRY_BYTES
 
     def __init__(
-        self, view: StoreView, key: QueueKey, queue: FileQueue, findings: Findings
+        self,
+        view: StoreView,
+        key: QueueKey,
+        queue: FileQueue | StoredBatchQueue,
+        findings: Findings,
     ) -> None:
         super().__init__(view, key, queue, findings)
-        self._queue = queue
         self._directory = queue.directory
 
     def run(self) -> None:
@@ -78,21 +87,91 @@ class _FilesLook(_Look):
             for file in files:
                 self._file(file, last=file is files[-1])
 
+    def _file(self, file: StoreFile, *, last: bool) -> None:
+        """Look at the entries of a file."""
+        raise NotImplementedError
+
     def _files_fit(self, files: list[StoreFile]) -> bool:
         """Whether sizes and names are those of one address space."""
         usual = self._directory.file_size_bytes
         sound = True
         for before, file in zip([None, *files], files, strict=False):
-            number = file.base // ENTRY_BYTES
-            if file.size_bytes != usual or file.size_bytes % ENTRY_BYTES or not file.size_bytes:
-                text = f"the file has {file.size_bytes} bytes, others {usual}"
-                self._found("queue-file-size", text, number)
+            size = file.size_bytes
+            if size != usual or size % self.unit_bytes or not size:
+                text = f"the file has {size} bytes, others {usual}"
+                self._found_in(file, "queue-file-size", text)
                 sound = False
             if before is not None and file.base != before.end:
                 text = f"the file before it ends at byte {before.end}"
-                self._found("queue-file-missing", text, number)
+                self._found_in(file, "queue-file-missing", text)
                 sound = False
         return sound
+
+    def _found_in(self, file: StoreFile, invariant: str, what: str) -> None:
+        """Note what a whole file is like."""
+        self._findings.add(
+            invariant,
+            what,
+            file=self._view.name_of(file.path),
+            position=0,
+            topic=self._topic,
+            queue_id=self._queue_id,
+            queue_offset=self._first_offset(file),
+        )
+
+    def _first_offset(self, file: StoreFile) -> int | None:
+        """The queue offset at which a file begins, if its name says it."""
+        return file.base // ENTRY_BYTES
+
+
+class _UnitsLook(_DirectoryLook):
+    """Looks at the files of a queue of batches."""
+
+    unit_bytes = UNIT_BYTES
+
+    def __init__(
+        self, view: StoreView, key: QueueKey, queue: StoredBatchQueue, findings: Findings
+    ) -> None:
+        super().__init__(view, key, queue, findings)
+        self._queue = queue
+        self._before = -1, 0  # the place of the last record, and the end of its messages
+
+    def _first_offset(self, file: StoreFile) -> int | None:
+        return None
+
+    def _file(self, file: StoreFile, *, last: bool) -> None:
+        units = self._queue.units_of(file)
+        fields = ("physical_offset", "size", "queue_offset", "messages")
+        physical, size, first, messages = (units[name].astype(np.int64) for name in fields)
+        written = (physical >= 0) & (size > 0) & (first >= 0) & (messages > 0)
+        count = len(units) if written.all() else int(np.argmin(written))
+        places = np.append(self._before[0], physical[:count])
+        ends = np.append(self._before[1], (first + messages)[:count])
+        for row in np.flatnonzero(places[1:] <= places[:-1]).tolist():
+            text = f"its record lies at {places[row + 1]}, that before it at {places[row]}"
+            self._found("queue-order", text, int(first[row]))
+        for row in np.flatnonzero(first[:count] < ends[:-1]).tolist():
+            text = f"its messages begin at {first[row]}, those before it end at {ends[row]}"
+            self._found("queue-order", text, int(first[row]))
+        self._before = int(places[-1]), int(ends[-1])
+        tail = units[count:].tobytes()
+        if count < file.size_bytes // UNIT_BYTES and not self._view.live:
+            if not last:
+                text = "the queue ends within a file that has a successor"
+                self._found("queue-tail", text, self._before[1])
+            elif not is_zero(tail):
+                text = "bytes behind the last entry are not zero"
+                self._found("queue-tail", text, self._before[1])
+
+
+class _FilesLook(_DirectoryLook):
+    """Looks at the files of a queue."""
+
+    def __init__(
+        self, view: StoreView, key: QueueKey, queue: FileQueue, findings: Findings
+    ) -> None:
+        super().__init__(view, key, queue, findings)
+        self._queue = queue
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Look at one file's entries as columns."""

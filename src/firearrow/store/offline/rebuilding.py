@@ -11,7 +11,8 @@ begins with pre-blank entries, as after any start of a queue that is not at 0.
 
 Records of a topic that is not configured and has no queues belong to a deleted topic: they are left
 out. Where the log lacks queue offsets of a queue, entries of the next message stand in for them, as
-after a broker's own start. A queue whose offsets go back in the log is left as it is.
+after a broker's own start (in a queue of batches, none does). A queue whose offsets go back in the
+log is left as it is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import msgspec
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
 from firearrow.message.names import is_lmq
+from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES, messages_end
 from firearrow.store.checkpoint import StoreGuard
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import OS_FILES
@@ -45,10 +47,11 @@ from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ConsumeQueue, ConsumeQueues, Entries, Run
+from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue, ConsumeQueues, Entries, Run
 from firearrow.store.rocks import RocksConsumeQueues
 
 _DEFAULTS: Final = StoreConfig()
+QUEUE_DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -72,6 +75,7 @@ class Sizes(msgspec.Struct, frozen=True):
     queue_file_bytes: int
     index_slots: int
     index_entries: int
+    batch_file_bytes: int
 
     @staticmethod
     def of(view: StoreView, queue_file_bytes: int | None = None) -> Sizes:
@@ -83,9 +87,16 @@ class Sizes(msgspec.Struct, frozen=True):
             slots, entries = found if found[0] else (slots, entries)
         if view.layout.index_slots:
             slots, entries = view.layout.index_slots, 4 * view.layout.index_slots
-        whole = [size for size in usual if size and size % 20 == 0]
-        common = max(set(whole), key=whole.count, default=_DEFAULTS.consume_queue_file_bytes)
-        return Sizes(queue_file_bytes or common, slots, entries)
+        common = _common(usual, ENTRY_BYTES, _DEFAULTS.consume_queue_file_bytes)
+        usual = [queue.directory.file_size_bytes for queue in view.batch_queues.values()]
+        batch = _common(usual, UNIT_BYTES, _DEFAULTS.batch_queue_file_bytes)
+        return Sizes(queue_file_bytes or common, slots, entries, batch)
+
+
+def _common(sizes: list[int], multiple_of: int, default: int) -> int:
+    """The size that most have, of those that a file can have."""
+    whole = [size for size in sizes if size and size % multiple_of == 0]
+    return max(set(whole), key=whole.count, default=default)
 
 
 class _Target:
@@ -111,15 +122,15 @@ class _Target:
             if runs:
                 self._queues.put(entries.parts(runs), _tell_nobody, complete=True)
                 for run in runs:
-                    self._note(run)
+                    self._note(run, messages_end(entries, run))
 
-    def _note(self, run: Run) -> None:
+    def _note(self, run: Run, run_end: int) -> None:
         key = run.topic, run.queue_id
         end = self.ends.get(key, run.queue_offset)
-        self.ends[key] = run.queue_offset + run.end - run.start
+        self.ends[key] = run_end
         if self._queues.open(*key).max_offset != self.ends[key]:
             self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
-        elif run.queue_offset > end:
+        elif run.queue_offset > end and not self._queues.is_batch(run.topic):
             self.stand_ins += run.queue_offset - end
 
 
@@ -188,22 +199,27 @@ def rebuild_in_place(
         name = view.rocks_directory.name
         _swap(view.root / name, fresh / name, kept / name)
     elif order.queues:
-        made_keys = {
-            (path.parent.name, int(path.name)) for path in (fresh / "consumequeue").glob("*/*")
-        }
-        for path in sorted((fresh / "consumequeue").glob("*/*")):
-            place = f"consumequeue/{path.parent.name}/{path.name}"
-            _swap(view.root / place, path, kept / place)
-        for topic, queue_id in (order.only or frozenset()) - made_keys:
-            old = view.root / "consumequeue" / topic / str(queue_id)
-            if f"{topic}-{queue_id}" not in made.left_out and old.exists():
-                OS_FILES.rename(old, kept / "consumequeue" / topic / str(queue_id))
+        _swap_queues(view.root, fresh, kept, made, order.only or frozenset())
     if order.index:
         _swap(view.root / "index", fresh / "index", kept / "index")
     OS_FILES.remove_tree(fresh)
     OS_FILES.sync_directory(view.root)
     there = str(kept) if kept.exists() else None
     return msgspec.structs.replace(made, where=str(view.root), kept=there)
+
+
+def _swap_queues(
+    root: Path, fresh: Path, kept: Path, made: Rebuilt, only: frozenset[QueueKey]
+) -> None:
+    paths = [path for name in QUEUE_DIRECTORIES for path in sorted((fresh / name).glob("*/*"))]
+    for path in paths:
+        place = path.relative_to(fresh)
+        _swap(root / place, path, kept / place)
+    for topic, queue_id in only - {(path.parent.name, int(path.name)) for path in paths}:
+        for name in QUEUE_DIRECTORIES:
+            place = Path(name, topic, str(queue_id))
+            if f"{topic}-{queue_id}" not in made.left_out and (root / place).exists():
+                OS_FILES.rename(root / place, kept / place)
 
 
 def _swap(place: Path, fresh: Path, kept: Path) -> None:
@@ -215,7 +231,7 @@ def _swap(place: Path, fresh: Path, kept: Path) -> None:
 
 def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
     """Make the files below a directory that has none of them; durable on return."""
-    for name in ("consumequeue", "consumequeue_rocksdb", "index"):
+    for name in (*QUEUE_DIRECTORIES, "consumequeue_rocksdb", "index"):
         if (to / name).exists():
             raise StoreError(f"{to / name} exists already")
     to.mkdir(parents=True, exist_ok=True)
@@ -248,7 +264,12 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
 def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | RocksConsumeQueues:
     """Queues of the kind that the store has, below another directory."""
     if view.rocks_directory is None:
-        return FileConsumeQueues(to / "consumequeue", sizes.queue_file_bytes)
+        return FileConsumeQueues(
+            to / "consumequeue",
+            sizes.queue_file_bytes,
+            batch_file_bytes=sizes.batch_file_bytes,
+            wants_batches=view.batch_topics.__contains__,
+        )
     compression = _DEFAULTS.rocksdb_compression_type
     return RocksConsumeQueues(to / view.rocks_directory.name, to / "elsewhere", compression)
 
@@ -274,8 +295,6 @@ def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[Queu
     there = {topic for topic, _ in view.queues}
 
     def wanted(key: QueueKey) -> bool:
-        if key[0] in view.batch_topics:
-            return False
         if only is not None:
             return key in only
         return configured is None or key[0] in configured or key[0] in there or is_lmq(key[0])

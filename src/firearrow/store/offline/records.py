@@ -18,6 +18,7 @@ from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
 from firearrow.message.names import java_hash
 from firearrow.message.record import decode_record
+from firearrow.store.batchqueue import inner_count
 from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.stored import StoredQueue, physical_offsets, queue_range
@@ -34,7 +35,8 @@ class Selection(msgspec.Struct, frozen=True):
     """Which records are asked for: those that fulfil all that is given.
 
     Ends are exclusive but for ``until_ms``. ``key`` is a word of KEYS, ``unique_key`` the id that
-    the client gave.
+    the client gave. An inner batch is one record; it is chosen by the queue offsets of all its
+    messages, and else by what the record itself says.
     """
 
     topic: str | None = None
@@ -54,7 +56,8 @@ class Selection(msgspec.Struct, frozen=True):
         return (
             self.topic in (None, message.topic)
             and self.queue_id in (None, message.queue_id)
-            and self.queue_from <= message.queue_offset < self.queue_to
+            and message.queue_offset < self.queue_to
+            and message.queue_offset + messages_in(message) > self.queue_from
             and self.physical_from <= message.physical_offset < self.physical_to
             and self.since_ms <= message.store_timestamp_ms <= self.until_ms
             and (self.key is None or self.key in message.keys)
@@ -79,6 +82,11 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
         message = read(view, place)
         if message is not None and chosen.holds(message):
             yield message
+
+
+def messages_in(message: MessageView) -> int:
+    """How many messages a record holds."""
+    return inner_count(message.properties, message.sys_flag)
 
 
 def read(view: StoreView, physical_offset: int) -> MessageView | None:
@@ -113,11 +121,15 @@ def _queue(view: StoreView, selection: Selection) -> StoredQueue | None:
 def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[int]:
     low, high = queue_range(queue, view.log_start)
     at, end = max(low, selection.queue_from), min(high, selection.queue_to)
+    before = -1
     while at < end:
         data = queue.read(at, min(_ENTRIES_A_STEP, end - at))
         if not data:
             return
-        yield from physical_offsets(data, queue.entry_bytes)
+        for place in physical_offsets(data, queue.entry_bytes):
+            if place != before:  # a record may hold several messages
+                yield place
+            before = place
         at += len(data) // queue.entry_bytes
 
 

@@ -42,7 +42,7 @@ from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
 
-_STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray"}
+_STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}
 _FILES_MADE_MAX: Final = 64  # where more seem to be missing, a name is wrong
 _TIMER_FILES: Final = ("timerlog", "timerwheel", "config/timercheck")
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))

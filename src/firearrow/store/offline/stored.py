@@ -85,7 +85,7 @@ class FileQueue:
         if not files:
             return 0, 0
         first, end = files[0].base // ENTRY_BYTES, files[-1].end // ENTRY_BYTES
-        return first, _bisect(first, end, lambda at: entry_at(self, at)[1] > 0)
+        return first, bisect(first, end, lambda at: entry_at(self, at)[1] > 0)
 
     @property
     def end(self) -> int:
@@ -138,7 +138,7 @@ def queue_range(queue: StoredQueue | None, log_start: int) -> Span:
         physical, size, _ = entry_at(queue, at)
         return size == PRE_BLANK_SIZE or physical < log_start
 
-    return _bisect(first, high, is_before), high
+    return bisect(first, high, is_before), high
 
 
 def entry_at(queue: StoredQueue, queue_offset: int) -> tuple[int, int, int]:
@@ -157,7 +157,7 @@ def physical_offsets(entries: bytes, entry_bytes: int) -> list[int]:
     return offsets
 
 
-def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
+def bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """The first number for which a claim that holds for all lower ones does not."""
     while low < high:
         middle = (low + high) // 2

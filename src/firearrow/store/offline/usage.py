@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from firearrow.store.batchqueue import inner_counts
 from firearrow.store.offline.settings import DELAYS, GROUPS, OFFSETS, TOPICS, stored_config
 from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import Layout, StoreView
@@ -23,7 +24,10 @@ OnProgress = Callable[[int, int], None]
 
 
 class QueueStat(msgspec.Struct, frozen=True):
-    """One queue: its messages in the log, their bytes there, and what consumers can read."""
+    """One queue: its records in the log, their bytes there, and what messages consumers can read.
+
+    A record is a message, but in queues of batches it may hold several.
+    """
 
     queue_id: int
     records: int
@@ -99,7 +103,9 @@ class _Tally:
             numbers = columns.queue_offset[visible]
             low = int(numbers.min())
             self.min_offset = low if self.min_offset < 0 else min(self.min_offset, low)
-            self.max_offset = int(numbers[-1]) + 1
+            inner = inner_counts(columns)
+            held = 1 if inner is None else int(inner[visible[-1]])
+            self.max_offset = int(numbers[-1]) + held
             self.queue_records += len(visible)
 
 

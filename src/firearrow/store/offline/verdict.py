@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
+from firearrow.store.offline.allqueues import check_queues
 from firearrow.store.offline.around import check_checkpoint, check_config, check_state
 from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import Finding, Findings, Severity
@@ -32,7 +34,6 @@ from firearrow.store.offline.pieces import (
     stretches,
     workers_for,
 )
-from firearrow.store.offline.queuecheck import check_queues
 from firearrow.store.offline.queuelook import check_database, look_at_queues
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.timercheck import check_timer
@@ -158,7 +159,7 @@ def examine(
 
 def _skipped(view: StoreView) -> list[str]:
     skipped: list[str] = []
-    others = ("consumequeue_ext", "batchconsumequeue")
+    others = ["consumequeue_ext", *([BATCH_DIRECTORY] if view.rocks_directory else [])]
     skipped += [f"{name}: it is not looked at" for name in others if (view.root / name).is_dir()]
     if view.live:
         skipped.append(f"what process {view.holder} writes meanwhile")

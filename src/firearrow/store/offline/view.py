@@ -10,7 +10,7 @@ Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -19,9 +19,13 @@ from typing import Final, NamedTuple, Self
 
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
+from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
+from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
+from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.mapped import Directory, Maps, StoreFile, list_files, sorted_children
+from firearrow.store.offline.settings import TOPICS, stored_config
 from firearrow.store.offline.stored import FileQueue, QueueKey, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.queuefiles import batch_topics
@@ -124,20 +128,32 @@ class StoreView:
         """
         if self.rocks_directory is not None:
             return RocksQueues(self.rocks_directory)
-        return self.file_queues
+        usual = {
+            key: queue for key, queue in self.file_queues.items() if key[0] not in self.batch_topics
+        }
+        return {**usual, **self.batch_queues}
 
     @cached_property
     def file_queues(self) -> dict[QueueKey, FileQueue]:
         """The ConsumeQueues that have files."""
-        found: dict[QueueKey, FileQueue] = {}
         if self.rocks_directory is not None:
-            return found
-        for topic in sorted_children(self.root / "consumequeue"):
+            return {}
+        directories = self._queue_directories("consumequeue")
+        return {key: FileQueue(self.maps, list_files(path)) for key, path in directories}
+
+    @cached_property
+    def batch_queues(self) -> dict[QueueKey, StoredBatchQueue]:
+        """The queues of batches, which only stores have whose other queues have files."""
+        if self.rocks_directory is not None:
+            return {}
+        directories = self._queue_directories(BATCH_DIRECTORY)
+        return {key: StoredBatchQueue(self.maps, list_files(path)) for key, path in directories}
+
+    def _queue_directories(self, name: str) -> Iterator[tuple[QueueKey, Path]]:
+        for topic in sorted_children(self.root / name):
             for path in sorted_children(topic) if topic.is_dir() else ():
                 if path.is_dir() and path.name.isascii() and path.name.isdecimal():
-                    directory = list_files(path)
-                    found[topic.name, int(path.name)] = FileQueue(self.maps, directory)
-        return found
+                    yield (topic.name, int(path.name)), path
 
     @property
     def entry_bytes(self) -> int:
@@ -153,8 +169,10 @@ class StoreView:
         self, queue: StoredQueue | None, queue_offset: int
     ) -> tuple[str | None, int | None]:
         """The name of the file or database that a queue entry is in, and the byte in a file."""
-        if isinstance(queue, FileQueue):
+        if isinstance(queue, FileQueue | StoredBatchQueue):
             at = queue_offset * queue.entry_bytes
+            if isinstance(queue, StoredBatchQueue):
+                at = queue.number_of(queue_offset) * UNIT_BYTES
             file = queue.directory.find(at)
             return (self.name_of(file.path), at - file.base) if file else (None, None)
         return (self.name_of(self.rocks_directory) if self.rocks_directory else None), None
@@ -165,12 +183,28 @@ class StoreView:
         if self.rocks_directory is not None:
             return sum(path.stat().st_size for path in sorted_children(self.rocks_directory))
         directories = [queue.directory for queue in self.file_queues.values()]
+        directories += [queue.directory for queue in self.batch_queues.values()]
         return sum(file.size_bytes for directory in directories for file in directory.files)
 
     @cached_property
     def batch_topics(self) -> frozenset[str]:
-        """The topics whose queues count messages within records, see ``batch_topics``."""
-        return batch_topics(self.root)
+        """The topics whose queues are of batches: by their files, or by their attribute."""
+        if self.rocks_directory is not None:
+            return frozenset()
+        return batch_topics(self.root) | self.topics_with_batches
+
+    @cached_property
+    def topics_with_batches(self) -> frozenset[str]:
+        """The topics with the attribute ``queue.type=BatchCQ``."""
+        value = stored_config(self.root / "config", TOPICS)
+        table = value.get("topicConfigTable") if isinstance(value, dict) else None
+        return frozenset(
+            str(topic)
+            for topic, config in (table.items() if isinstance(table, dict) else ())
+            if isinstance(config, dict)
+            and isinstance(attributes := config.get("attributes"), dict)
+            and attributes.get("queue.type") == "BatchCQ"
+        )
 
     @cached_property
     def index(self) -> Directory:

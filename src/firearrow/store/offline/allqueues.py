@@ -1,0 +1,37 @@
+"""Verifies all queues of a store against the log, each as its kind wants it."""
+
+from __future__ import annotations
+
+from firearrow.message.names import is_lmq
+from firearrow.store.offline.around import configured_topics
+from firearrow.store.offline.batchcheck import BatchQueueCheck
+from firearrow.store.offline.compare import QueueReport
+from firearrow.store.offline.findings import Findings
+from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.queuecheck import QueueCheck
+from firearrow.store.offline.stored import QueueKey
+from firearrow.store.offline.view import StoreView
+
+
+def check_queues(
+    view: StoreView,
+    merged: dict[QueueKey, QueueReport],
+    log_end: int,
+    gaps: list[GapReport],
+    findings: Findings,
+) -> int:
+    """Verify all queues against the log; return how many there are."""
+    keys = sorted({*view.queues, *merged})
+    configured = configured_topics(view)
+    has_light = any(is_lmq(topic) for topic, _ in view.queues)
+    for key in keys:
+        report = merged.get(key, QueueReport())
+        kind = BatchQueueCheck if key[0] in view.batch_topics else QueueCheck
+        check = kind(view, key, report, log_end, findings)
+        check.check_numbers(gaps)
+        # Light queues are never configured: that there are others says that they are in use.
+        gone = not has_light if is_lmq(key[0]) else key[0] not in (configured or ())
+        deleted = configured is not None and gone
+        if not check.missing(deleted):
+            check.run(gaps)
+    return len(keys)

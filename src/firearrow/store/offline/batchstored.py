@@ -1,0 +1,121 @@
+"""Queues of batches as they lie in a store, read-only (``firearrow.store.batchqueue``).
+
+To who asks for entries, each message of a record has one of its own, with the place of the record.
+Who compares asks for units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, is_written
+from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
+from firearrow.store.offline.stored import QUEUE_ENTRY, Span, bisect, without
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
+
+
+class StoredBatchQueue(Units):
+    """Implements ``StoredQueue`` by the files of a directory."""
+
+    entry_bytes: Final = ENTRY_BYTES
+
+    def __init__(self, maps: Maps, directory: Directory) -> None:
+        self.directory = directory
+        self._maps = maps
+
+    @cached_property
+    def numbers(self) -> range:  # type: ignore[override]  # the end is taken once
+        """From the first file on to the first unit that is not written."""
+        files = self.directory.files
+        if not files:
+            return range(0)
+        first, end = files[0].base // UNIT_BYTES, files[-1].end // UNIT_BYTES
+        return range(first, bisect(first, end, lambda number: is_written(self._fields(number))))
+
+    def _fields(self, number: int) -> tuple[int, ...]:
+        """The fields of a unit, zeros where there is none."""
+        fields: tuple[int, ...] = UNIT.unpack(self.unit_bytes(number, 1).ljust(UNIT_BYTES, b"\0"))
+        return fields
+
+    def unit(self, number: int) -> Unit:
+        """A unit, zeros where there is none."""
+        return Unit._make(self._fields(number)[:6])
+
+    def unit_bytes(self, number: int, count: int) -> bytes:
+        """Some units as they are stored; fewer where files end or are missing."""
+        at, end = number * UNIT_BYTES, (number + count) * UNIT_BYTES
+        parts: list[bytes] = []
+        while at < end:
+            file = self.directory.find(at)
+            if file is None:
+                break
+            stop = min(end, file.end)
+            parts.append(bytes(self._maps.of(file)[at - file.base : stop - file.base]))
+            at = stop
+        return b"".join(parts)
+
+    def units_of(self, file: StoreFile) -> npt.NDArray[Any]:
+        """What is in a file up to where it is a hole to its end."""
+        buffer = self._maps.of(file)
+        room = min(len(buffer) // UNIT_BYTES, -(-data_end(file) // UNIT_BYTES))
+        return np.frombuffer(buffer, UNIT_DTYPE, room)
+
+    # --- as a StoredQueue ---
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has files."""
+        return bool(self.directory.files)
+
+    @property
+    def disk_bytes(self) -> int:
+        """What its units take."""
+        return len(self.numbers) * UNIT_BYTES
+
+    @property
+    def end(self) -> int:
+        """The queue offset behind its last message."""
+        return self.unit(self.numbers[-1]).end if self.numbers else 0
+
+    @property
+    def span(self) -> Span:
+        """From the first message of the first file on to the end."""
+        return (self.unit(self.numbers[0]).queue_offset if self.numbers else 0), self.end
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Entries of some messages; fewer where the next is missing."""
+        at, end = queue_offset, queue_offset + count
+        parts: list[bytes] = []
+        for number in range(self.number_of(at), self.numbers.stop):
+            unit = self.unit(number)
+            if at >= end or unit.queue_offset > at:
+                break
+            held = min(unit.end, end) - at
+            parts.append(ENTRY.pack(*unit[:3]) * held)
+            at += held
+        return b"".join(parts)
+
+    def others(self, known: list[Span]) -> Iterator[Span]:
+        """The stretches of messages that are not known."""
+        yield from without(*self.span, known)
+
+    def all(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+        """The entries of the messages of each file."""
+        for file in self.directory.files:
+            units = self.units_of(file)
+            units = units[units["messages"] > 0]
+            messages = units["messages"].astype(np.int64)
+            entries: npt.NDArray[Any] = np.empty(len(units), QUEUE_ENTRY)
+            for name in QUEUE_ENTRY.names or ():
+                entries[name] = units[name]
+            before = np.repeat(messages.cumsum() - messages, messages)
+            within = np.arange(len(before)) - before
+            yield (
+                np.repeat(units["queue_offset"].astype(np.int64), messages) + within,
+                np.repeat(entries, messages),
+            )

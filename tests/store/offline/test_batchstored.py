@@ -1,0 +1,235 @@
+"""Queues of batches without a broker: seen, verified, made anew, mended."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from firearrow.clock import SystemClock
+from firearrow.config.table import take
+from firearrow.store.config import StoreConfig
+from firearrow.store.offline import (
+    Layout,
+    Order,
+    Selection,
+    StoreView,
+    apply,
+    diff,
+    find,
+    rebuild,
+    salvage,
+    stat,
+    verify,
+    why_not_deleted,
+)
+from tests.golden import expected, extract
+
+QUEUE = "batchconsumequeue/Bat/0"
+FIRST = f"{QUEUE}/{0:020d}"
+SECOND = f"{QUEUE}/{460:020d}"
+Break = Callable[[Path], None]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return extract("batch-queues", tmp_path)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+def write(root: Path, name: str, at: int, data: bytes) -> None:
+    with (root / name).open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_a_store_of_the_original_is_sound(root: Path) -> None:
+    before = contents(root)
+    verdict = verify(Layout(root))
+    assert verdict.findings == []
+    assert (verdict.queues, verdict.records, verdict.skipped) == (2, 30, [])
+    assert contents(root) == before
+
+
+@pytest.mark.parametrize("stretch_bytes", [1 << 30, 3000])
+def test_the_log_gives_the_bytes_of_the_original(
+    root: Path, tmp_path: Path, stretch_bytes: int
+) -> None:
+    made = rebuild(
+        Layout(root), SystemClock(), Order(stretch_bytes=stretch_bytes), to=tmp_path / "made"
+    )
+    assert (made.queues, made.records, made.left_out, made.stand_ins) == (2, 30, {}, 0)
+    batches = contents(root / "batchconsumequeue")
+    assert contents(tmp_path / "made/batchconsumequeue") == batches
+    assert not list((tmp_path / "made").glob("consumequeue/*"))
+
+
+def test_in_place_the_old_files_are_kept(root: Path) -> None:
+    before = contents(root / "batchconsumequeue")
+    write(root, FIRST, 0, b"\7")
+    made = rebuild(Layout(root), SystemClock())
+    assert contents(root / "batchconsumequeue") == before
+    assert made.kept is not None
+    assert (Path(made.kept) / FIRST).read_bytes()[0] == 7
+
+
+def test_without_any_files_the_attribute_says_the_kind(root: Path) -> None:
+    whole = (root / FIRST).read_bytes() + (root / SECOND).read_bytes()
+    shutil.rmtree(root / "batchconsumequeue")
+    [finding, *_] = verify(Layout(root)).findings
+    assert (finding.invariant, finding.topic, finding.times) == ("queue-entry-missing", "Bat", 45)
+    rebuild(Layout(root), SystemClock())
+    with (root / FIRST).open("rb") as file:
+        assert file.read(len(whole)) == whole  # the file has the default size
+    assert verify(Layout(root)).findings == []
+
+
+def test_queues_are_seen_message_by_message(root: Path) -> None:
+    with StoreView(Layout(root)) as view:
+        for queue_id in (0, 1):
+            queue = view.queues["Bat", queue_id]
+            shown = [
+                m["physicalOffset"] for m in expected("batch-queues") if m["queueId"] == queue_id
+            ]
+            assert (queue.is_there, queue.end, queue.span) == (True, len(shown), (0, len(shown)))
+            assert queue.disk_bytes == 15 * 46
+            data = queue.read(0, 100)
+            assert [data[at : at + 8] for at in range(0, len(data), 20)] == [
+                pack(">q", p) for p in shown
+            ]
+            assert queue.read(44, 1)[:8] == (pack(">q", 16399) if queue_id == 0 else b"")
+            assert list(queue.others([(0, 3)])) == [(3, len(shown))]
+            every = [(n.tolist(), e["physical_offset"].tolist()) for n, e in queue.all()]
+            assert [n for numbers, _ in every for n in numbers] == list(range(len(shown)))
+            assert [place for _, places in every for place in places] == shown
+
+
+def test_what_it_holds(root: Path) -> None:
+    found = stat(Layout(root))
+    [topic] = found.topics
+    assert (topic.topic, topic.records, topic.queue_bytes) == ("Bat", 30, 30 * 46)
+    assert [(q.min_offset, q.max_offset, q.records) for q in topic.queues] == [
+        (0, 45, 15),
+        (0, 35, 15),
+    ]
+    shutil.rmtree(root / "batchconsumequeue")
+    [topic] = stat(Layout(root)).topics
+    assert [(q.min_offset, q.max_offset) for q in topic.queues] == [(0, 45), (0, 35)]
+
+
+def test_a_record_is_found_by_any_of_its_messages(root: Path) -> None:
+    with StoreView(Layout(root)) as view:
+        for queue_from, queue_to, bases in [
+            (5, 6, [4]),
+            (3, 5, [1, 4]),
+            (0, 1, [0]),
+            (41, 99, [41]),
+        ]:
+            for queue_id in (0, None):  # by the queue, and by the log
+                chosen = Selection(
+                    topic="Bat", queue_id=queue_id, queue_from=queue_from, queue_to=queue_to
+                )
+                found = [m.queue_offset for m in find(view, chosen) if m.queue_id == 0]
+                assert found == bases
+
+
+def test_a_copy_is_the_same_and_a_loss_is_named(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    assert diff(Layout(root), Layout(other)).same
+    write(other, SECOND, 46 * 4, bytes(46))
+    [queue] = diff(Layout(root), Layout(other)).queues
+    assert (queue.topic, queue.queue_id, queue.only_first, queue.only_second) == ("Bat", 0, 4, 0)
+
+
+def test_retention_counts_messages(root: Path) -> None:
+    (root / "config/consumerOffset.json").write_text('{"offsetTable":{"Bat@golden":{0:3,1:35}}}')
+    (root / "config/subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"golden":{}}}')
+    config, _ = take(StoreConfig, {"storePathRootDir": str(root), "unconsumedPolicy": "warn"})
+    [file] = why_not_deleted(config, SystemClock()).files
+    assert [(row["queueId"], row["messages"]) for row in file.unconsumed] == [(0, 42)]
+
+
+def rename(path: Path, name: str) -> None:
+    path.rename(path.with_name(name))
+
+
+DAMAGES: dict[str, Break] = {
+    "queue-file-size": lambda root: write(root, SECOND, 460, b"\0"),
+    "queue-file-missing": lambda root: rename(root / SECOND, f"{920:020d}"),
+    "queue-order": lambda root: write(root, FIRST, 46 + 28, pack(">q", 0)),
+    "queue-tail": lambda root: write(root, SECOND, 46 * 7, b"\1"),
+    "queue-entry-missing": lambda root: write(root, SECOND, 46, bytes(460 - 46)),
+    "queue-entry-position": lambda root: write(root, FIRST, 46, pack(">q", 899)),
+    "queue-entry-size": lambda root: write(root, FIRST, 46 + 8, pack(">i", 640)),
+    "queue-entry-tag": lambda root: write(root, FIRST, 46 + 12, pack(">q", 1)),
+    "queue-entry-time": lambda root: write(root, FIRST, 46 + 20, pack(">q", 1795242913406)),
+    "queue-entry-messages": lambda root: write(root, FIRST, 46 + 36, pack(">h", 2)),
+    "queue-entry-orphan": lambda root: write(
+        root, SECOND, 46 * 5, pack(">qiqqqhii", 16500, 5, 0, 1795242913523, 45, 1, -1, 0)
+    ),
+    "queue-beyond-log": lambda root: write(
+        root, SECOND, 46 * 5, pack(">qiqqqhii", 900_000, 5, 0, 1795242913523, 45, 1, -1, 0)
+    ),
+    "queue-stray": lambda root: (root / QUEUE / "notes").touch(),
+}
+
+
+@pytest.mark.parametrize("invariant", DAMAGES)
+def test_each_damage_is_found_and_mended(root: Path, invariant: str) -> None:
+    before = contents(root / "batchconsumequeue")
+    DAMAGES[invariant](root)
+    found = verify(Layout(root)).findings
+    assert invariant in {finding.invariant for finding in found}
+    assert {finding.topic for finding in found} <= {"Bat", None}
+    apply(Layout(root), SystemClock())
+    assert verify(Layout(root)).findings == []
+    assert contents(root / "batchconsumequeue") == before
+
+
+def test_where_a_compacted_log_has_a_record_is_no_damage(root: Path) -> None:
+    write(root, FIRST, 46 + 38, pack(">i", 77))
+    assert verify(Layout(root)).findings == []
+
+
+def test_lost_records_leave_a_hole_that_is_passed_over(root: Path) -> None:
+    write(root, "commitlog/" + f"{0:020d}", 2308, b"gone")
+    made = rebuild(Layout(root), SystemClock())
+    assert (made.left_out, made.stand_ins) == ({}, 0)
+    with StoreView(Layout(root)) as view:
+        queue = view.queues["Bat", 0]
+        assert (queue.read(3, 9)[:8], queue.read(4, 9)) == (pack(">q", 898), b"")
+        assert queue.end == 45
+
+
+def test_what_is_salvaged_keeps_its_offsets(root: Path, tmp_path: Path) -> None:
+    log = f"commitlog/{0:020d}"
+    made = salvage([root], tmp_path / "same", SystemClock())
+    assert (made.renumbered, made.placeholders) == (0, 0)
+    assert (tmp_path / "same" / log).read_bytes()[:20_000] == (root / log).read_bytes()[:20_000]
+    written = contents(root / "batchconsumequeue")
+    assert contents(tmp_path / "same/batchconsumequeue") == written
+    write(root, log, 2308, b"gone")  # an inner batch of five, and then one that is single
+    write(root, log, 3205, b"gone")
+    made = salvage([root], tmp_path / "less", SystemClock())
+    assert made.renumbered == 0
+    found = verify(Layout(tmp_path / "less"))
+    assert found.sound
+    with StoreView(Layout(tmp_path / "less")) as view:
+        assert [view.queues["Bat", queue_id].end for queue_id in (0, 1)] == [45, 35]
+
+
+def test_a_damaged_record_is_covered_and_its_messages_are_passed_over(root: Path) -> None:
+    write(root, f"commitlog/{0:020d}", 2308, b"gone")
+    assert not verify(Layout(root)).sound
+    apply(Layout(root), SystemClock())
+    verdict = verify(Layout(root))
+    assert {finding.invariant for finding in verdict.findings} <= {"record-queue-order"}
+    with StoreView(Layout(root)) as view:
+        queue = view.queues["Bat", 0]
+        assert (queue.span, queue.read(9, 1)[:8]) == ((0, 45), pack(">q", 3464))
