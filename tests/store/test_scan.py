@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,3 +191,18 @@ def test_sizes_that_no_record_has(size: int) -> None:
     assert columns.end == second
     # A size beyond the stretch may be a record of which more is to come.
     assert columns.stop is (Stop.END if size == 1 << 30 else Stop.INVALID)
+
+
+@pytest.mark.parametrize("cut", range(0, 100, 3))
+def test_a_record_that_the_end_cuts_off_is_not_valid(cut: int) -> None:
+    whole = len(record())
+    buffer = record() + record()[:cut]
+    columns = Columns(buffer, np.array([0, whole], np.int64), len(buffer))
+    assert columns.valid.tolist() == [True, cut >= whole]
+    assert columns.size[0] == whole
+
+
+def test_hosts_are_those_of_the_records() -> None:
+    columns = scan(record() * 3, 0, 3 * len(record()))
+    assert columns.born_host.tobytes() == BORN_HOST * 3
+    assert columns.store_host.tobytes() == STORE_HOST * 3

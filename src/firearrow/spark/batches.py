@@ -22,7 +22,8 @@ from firearrow.spark.options import Choice, Options
 from firearrow.spark.queueentries import LMQ_PREFIX, Ints
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
-from firearrow.store.scan import RECORD_BYTES_MIN, Columns, gather
+from firearrow.spark.textcolumns import Texts
+from firearrow.store.scan import RECORD_BYTES_MIN, Buffer, Columns, gather
 
 Mask = npt.NDArray[np.bool_]
 
@@ -50,31 +51,52 @@ class Topics:
     """The topics of the parts of a task, by number; they are compared with those of records."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = pa.array(names, pa.string())
+        self._names = Texts(names)
         self.is_light: Mask = np.array([name.startswith(LMQ_PREFIX) for name in names], np.bool_)
+        self.has_light = bool(self.is_light.any())
         texts = [name.encode() for name in names]
         self._sizes = np.array([len(text) for text in texts], np.int64)
         longest = max(map(len, texts), default=0)
-        width = max(-(-longest // 8) * 8, 8)
-        padded = b"".join([text.ljust(width, b"\0") for text in texts])
-        self._words = np.frombuffer(padded, np.uint64).reshape(len(texts), width // 8)
+        width = max(-(-longest // 8), 1)
+        padded = b"".join([text.ljust(8 * width, b"\0") for text in texts])
+        words = np.frombuffer(padded, np.uint64).reshape(len(texts), width)
+        left = self._sizes[:, None] - 8 * np.arange(width)  # bytes that are the topic's
+        self._words = np.ascontiguousarray(words.T)
+        self._masks = np.ascontiguousarray(_MASKS[np.clip(left, 0, 8)].T)
+
+    def name(self, number: int) -> str:
+        """A topic."""
+        name: str = self._names.array[number].as_py()
+        return name
+
+    def column(self, number: Ints) -> pa.Array:
+        """The topics of these numbers."""
+        return self._names.take(number)
 
     def are(self, columns: Columns, number: Ints) -> Mask:
         """Whether the topic of each record is that of a number: eight bytes at a time."""
         same: Mask = columns.topic_size == self._sizes[number]
         edge = len(columns.buffer) - 8
-        for place in range(self._words.shape[1]):
-            at = columns.topic_start + 8 * place
-            left = self._sizes[number] - 8 * place  # bytes that are the topic's
-            if edge < 0 or not (left > 0).any():
+        at = columns.topic_start
+        for some_words, some_masks in zip(self._words, self._masks, strict=True):
+            if edge < 0:
                 break
-            # where eight bytes would go beyond the buffer, those that end with it are shifted
-            over = np.maximum(at - edge, 0)
-            words = gather(columns.buffer, _WORD, np.maximum(at - over, 0))
-            words = words >> (8 * np.minimum(over, 7)).astype(np.uint64)
-            words &= _MASKS[np.clip(left, 0, 8)]
-            same &= words == self._words[number, place]
+            masks = some_masks[number]
+            if len(at) and int(at.max()) > edge:
+                words = _words_before(columns.buffer, at, edge)
+            else:
+                words = gather(columns.buffer, _WORD, at)
+            same &= words & masks == some_words[number]
+            at = at + 8
         return same
+
+
+def _words_before(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
+    """Eight bytes from each place on; those that would go beyond the buffer are shifted."""
+    over = np.maximum(at - edge, 0)
+    words = gather(buffer, _WORD, at - over)
+    shifted: npt.NDArray[np.uint64] = words >> (8 * np.minimum(over, 7)).astype(np.uint64)
+    return shifted
 
 
 class Source(Protocol):
@@ -283,7 +305,8 @@ class QueueBatches(Batches):
         A light queue's message is one of another queue, so that its place is all that counts.
         """
         good: Mask = columns.valid & (columns.size == wanted.size)
-        good &= (columns.magic == MAGIC_V1) | (columns.magic == MAGIC_V2)
+        magic = columns.magic
+        good &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
         good &= columns.physical_offset == columns.position + first
         if np.count_nonzero(good) < len(good):
             self._corrupt(file, wanted, topics, good)
@@ -302,13 +325,11 @@ class QueueBatches(Batches):
 
     def _names(self, wanted: Wanted, topics: Topics) -> pa.Array | None:
         """The topics of checked records; None where only the records say them."""
-        if np.count_nonzero(topics.is_light):
-            return None
-        return topics.names.take(pa.array(wanted.part))
+        return None if topics.has_light else topics.column(wanted.part)
 
     def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: Topics, good: Mask) -> None:
         row = int(good.argmin())
-        topic = topics.names[int(wanted.part[row])].as_py()
+        topic = topics.name(int(wanted.part[row]))
         self._fail(
             f"{self._store.root}/{file.path}: at {wanted.physical_offset[row]} of the log "
             f"is not the message {wanted.queue_offset[row]} of topic {topic!r} that its "

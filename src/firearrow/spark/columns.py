@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -21,9 +21,10 @@ from firearrow.errors import MessageError
 from firearrow.message.compress import decompress
 from firearrow.message.hosts import unpack_host
 from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
-from firearrow.spark.propertytext import PropertyText, as_text, cut
+from firearrow.spark.propertytext import PropertyText, as_text, as_utf8, cut
 from firearrow.spark.tables import TIMESTAMP
-from firearrow.store.scan import Columns, Ints, gather
+from firearrow.spark.textcolumns import Texts, constant, of_one_size
+from firearrow.store.scan import Columns, Ints
 
 Mask = npt.NDArray[np.bool_]
 
@@ -31,7 +32,7 @@ BATCH_BYTES_MAX: Final = 1 << 30  # Arrow counts the bytes of a column in 31 bit
 
 _BORN_HOST_AT: Final = 48
 _STORE_HOST_AT: Final = 64
-_HOST_V4: Final = np.dtype(np.uint64)
+_HOSTS_MAX: Final = 1 << 16  # whose texts are remembered
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 
 
@@ -107,10 +108,7 @@ class Messages:
     @cached_property
     def _text_properties(self) -> pa.Array | None:
         """The properties as strings, None if some are no UTF-8."""
-        try:
-            return self._stored_properties.cast(pa.string())
-        except pa.ArrowInvalid:
-            return None
+        return as_utf8(self._stored_properties)
 
     @property
     def _raw_properties(self) -> pa.Array:
@@ -148,22 +146,27 @@ class Messages:
     def offset_id(self) -> pa.Array:
         """The id that says where each record lies."""
         columns = self.columns
-        host_at = self._store_host_at
-        six = columns.sys_flag & STORE_HOST_V6 != 0
-        if np.count_nonzero(six):
-            return self._mixed_offset_ids(host_at, six)
-        hosts = _as_words(gather(columns.buffer, _HOST_V4, host_at))
-        places = _as_words(columns.physical_offset.astype(">i8"))
+        if np.count_nonzero(columns.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)):
+            return self._mixed_offset_ids()
+        hosts, places = columns.store_host, columns.physical_offset
         digits = np.empty((len(columns), 8), np.uint32)
-        for number in range(4):
-            digits[:, number] = _four_digits(hosts[:, number])
-            digits[:, 4 + number] = _four_digits(places[:, number])
-        bounds = np.arange(0, 32 * (len(columns) + 1), 32, dtype=np.int32)
-        parts = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
-        return pa.Array.from_buffers(pa.string(), len(columns), parts)
+        pairs = digits.view(np.uint64)
+        if len(hosts) and (hosts == hosts[0]).all():
+            pairs[:, 0], pairs[:, 1] = _hex_table()[_as_words(hosts[:1])].view(np.uint64)[0]
+        else:
+            digits[:, :4] = _hex_table()[_as_words(hosts)]
+        high = places >> 32
+        if len(high) and (high == high[0]).all():
+            pairs[:, 2] = _hex_table()[_as_words(high[:1].astype(">i8"))].view(np.uint64)[0, 1]
+        else:
+            digits[:, 4:6] = _hex_table()[_as_words(high.astype(">i8"))[:, 2:]]
+        digits[:, 6] = _hex_table()[places >> 16 & 0xFFFF]
+        digits[:, 7] = _hex_table()[places & 0xFFFF]
+        return of_one_size(pa.string(), digits.view("V32").reshape(-1))
 
-    def _mixed_offset_ids(self, host_at: Ints, six: Mask) -> pa.Array:
-        hosts = self.columns.slices(host_at, np.where(six, 20, 8))
+    def _mixed_offset_ids(self) -> pa.Array:
+        six = self.columns.sys_flag & STORE_HOST_V6 != 0
+        hosts = self.columns.slices(self._store_host_at, np.where(six, 20, 8))
         places = self.columns.physical_offset.astype(">i8").tobytes()
         ids = [(host + places[8 * n : 8 * n + 8]).hex().upper() for n, host in enumerate(hosts)]
         return pa.array(ids, pa.string())
@@ -176,26 +179,23 @@ class Messages:
         return at + 12 * six if np.count_nonzero(six) else at
 
     def _born_host(self) -> pa.Array:
-        return self._hosts(self.columns.position + _BORN_HOST_AT, BORN_HOST_V6)
+        columns = self.columns
+        six = columns.sys_flag & BORN_HOST_V6 != 0
+        if np.count_nonzero(six):
+            return self._mixed_hosts(columns.position + _BORN_HOST_AT, six)
+        return _hosts(columns.born_host)
 
     def _store_host(self) -> pa.Array:
-        return self._hosts(self._store_host_at, STORE_HOST_V6)
-
-    def _hosts(self, at: Ints, flag: int) -> pa.Array:
-        """Addresses as text, each formatted once."""
         columns = self.columns
-        six = columns.sys_flag & flag != 0
-        if not np.count_nonzero(six):
-            raw = gather(columns.buffer, _HOST_V4, at)
-            if len(raw) and (raw == raw[0]).all():
-                return pa.repeat(pa.scalar(_host_text(raw[:1].tobytes()), pa.string()), len(raw))
-            hosts = pa.array(raw).dictionary_encode()
-            pieces = [number.to_bytes(8, sys.byteorder) for number in hosts.dictionary.to_pylist()]
-        else:
-            raws = columns.slices(at, np.where(six, 20, 8))
-            hosts = pa.array(raws, pa.binary()).dictionary_encode()
-            pieces = hosts.dictionary.to_pylist()
-        texts = [_host_text(piece) for piece in pieces]
+        if np.count_nonzero(columns.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)):
+            six = columns.sys_flag & STORE_HOST_V6 != 0
+            return self._mixed_hosts(self._store_host_at, six)
+        return _hosts(columns.store_host)
+
+    def _mixed_hosts(self, at: Ints, six: Mask) -> pa.Array:
+        raws = self.columns.slices(at, np.where(six, 20, 8))
+        hosts = pa.array(raws, pa.binary()).dictionary_encode()
+        texts = [_host_text(piece) for piece in hosts.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(hosts.indices)
 
     # --- bodies ---
@@ -232,6 +232,17 @@ class Messages:
         return plain
 
 
+def _hosts(raw: npt.NDArray[np.uint64]) -> pa.Array:
+    """Addresses of eight bytes as text."""
+    if len(raw) and (raw == raw[0]).all():
+        return constant(_host_text(raw[:1].tobytes()), len(raw))
+    hosts = pa.array(raw).dictionary_encode()
+    pieces = [number.to_bytes(8, sys.byteorder) for number in hosts.dictionary.to_pylist()]
+    texts = Texts([_host_text(piece) for piece in pieces])
+    return texts.take(np.asarray(hosts.indices))
+
+
+@lru_cache(maxsize=_HOSTS_MAX)
 def _host_text(raw: bytes) -> str:
     host = unpack_host(raw)
     return f"{host.ip}:{host.port}"
@@ -242,14 +253,6 @@ def _as_words(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(values).view(">u2").reshape(len(values), 4)
 
 
-def _four_digits(words: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-    """Numbers of 16 bits as hexadecimal; often they are all the same."""
-    if len(words) and (words == words[0]).all():
-        words = words[:1]
-    digits: npt.NDArray[np.uint32] = _hex_table()[words]
-    return digits
-
-
 @cache
 def _hex_table() -> npt.NDArray[np.uint32]:
     """Four digits for each number of 16 bits, as four bytes of text."""
@@ -258,7 +261,9 @@ def _hex_table() -> npt.NDArray[np.uint32]:
 
 def timestamps(times_ms: Ints) -> pa.Array:
     """Times in ms as Spark wants them."""
-    micros = np.clip(times_ms, -_MS_MAX, _MS_MAX) * 1000
+    if len(times_ms) and (times_ms.max() > _MS_MAX or times_ms.min() < -_MS_MAX):
+        times_ms = np.clip(times_ms, -_MS_MAX, _MS_MAX)
+    micros = times_ms * 1000
     return pa.Array.from_buffers(TIMESTAMP, len(micros), [None, pa.py_buffer(micros)])
 
 
@@ -267,7 +272,7 @@ def _i32(values: Ints) -> pa.Array:
 
 
 _COLUMNS: Final[dict[str, Callable[[Messages], pa.Array]]] = {
-    "broker": lambda m: pa.repeat(pa.scalar(m._broker, pa.string()), len(m.columns)),
+    "broker": lambda m: constant(m._broker, len(m.columns)),
     "topic": lambda m: m.topic,
     "queueId": lambda m: _i32(m.columns.queue_id),
     "queueOffset": lambda m: pa.array(m.columns.queue_offset),

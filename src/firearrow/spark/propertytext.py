@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firearrow.spark.textcolumns import of_one_size
+
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
@@ -36,19 +38,20 @@ class PropertyText:
         """
         self._is_text = is_text
         self._count = len(bounds) - 1
-        size = bounds[1:] - bounds[:-1]
-        last = text[np.maximum(bounds[1:] - 1, 0)] if len(text) else np.zeros(self._count, np.uint8)
-        is_open = (size > 0) & (last != _PAIR_END)
-        if np.count_nonzero(is_open):  # senders may leave the last separator out
-            text = np.insert(text, bounds[1:][is_open], _PAIR_END)
-            bounds = bounds + np.concatenate((np.zeros(1, np.int64), is_open.cumsum()))
         first, end = (int(bounds[0]), int(bounds[-1])) if self._count else (0, 0)
-        self._text = np.zeros(end - first + _PADDING, np.uint8)
-        self._text[: end - first] = text[first:end]
-        self._bounds = bounds - first
-        self._end = (self._text[: end - first] == _PAIR_END).nonzero()[0]
-        self._start = np.zeros(len(self._end), np.int64)
-        self._start[1:] = self._end[:-1] + 1
+        self._text = text = text[first:end]
+        self._bounds = bounds = bounds - first if first else bounds
+        is_end = text == _PAIR_END
+        rows = bounds[1:][bounds[1:] > bounds[:-1]]  # where those that are not empty end
+        is_open = ~is_end[rows - 1]  # senders may leave the last separator out
+        if opened := np.count_nonzero(is_open):
+            rows = rows[is_open]
+            is_end[rows - 1] = True
+        self._end: Ints = is_end.nonzero()[0]
+        self._start: Ints = np.zeros(len(self._end), np.int64)
+        np.add(self._end[:-1], 1, out=self._start[1:])
+        if opened:  # their last pairs end behind the byte that was marked
+            self._end[self._end.searchsorted(rows - 1)] += 1
 
     @staticmethod
     def of(array: pa.Array) -> PropertyText:
@@ -67,23 +70,43 @@ class PropertyText:
         return self._words_at(self._start)
 
     def _words_at(self, places: Ints) -> npt.NDArray[np.uint64]:
-        room = len(self._text) - 7
-        everywhere: npt.NDArray[np.uint64] = np.ndarray((room,), "<u8", self._text.data, 0, (1,))
+        text = self._text
+        if len(places) and int(places[-1]) > len(text) - 8:
+            text = self._padded
+        room = len(text) - 7
+        everywhere: npt.NDArray[np.uint64] = np.ndarray((max(room, 0),), "<u8", text, 0, (1,))
         return everywhere[places]
+
+    @cached_property
+    def _padded(self) -> Bytes:
+        """The text, and as many bytes that eight can be read anywhere in it."""
+        return np.concatenate((self._text, np.zeros(_PADDING, np.uint8)))
+
+    @cached_property
+    def _width(self) -> int:
+        """How many pairs each message has; 0 where that differs."""
+        width, left = divmod(len(self._end), max(self._count, 1))
+        if left or not width or not (self._start[::width] == self._bounds[:-1]).all():
+            return 0
+        return width
 
     def values(self, name: str) -> pa.Array:
         """The value of a property for each message; null where it has none."""
         head = name.encode() + b"\x01"
-        pairs = (_alike(self._words, head[:8])).nonzero()[0]
+        named = _alike(self._words, head[:8])
+        pairs = self._one_of_each(named)
         for at in range(8, len(head), 8):
-            if len(pairs):
-                places = np.minimum(self._start[pairs] + at, len(self._text) - 8)
-                pairs = pairs[_alike(self._words_at(places), head[at : at + 8])]
+            places = np.minimum(self._start[pairs] + at, len(self._text))
+            alike = _alike(self._words_at(places), head[at : at + 8])
+            if np.count_nonzero(alike) < len(alike):
+                pairs = np.arange(len(self._start))[pairs][alike]
         start, end = self._start[pairs] + len(head), self._end[pairs]
         full = end > start
         if np.count_nonzero(full) < len(full):
             start, end = start[full], end[full]
-        if len(start) == self._count and _one_each(start, self._bounds):
+        if len(start) == self._count and (
+            isinstance(pairs, slice) or _one_each(start, self._bounds)
+        ):
             return self._cut(start, end)
         row = self._bounds.searchsorted(start, side="right") - 1
         last = np.append(row[1:] != row[:-1], True)[: len(row)]
@@ -92,13 +115,22 @@ class PropertyText:
         place[row] = np.arange(len(row), dtype=np.int32)
         return found.take(pa.array(place, mask=place < 0))
 
+    def _one_of_each(self, chosen: npt.NDArray[np.bool_]) -> Ints | slice:
+        """The chosen pairs: a slice where they are one of each message, always the same one."""
+        if width := self._width:
+            column = int(chosen[:width].argmax())
+            if chosen[column::width].all() and np.count_nonzero(chosen) == self._count:
+                return slice(column, None, width)
+        found: Ints = chosen.nonzero()[0]
+        return found
+
     def as_map(self) -> pa.Array:
         """All properties of each message."""
         colon = self._name_ends()
         good = (colon > self._start) & (colon + 1 < self._end)
         before = np.zeros(len(good) + 1, np.int64)
         before[1:] = good.cumsum()
-        offsets = before[self._end.searchsorted(self._bounds)]
+        offsets = before[self._start.searchsorted(self._bounds)]
         start, colon, end = self._start[good], colon[good], self._end[good]
         names = self._cut(start, colon).dictionary_encode()
         number = np.asarray(names.indices).astype(np.int64)
@@ -140,9 +172,7 @@ def cut(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType = _BINARY) ->
     size = int(end[0] - start[0])
     if 0 < size <= _SHORT and (end - start == size).all():
         place: npt.NDArray[Any] = np.ndarray((len(data) - size + 1,), f"V{size}", data, 0, (1,))
-        bounds = np.arange(0, (count + 1) * size, size, dtype=np.int32)
-        parts = [None, pa.py_buffer(bounds), pa.py_buffer(place[start])]
-        return pa.Array.from_buffers(kind, count, parts)
+        return of_one_size(kind, place[start])
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = start
     bounds[1::2] = end
@@ -153,12 +183,23 @@ def cut(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType = _BINARY) ->
 
 def as_text(array: pa.Array) -> pa.Array:
     """An array of bytes as strings; what is not UTF-8 becomes U+FFFD."""
+    texts = as_utf8(array)
+    if texts is not None:
+        return texts
+    values = array.to_pylist()
+    texts = [None if value is None else value.decode("utf-8", "replace") for value in values]
+    return pa.array(texts, pa.string())
+
+
+def as_utf8(array: pa.Array) -> pa.Array | None:
+    """An array of bytes as strings; None if some are no UTF-8."""
+    data = array.buffers()[2]
+    if data is not None and not array.offset and np.frombuffer(data, np.uint8).max(initial=0) < 128:
+        return pa.Array.from_buffers(pa.string(), len(array), array.buffers())
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        values = array.to_pylist()
-        texts = [None if value is None else value.decode("utf-8", "replace") for value in values]
-        return pa.array(texts, pa.string())
+        return None
 
 
 def _alike(words: npt.NDArray[np.uint64], head: bytes) -> npt.NDArray[np.bool_]:

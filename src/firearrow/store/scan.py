@@ -38,7 +38,9 @@ _RUN_MIN: Final = 32  # so many records of one size make it likely that as many 
 
 _SIZE_MAGIC: Final = struct.Struct(">ii")
 _SIZE_AND_MAGIC: Final = np.dtype(">i8")
-_HEAD: Final = np.dtype(
+_STORED: Final = np.dtype(">i8")
+_TAIL: Final = np.dtype([("reconsume", ">i4"), ("prepared", ">i8"), ("body_size", ">i4")])
+_FIXED: Final = np.dtype(
     [
         ("size", ">i4"),
         ("magic", ">i4"),
@@ -49,10 +51,13 @@ _HEAD: Final = np.dtype(
         ("physical_offset", ">i8"),
         ("sys_flag", ">i4"),
         ("born_ms", ">i8"),
+        ("born_host", "u8"),
+        ("store_ms", ">i8"),
+        ("store_host", "u8"),
+        *((name, _TAIL[name]) for name in _TAIL.names or ()),
     ]
 )
-_STORED: Final = np.dtype(">i8")
-_TAIL: Final = np.dtype([("reconsume", ">i4"), ("prepared", ">i8"), ("body_size", ">i4")])
+_FIXED_BYTES: Final = np.dtype((np.void, _FIXED.itemsize))  # copied faster than field by field
 _U16: Final = np.dtype(">u2")
 
 
@@ -73,7 +78,7 @@ class Columns:
     """
 
     __slots__ = (
-        "_head",
+        "_fixed",
         "_tail",
         "body_size",
         "body_start",
@@ -100,29 +105,37 @@ class Columns:
         self.end = end
         self.stop = Stop.END
         self.position = position
-        head = self._head = gather(buffer, _HEAD, position)
-        self.sys_flag: Ints = head["sys_flag"].astype(np.int64)
+        fixed = self._fixed = _fixed_parts(buffer, position, end)
+        self.sys_flag: Ints = fixed["sys_flag"].astype(np.int64)
         hosts = self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)
-        stored_at, tail_at = position + 56, position + 72
         if np.count_nonzero(hosts):
-            stored_at += (hosts & BORN_HOST_V6 != 0) * 12
-            tail_at += (hosts & BORN_HOST_V6 != 0) * 12 + (hosts & STORE_HOST_V6 != 0) * 12
-        np.minimum(tail_at, max(end - _TAIL.itemsize, 0), out=tail_at)
-        self.store_ms: Ints = gather(buffer, _STORED, stored_at).astype(np.int64)
-        tail = self._tail = gather(buffer, _TAIL, tail_at)
-        self.size: Ints = head["size"].astype(np.int64)
-        self.queue_id: Ints = head["queue_id"].astype(np.int64)
-        self.queue_offset: Ints = head["queue_offset"].astype(np.int64)
-        self.physical_offset: Ints = head["physical_offset"].astype(np.int64)
-        self.body_start: Ints = tail_at + _TAIL.itemsize
-        self.body_size: Ints = tail["body_size"].astype(np.int64)
+            self._locate_tail(hosts, end)
+        else:
+            self.store_ms: Ints = fixed["store_ms"].astype(np.int64)
+            self._tail = fixed
+            self.body_start: Ints = position + _FIXED.itemsize
+        self.size: Ints = fixed["size"].astype(np.int64)
+        self.queue_id: Ints = fixed["queue_id"].astype(np.int64)
+        self.queue_offset: Ints = fixed["queue_offset"].astype(np.int64)
+        self.physical_offset: Ints = fixed["physical_offset"].astype(np.int64)
+        self.body_size: Ints = self._tail["body_size"].astype(np.int64)
         self._locate_text(max(end - 2, 0))
+
+    def _locate_tail(self, hosts: Ints, end: int) -> None:
+        """Find what is behind hosts that may have 20 bytes."""
+        born = (hosts & BORN_HOST_V6 != 0) * 12
+        tail_at = self.position + 72 + born + (hosts & STORE_HOST_V6 != 0) * 12
+        np.minimum(tail_at, max(end - _TAIL.itemsize, 0), out=tail_at)
+        stored = gather(self.buffer, _STORED, self.position + 56 + born)
+        self.store_ms = stored.astype(np.int64)
+        self._tail = gather(self.buffer, _TAIL, tail_at)
+        self.body_start = tail_at + _TAIL.itemsize
 
     def _locate_text(self, edge: int) -> None:
         """Find topic and properties behind the bodies."""
         length_at = self.body_start + np.maximum(self.body_size, 0)
         word = gather(self.buffer, _U16, np.minimum(length_at, edge)).astype(np.int64)
-        long = self._head["magic"] == MAGIC_V2
+        long = self._fixed["magic"] == MAGIC_V2
         self.topic_size: Ints = word >> 8
         self.topic_start: Ints = length_at + 1
         if np.count_nonzero(long):
@@ -139,22 +152,34 @@ class Columns:
     @property
     def magic(self) -> Ints:
         """The magic of each record; where they were not found by ``scan`` it may be anything."""
-        return self._head["magic"].astype(np.int64)
+        return self._fixed["magic"].astype(np.int64)
 
     @property
     def body_crc(self) -> Ints:
         """The stored CRC of each body."""
-        return self._head["body_crc"].astype(np.int64)
+        return self._fixed["body_crc"].astype(np.int64)
 
     @property
     def flag(self) -> Ints:
         """The application's flag."""
-        return self._head["flag"].astype(np.int64)
+        return self._fixed["flag"].astype(np.int64)
 
     @property
     def born_ms(self) -> Ints:
         """When the sender made the message."""
-        return self._head["born_ms"].astype(np.int64)
+        return self._fixed["born_ms"].astype(np.int64)
+
+    @property
+    def born_host(self) -> npt.NDArray[np.uint64]:
+        """The eight bytes of each born host, as they are; of one of IPv6 its first eight."""
+        host: npt.NDArray[np.uint64] = self._fixed["born_host"].copy()
+        return host
+
+    @property
+    def store_host(self) -> npt.NDArray[np.uint64]:
+        """The eight bytes of each store host, as they are; only where ``sys_flag`` has no IPv6."""
+        host: npt.NDArray[np.uint64] = self._fixed["store_host"].copy()
+        return host
 
     @property
     def reconsume_times(self) -> Ints:
@@ -220,6 +245,17 @@ class Columns:
         starts, ends = self.body_start.tolist(), (self.body_start + self.body_size).tolist()
         parts = map(view.__getitem__, map(slice, starts, ends))  # no loop of ours: bodies are many
         return np.fromiter(map(zlib.crc32, parts), np.int64, len(self))
+
+
+def _fixed_parts(buffer: Buffer, position: Ints, end: int) -> npt.NDArray[Any]:
+    """What comes first in each record, as it is where no host is of IPv6; zeros where that is cut
+    off by ``end``, since such is no record."""
+    if not len(position) or int(position[-1]) + _FIXED.itemsize <= end:
+        return gather(buffer, _FIXED_BYTES, position).view(_FIXED)
+    fixed = np.zeros(len(position), _FIXED)
+    whole = position + _FIXED.itemsize <= end
+    fixed[whole] = gather(buffer, _FIXED_BYTES, position[whole]).view(_FIXED)
+    return fixed
 
 
 def scan(buffer: Buffer, start: int, end: int, records_max: int = RECORDS_MAX) -> Columns:
