@@ -18,6 +18,7 @@ from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
 from firearrow.spark.filters import Narrow
+from firearrow.spark.logorder import InOrder, Wanted
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.queueentries import LMQ_PREFIX, Ints
 from firearrow.spark.storage import NumberedFile
@@ -32,19 +33,6 @@ _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _ROWS_MAX: Final = 32_768
 _LOG_PIECES: Final = 4  # times the bytes of a batch, that what is scanned together may have
 _LEAN_ROW_BYTES: Final = 128  # what a row without a body is taken for
-
-
-class Wanted(NamedTuple):
-    """Entries in the order of the log, and of which part of the task each is."""
-
-    queue_offset: Ints
-    physical_offset: Ints
-    size: Ints
-    part: Ints
-
-    def take(self, chosen: Mask | slice) -> Wanted:
-        """Some of them."""
-        return Wanted(*(column[chosen] for column in self))
 
 
 class Topics:
@@ -82,17 +70,16 @@ class Topics:
             if edge < 0:
                 break
             masks = some_masks[number]
-            if len(at) and int(at.max()) > edge:
-                words = _words_before(columns.buffer, at, edge)
-            else:
-                words = gather(columns.buffer, _WORD, at)
-            same &= words & masks == some_words[number]
+            same &= _words(columns.buffer, at, edge) & masks == some_words[number]
             at = at + 8
         return same
 
 
-def _words_before(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
+def _words(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
     """Eight bytes from each place on; those that would go beyond the buffer are shifted."""
+    if not len(at) or int(at.max()) <= edge:
+        words: npt.NDArray[np.uint64] = gather(buffer, _WORD, at)
+        return words
     over = np.maximum(at - edge, 0)
     words = gather(buffer, _WORD, at - over)
     shifted: npt.NDArray[np.uint64] = words >> (8 * np.minimum(over, 7)).astype(np.uint64)
@@ -234,6 +221,14 @@ class Batches:
         return chosen
 
 
+class Window(NamedTuple):
+    """Bytes of the log from ``first`` on, and entries whose records are there."""
+
+    buffer: memoryview
+    first: int
+    wanted: Wanted
+
+
 class QueueBatches(Batches):
     """Makes the batches of a task from entries of ConsumeQueues: of what consumers see."""
 
@@ -242,30 +237,32 @@ class QueueBatches(Batches):
         self._store = store
 
     def of_queues(
-        self, file: NumberedFile, wanted: Wanted, topics: Topics, queue_ids: Ints
+        self, file: NumberedFile, wanted: InOrder, topics: Topics, queue_ids: Ints
     ) -> Iterator[pa.RecordBatch]:
         """The records of a file that entries refer to.
 
         Raises CorruptStore where one is not what its entry means, unless such are to be skipped.
         """
-        wanted = self._inside(file, wanted)
-        places = wanted.physical_offset
-        if len(again := (places[1:] == places[:-1]).nonzero()[0] + 1):  # also in a light queue
-            repeated = np.zeros(len(places), np.bool_)
-            repeated[again] = True
-            yield from self.of_queues(file, wanted.take(repeated), topics, queue_ids)
-            wanted = wanted.take(~repeated)
-        for window in self._windows(wanted):
-            places, sizes = window.physical_offset, window.size
-            first, end = int(places[0]), int((places + sizes).max())
-            buffer = self._store.storage.window(file.path, first - file.base, end - file.base)
-            at = 0
-            for stop in self._steps(sizes):
-                some = window.take(slice(at, stop))
-                columns = Columns(buffer, some.physical_offset - first, len(buffer))
-                meant, some = self._meant(file, columns, some, topics, queue_ids, first)
-                yield from self._batches(meant, self._names(some, topics))
-                at = stop
+        first, end = wanted.first, min(wanted.last + wanted.size_max, file.end)
+        storage = self._store.storage
+        held = None  # what is open stays readable, so it is opened once where that can be
+        if end - first <= storage.window_bytes_max:
+            held = storage.window(file.path, first - file.base, end - file.base), first
+        for some in wanted.pieces():
+            for window in self._windows(file, some, held):
+                yield from self._of_window(file, window, topics, queue_ids)
+
+    def _of_window(
+        self, file: NumberedFile, window: Window, topics: Topics, queue_ids: Ints
+    ) -> Iterator[pa.RecordBatch]:
+        buffer, first, wanted = window
+        at = 0
+        for stop in self._steps(wanted.size):
+            some = wanted.take(slice(at, stop))
+            columns = Columns(buffer, some.physical_offset - first, len(buffer))
+            meant, some = self._meant(file, columns, some, topics, queue_ids, first)
+            yield from self._batches(meant, self._names(some, topics))
+            at = stop
 
     def _inside(self, file: NumberedFile, wanted: Wanted) -> Wanted:
         """The entries that can be right: with a size of a record that ends in the file."""
@@ -280,16 +277,29 @@ class QueueBatches(Batches):
         )
         return wanted.take(good)
 
-    def _windows(self, wanted: Wanted) -> Iterator[Wanted]:
-        """Entries whose records are read by one call."""
-        places, sizes = wanted.physical_offset, wanted.size
-        widest = self._store.storage.window_bytes_max
-        start = 0
-        while start < len(places):
-            end = int((places + sizes).searchsorted(int(places[start]) + widest, side="right"))
-            end = max(end, start + 1)
-            yield wanted.take(slice(start, end))
-            start = end
+    def _windows(
+        self, file: NumberedFile, wanted: Wanted, held: tuple[memoryview, int] | None
+    ) -> Iterator[Window]:
+        """Entries with the bytes that have their records: what is held, or what one call reads."""
+        wanted = self._inside(file, wanted)
+        places = wanted.physical_offset
+        if np.count_nonzero(again := places[1:] == places[:-1]):  # also in a light queue
+            repeated = np.append(False, again)
+            yield from self._windows(file, wanted.take(repeated), held)
+            wanted = wanted.take(~repeated)
+        if held is not None:
+            yield Window(*held, wanted)
+            return
+        ends = wanted.physical_offset + wanted.size
+        storage = self._store.storage
+        at = 0
+        while at < len(ends):
+            first = int(wanted.physical_offset[at])
+            stop = int(ends.searchsorted(first + storage.window_bytes_max, side="right"))
+            some = wanted.take(slice(at, max(stop, at + 1)))
+            end = int((some.physical_offset + some.size).max())
+            yield Window(storage.window(file.path, first - file.base, end - file.base), first, some)
+            at += len(some.size)
 
     def _meant(
         self,

@@ -18,9 +18,10 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.errors import ConfigError, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
-from firearrow.spark.batches import Batches, QueueBatches, Topics, Wanted
+from firearrow.spark.batches import Batches, QueueBatches, Topics
 from firearrow.spark.filters import Narrow
 from firearrow.spark.indexfiles import candidates
+from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
@@ -280,7 +281,7 @@ class FileOrigin:
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
-    def _entries(self, store: Store, parts: Sequence[Part]) -> Wanted:
+    def _entries(self, store: Store, parts: Sequence[Part]) -> InOrder:
         """The entries of a task that can be wanted, in the order of the log."""
         found: list[Entries] = []
         for topic, queue_id, start, end in parts:
@@ -294,14 +295,7 @@ class FileOrigin:
                     f"{first} on"
                 )
             found.append(self._chosen(topic, entries, end))
-        wanted = Wanted(
-            np.concatenate([part.queue_offset for part in found]),
-            np.concatenate([part.physical_offset for part in found]),
-            np.concatenate([part.size for part in found]),
-            np.repeat(np.arange(len(found)), [len(part.size) for part in found]),
-        )
-        order = wanted.physical_offset.argsort()
-        return Wanted(*(column[order] for column in wanted))
+        return InOrder(found)
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
         """The entries before ``end`` that a query can want.
@@ -326,13 +320,10 @@ class FileOrigin:
             return Entries(*(column[:end_row] for column in entries))
         return entries.take(chosen)
 
-    def _by_file(self, store: Store, wanted: Wanted) -> Iterator[tuple[NumberedFile, Wanted]]:
+    def _by_file(self, store: Store, wanted: InOrder) -> Iterator[tuple[NumberedFile, InOrder]]:
         """The entries by the files that their records are in."""
-        places = wanted.physical_offset
-        gone = int(places.searchsorted(store.log_start))
-        if gone:
+        if gone := wanted.count_before(store.log_start):
             self._lost(f"{store.root} has deleted {gone} of them before {store.log_start}")
         for file in store.log:
-            start, end = places.searchsorted((file.base, file.end))
-            if start < end:
-                yield file, wanted.take(slice(int(start), int(end)))
+            if len(some := wanted.between(file.base, file.end)):
+                yield file, some

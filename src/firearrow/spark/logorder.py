@@ -1,0 +1,114 @@
+"""The entries of a task's queues in the order of the log.
+
+There are as many as messages, so only what has to be sorted is: the places, each with the number of
+its entry in one word. The rest is fetched for some tens of thousands of entries at a time, while
+these are still in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.spark.queueentries import Entries, Ints
+
+PIECE_ROWS: Final = 1 << 15
+_WORD_BITS: Final = 63
+
+
+class Wanted(NamedTuple):
+    """Entries in the order of the log, and of which part of the task each is."""
+
+    queue_offset: Ints
+    physical_offset: Ints
+    size: Ints
+    part: Ints
+
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints | slice) -> Wanted:
+        """Some of them."""
+        return Wanted(*(column[chosen] for column in self))
+
+
+class InOrder:
+    """Entries that are sorted by their places. ``parts`` are those of the task's parts."""
+
+    def __init__(self, parts: Sequence[Entries]) -> None:
+        self._all = Wanted(
+            np.concatenate([part.queue_offset for part in parts]),
+            np.concatenate([part.physical_offset for part in parts]),
+            np.concatenate([part.size for part in parts]),
+            np.repeat(np.arange(len(parts)), [len(part.size) for part in parts]),
+        )
+        places = self._all.physical_offset
+        low, high = (int(places.min()), int(places.max())) if len(places) else (0, 0)
+        self._shift = len(places).bit_length()
+        self._start, self._end = 0, len(places)
+        if (high - low).bit_length() + self._shift <= _WORD_BITS:
+            self._keys = places - low
+            self._keys <<= self._shift
+            self._keys |= np.arange(len(places))
+            self._keys.sort()
+        else:
+            self._shift = 0
+            self._keys = places.argsort()
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    @property
+    def size_max(self) -> int:
+        """What no entry's size is greater than."""
+        return int(self._all.size.max(initial=0))
+
+    def count_before(self, physical_offset: int) -> int:
+        """How many entries of all have their place before one."""
+        return int(np.count_nonzero(self._all.physical_offset < physical_offset))
+
+    def between(self, start: int, end: int) -> InOrder:
+        """Those whose places are in ``[start, end)`` of the log."""
+        found = InOrder.__new__(InOrder)
+        found.__dict__.update(self.__dict__)
+        found._start, found._end = self._number(start), self._number(end)
+        return found
+
+    def _number(self, physical_offset: int) -> int:
+        """The number of the first entry at a place or behind it."""
+        low, high = self._start, self._end
+        while low < high:
+            middle = (low + high) // 2
+            if self.place(middle) < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def place(self, number: int) -> int:
+        """The place of one of all entries."""
+        return int(self._all.physical_offset[self._rows(number, number + 1)[0]])
+
+    def _rows(self, start: int, end: int) -> Ints:
+        keys = self._keys[start:end]
+        return keys & ((1 << self._shift) - 1) if self._shift else keys
+
+    @property
+    def first(self) -> int:
+        """The place of the first."""
+        return self.place(self._start)
+
+    @property
+    def last(self) -> int:
+        """The place of the last."""
+        return self.place(self._end - 1)
+
+    def pieces(self) -> Iterator[Wanted]:
+        """All of them, some at a time; those of one place come together."""
+        start = self._start
+        while start < self._end:
+            end = min(start + PIECE_ROWS, self._end)
+            while end < self._end and self.place(end) == self.place(end - 1):
+                end += 1
+            yield self._all.take(self._rows(start, end))
+            start = end
