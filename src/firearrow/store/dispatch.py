@@ -184,13 +184,13 @@ class Dispatcher:
         counts = inner_counts(columns)
         if counts is None:
             return None
-        names = [topic.decode("utf-8", "replace") for topic in topics]
+        names = map(_NAMES.__getitem__, topics)
         counted = np.array([self._queues.is_batch(name) for name in names])
         return np.where(counted[topic_number], counts, 1)
 
     def _keys_of(self, topics: list[bytes]) -> list[int]:
         """The group numbers of the queues that are dispatched."""
-        numbers = {topic.decode("utf-8", "replace"): n for n, topic in enumerate(topics)}
+        numbers = {_NAMES[topic]: n for n, topic in enumerate(topics)}
         return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
 
 
