@@ -32,6 +32,7 @@ from tests.store.stores import (
 FAILURES = 3
 STEPS_MAX = 60
 OPERATIONS_MAX = 60
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ NOTHING_IS_RESERVED: dict[str, Any] = {
 class Life:
     """The store of one seed, through several losses of power."""
 
-    def __init__(self, seed: int, directory: Path) -> None:
+    def __init__(self, seed: int, directory: Path, kind: str = "default") -> None:
+        self._kind = kind
         self._random = Random(seed)
         self._directory = directory
         self._model = Model()
@@ -78,13 +80,16 @@ class Life:
         root = self._directory / "0"
         root.mkdir()
         for failure in range(1, FAILURES + 1):
-            fs = CrashableFileSystem(root, self._before)
+            in_database = self._kind != "default"
+            others = ("consumequeue",) if in_database else ()
+            fs = CrashableFileSystem(root, self.before, others)
             self._countdown = self._random.randrange(OPERATIONS_MAX)
             root = self._directory / str(failure)
             self._live_until_failure(fs, root)
         self._open_and_check(root, OS_FILES).close()
 
-    def _before(self, operation: str, path: Path) -> None:
+    def before(self, operation: str, path: Path | None) -> None:
+        """Fail if it is time, before an operation on the disk."""
         self._countdown -= 1
         if self._countdown < 0:
             raise PowerLoss
@@ -98,12 +103,14 @@ class Life:
         except PowerLoss:
             pass
         fs.before = lambda operation, path: None
+        self._countdown = NEVER
         fs.crash(left, self._random.randrange(1 << 32))
         if store is not None:
             power_off(store)
 
     def _open_and_check(self, root: Path, fs: FileSystem) -> MessageStore:
-        store = make_store(root, fs=fs, clock=self._clock, **NOTHING_IS_RESERVED)
+        settings = {**NOTHING_IS_RESERVED, "store_type": self._kind}
+        store = make_store(root, fs=fs, clock=self._clock, **settings)
         store.open(background=False)
         self._check(store)
         return store

@@ -16,7 +16,8 @@ between two operations, wherever it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -50,14 +51,20 @@ def _nothing(operation: str, path: Path) -> None:
 
 
 class CrashableFileSystem(FileSystem):
-    """The file system below ``root``; what is there already counts as synced."""
+    """The file system below ``root``; what is there already counts as synced.
 
-    def __init__(self, root: Path, before: Before = _nothing) -> None:
+    ``others`` are names in ``root`` of databases that write past it and see to it themselves that
+    what they have is on the disk: a crash leaves them as they are.
+    """
+
+    def __init__(self, root: Path, before: Before = _nothing, others: Collection[str] = ()) -> None:
         self.root = root
         self.before = before
+        self._others = others
         self._live: dict[Path, _Node] = {
             path.relative_to(root): _Node(None if path.is_dir() else path.read_bytes())
             for path in sorted(root.rglob("*"))
+            if path.relative_to(root).parts[0] not in others
         }
         self._synced = dict(self._live)
 
@@ -159,6 +166,9 @@ class CrashableFileSystem(FileSystem):
                 (target / name).mkdir()
             else:
                 (target / name).write_bytes(self._bytes_left(name, node, random))
+        for other in self._others:
+            if (self.root / other).is_dir():
+                shutil.copytree(self.root / other, target / other)
 
     def _survivor(self, name: Path, random: Random) -> _Node | None:
         """What a name leads to: what it did when it was synced, or what it does now."""
