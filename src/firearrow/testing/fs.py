@@ -16,8 +16,10 @@ between two operations, wherever it stands.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -28,6 +30,7 @@ import numpy.typing as npt
 from firearrow.store.fs import FileSystem
 
 SECTOR_BYTES: Final = 512
+_COPIES_MAX: Final = 100
 _SURVIVING: Final = (0.0, 0.5, 0.9, 1.0)  # shares of the unsynced sectors that reached the disk
 
 Before = Callable[[str, Path], None]
@@ -168,7 +171,7 @@ class CrashableFileSystem(FileSystem):
                 (target / name).write_bytes(self._bytes_left(name, node, random))
         for other in self._others:
             if (self.root / other).is_dir():
-                shutil.copytree(self.root / other, target / other)
+                _copy_whole(self.root / other, target / other)
 
     def _survivor(self, name: Path, random: Random) -> _Node | None:
         """What a name leads to: what it did when it was synced, or what it does now."""
@@ -186,6 +189,23 @@ class CrashableFileSystem(FileSystem):
                 return synced
             synced = synced[: len(now)].ljust(len(now), b"\0")
         return _mixed(synced, now, random)
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    """Copy a directory as it is at one moment, though a thread of its owner may change it."""
+    for _ in range(_COPIES_MAX):
+        with suppress(OSError):  # a file has gone: what there is now is another moment's
+            before = _sizes(source)
+            shutil.copytree(source, target)
+            if _sizes(source) == before == _sizes(target):
+                return
+        shutil.rmtree(target, ignore_errors=True)
+    raise RuntimeError(f"{source} does not stay as it is")
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries}
 
 
 def _mixed(old: bytes, new: bytes, random: Random) -> bytes:
