@@ -100,8 +100,11 @@ class Producer(threading.Thread):
 class Archivers:
     """Starts archiving processes and kills them."""
 
-    def __init__(self, process: subprocess.Popen[str], staging: Path, random: Random) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], log: Path, staging: Path, random: Random
+    ) -> None:
         self._process = process
+        self._log = log
         self._staging = staging
         self._random = random
         self.interrupted = 0  # steps that had written files and were not committed
@@ -116,7 +119,10 @@ class Archivers:
         threading.Event().wait(seconds)
         if self._random.random() < 0.7:
             self._wait_for_a_step()
-        workers = _children(pid)
+        try:
+            workers = _children(pid)
+        except FileNotFoundError as error:
+            raise AssertionError(f"it has ended:\n{self._log.read_text()[-3000:]}") from error
         target = self._random.choice([pid, pid, *workers])
         os.kill(target, signal.SIGKILL)
         assert self._process.stdout.readline() == "gone\n"
@@ -139,14 +145,15 @@ def _children(pid: int) -> list[int]:
 @contextmanager
 def archivers(store: Path, root: Path, random: Random) -> Iterator[Archivers]:
     command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), str(root)]
+    path = root.parent / "archiver.log"
     with (
-        (root.parent / "archiver.log").open("a") as log,
+        path.open("a") as log,
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
         try:
-            yield Archivers(process, Archive(root).staging, random)
+            yield Archivers(process, path, Archive(root).staging, random)
         finally:
             assert process.stdin is not None
             process.stdin.close()
