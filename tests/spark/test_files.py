@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -340,3 +341,28 @@ def test_times_are_found_in_the_log(tmp_path: Path) -> None:
         assert origin.offset_at(queue, stored) == number
         assert origin.offset_at(queue, stored - 9) == number
     assert origin.offset_at(queue, stored + 1) is None
+
+
+@pytest.mark.parametrize("split", ["30k", "1g"])
+def test_an_inner_batch_is_one_row_where_it_begins(tmp_path: Path, split: str) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    rows = by_place(read(root, splitBytes=split))
+    shown = golden.expected("batch-queues")
+    first = {m["physicalOffset"]: m["queueOffset"] for m in reversed(shown)}
+    assert {row["commitLogOffset"]: row["queueOffset"] for row in rows} == first
+    assert len(rows) == 30
+    assert sum(row["sysFlag"] == 0xC0 for row in rows) == 25
+    assert rows == by_place(read(root, visibility="log", splitBytes=split))
+    (root / "abort").touch()  # then only what is confirmed is read
+    assert rows == by_place(read(root, visibility="log", splitBytes=split))
+
+
+def test_ranges_of_offsets_cut_no_inner_batch_in_two(tmp_path: Path) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    whole = by_place(read(root))
+    parts: list[dict[str, Any]] = []
+    for start, end in ((0, 6), (6, 7), (7, 33), (33, 45)):
+        ends = json.dumps({"Bat": {logs.BROKER: {"0": start, "1": min(start, 35)}}})
+        stops = json.dumps({"Bat": {logs.BROKER: {"0": end, "1": min(end, 35)}}})
+        parts += read(root, startingOffsets=ends, endingOffsets=stops)
+    assert by_place(parts) == whole

@@ -216,3 +216,27 @@ def test_a_broker_that_says_nothing_of_where_to_go_on(monkeypatch: pytest.Monkey
         monkeypatch.setattr(queue, "answer", lambda *_: standing)
         with pytest.raises(RemoteProtocolError, match="does not go on from offset 0 of queue 3"):
             pulled(queue, Span(0, 10))
+
+
+class BatchedQueue(OneQueue):
+    """Has records of ``size`` messages, and gives whole ones, the first from before the offset."""
+
+    size = 5
+
+    def pull(self, peer: Peer, request: AnyCommand) -> Answer:
+        header = fields_of(request, PullMessage)
+        at = header.queue_offset
+        self.asked.append((at, header.max_msg_nums))
+        first = at - at % self.size
+        count = max(header.max_msg_nums // self.size, 1)
+        bases = range(first, min(first + count * self.size, self.high), self.size)
+        return self.answer(0, bases[-1] + self.size, None, b"".join(map(record, bases)))
+
+
+@given(start=st.integers(0, 60), length=st.integers(1, 300), size=st.integers(1, 70))
+def test_an_inner_batch_comes_once_where_it_begins(start: int, length: int, size: int) -> None:
+    queue = BatchedQueue(high=size * 1000)
+    queue.size = size
+    with serving(queue):
+        found = pulled(queue, Span(start, start + length))
+    assert found == [at for at in range(start, start + length) if at % size == 0]

@@ -25,7 +25,7 @@ from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
-from firearrow.spark.queueentries import LMQ_PREFIX, Entries, QueueKey
+from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, QueueKey
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store, open_stores
@@ -285,10 +285,14 @@ class FileOrigin:
         """The entries of a task that can be wanted, in the order of the log."""
         found: list[Entries] = []
         for topic, queue_id, start, end in parts:
-            entries = store.queues.open((topic, queue_id)).entries(start, end + 1)
-            held = int((entries.queue_offset < end).sum())
+            queue = store.queues.open((topic, queue_id))
+            entries = queue.entries(start, end + 1)
+            if isinstance(queue, BatchQueue):
+                held = queue.held(start, end)
+            else:
+                held = int((entries.queue_offset < end).sum())
             if held < end - start:
-                first = int(entries.queue_offset[0]) if held else end
+                first = int(entries.queue_offset[0]) if held and len(entries.size) else end
                 self._lost(
                     f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
                     f"{end - start - held} of the messages {start} to {end - 1}, it has from "

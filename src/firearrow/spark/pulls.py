@@ -173,6 +173,8 @@ class Pulls:
         if records:
             following = max(following, stretch.start + 1)
             first = _queue_offset_of(records)
+            if first < stretch.start:  # an inner batch, which is of the stretch that it begins in
+                records = records[int.from_bytes(records[:4], "big") :]
             if self._asking.tags:
                 records = _before(records, stretch.end)
             elif first > stretch.start:

@@ -4,7 +4,8 @@ What a queue holds is told by its entries alone: one with a place in the log is 
 record is, so it is confirmed, and the first without a size ends the queue. Nothing is locked, and
 a broker may go on writing.
 
-Formats: ``firearrow.store.consumequeue``, ``firearrow.store.rocksformat``.
+Formats: ``firearrow.store.consumequeue``, ``firearrow.store.batchqueue``,
+``firearrow.store.rocksformat``.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.spark.batchentries import BatchUnits
 from firearrow.spark.origin import Bound
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files
+from firearrow.store.batchqueue import DIRECTORY
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,6 +30,7 @@ PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 LMQ_PREFIX: Final = "%LMQ%"
 
 QueueKey = tuple[str, int]
+_DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
 
 class Entries(NamedTuple):
@@ -154,8 +158,19 @@ def _last_run(files: list[NumberedFile]) -> list[NumberedFile]:
     return files[max(first, 0) :]
 
 
+class BatchQueue(BatchUnits):
+    """A queue of batches."""
+
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of the records that begin in ``[start, end)``, or of every so many."""
+        units = self.rows(start, end, step)
+        names = ("queue_offset", "physical_offset", "size")
+        queue_offset, place, size = (units[name].astype(np.int64) for name in names)
+        return Entries(queue_offset, place, size, units["tag_code"])
+
+
 class FileQueues:
-    """Queues in files: ``consumequeue/TOPIC/QUEUE/``."""
+    """Queues in files: ``consumequeue/TOPIC/QUEUE/``, of batches ``batchconsumequeue/...``."""
 
     confirmed_offset = -1
 
@@ -165,14 +180,22 @@ class FileQueues:
     def keys(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
         """Topic and queue id of each, or of those of some topics, in order."""
         if topics is None:
-            found = self._storage.entries("consumequeue")
-            topics = [entry.name for entry in found if not entry.is_file]
+            found = [entry for name in _DIRECTORIES for entry in self._storage.entries(name)]
+            topics = {entry.name for entry in found if not entry.is_file}
         for topic in sorted(topics):
-            names = [entry.name for entry in self._storage.entries(f"consumequeue/{topic}")]
+            names = {
+                entry.name
+                for name in _DIRECTORIES
+                for entry in self._storage.entries(f"{name}/{topic}")
+            }
             numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
             yield from ((topic, number) for number in sorted(numbers))
 
-    def open(self, key: QueueKey) -> FileQueue:
+    def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""
         files = numbered_files(self._storage, f"consumequeue/{key[0]}/{key[1]}")
+        if not files:
+            batches = numbered_files(self._storage, f"{DIRECTORY}/{key[0]}/{key[1]}")
+            if batches:
+                return BatchQueue(self._storage, _last_run(batches))
         return FileQueue(self._storage, files)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from firearrow.errors import ConfigError
 from firearrow.spark.options import Options
-from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, QueueKey, Queues
+from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, FileQueues, QueueKey, Queues
 from firearrow.spark.rocksentries import rocks_queues
 from firearrow.spark.stateread import TOPICS, state_table
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files, open_storage
@@ -117,7 +117,9 @@ class Store:
         for key in self.queues.keys(None):
             queue = self.queues.open(key)
             bound = queue.bound(self.log_start)
-            if bound.latest > bound.earliest:
+            if isinstance(queue, BatchQueue):
+                end = max(end, queue.record_end)
+            elif bound.latest > bound.earliest:
                 last = queue.entries(bound.latest - 1, bound.latest)
                 end = max(end, int((last.physical_offset + last.size).max(initial=-1)))
         return end

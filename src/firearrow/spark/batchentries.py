@@ -1,0 +1,87 @@
+"""The entries of queues of batches (``firearrow.store.batchqueue``) as columns.
+
+A record of such a queue may hold several messages. Here it counts once, at the queue offset of its
+first message: a range has the records that begin in it, so ranges side by side have each record
+once, wherever they meet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.spark.origin import Bound
+from firearrow.spark.storage import NumberedFile, Storage
+from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
+
+Ints = npt.NDArray[np.int64]
+
+
+class BatchUnits:
+    """The written units of a queue, as long as its files follow each other."""
+
+    def __init__(self, storage: Storage, files: list[NumberedFile]) -> None:
+        self._storage = storage
+        self._files = files
+
+    @cached_property
+    def _units(self) -> npt.NDArray[Any]:
+        parts: list[npt.NDArray[Any]] = []
+        for file in self._files:
+            buffer = self._storage.read(file.path)
+            units = np.frombuffer(buffer, UNIT_DTYPE, len(buffer) // UNIT_BYTES)
+            written = (units["size"] > 0) & (units["messages"] > 0)
+            count = len(units) if written.all() else int(written.argmin())
+            parts.append(units[:count])
+            if count < len(units):
+                break
+        return np.concatenate(parts) if parts else np.empty(0, UNIT_DTYPE)
+
+    @cached_property
+    def _first(self) -> Ints:
+        first: Ints = self._units["queue_offset"].astype(np.int64)
+        return first
+
+    @cached_property
+    def _end(self) -> Ints:
+        end: Ints = self._first + self._units["messages"]
+        return end
+
+    @cached_property
+    def _place(self) -> Ints:
+        place: Ints = self._units["physical_offset"].astype(np.int64)
+        return place
+
+    @property
+    def record_end(self) -> int:
+        """Where the last record ends in the log, -1 without one."""
+        return int(self._place[-1] + self._units["size"][-1]) if len(self._units) else -1
+
+    def bound(self, log_start: int) -> Bound:
+        """What messages it holds of a log that begins at ``log_start``."""
+        if not len(self._units):
+            return Bound(0, 0)
+        end = int(self._end[-1])
+        return Bound(self.first_at_or_after(log_start, 0, end), end)
+
+    def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
+        """The first message in ``[start, end]`` of a record that lies there or later."""
+        row = bisect_left(self._place, physical_offset)
+        found = int(self._first[row]) if row < len(self._first) else end
+        return min(max(found, start), end)
+
+    def rows(self, start: int, end: int, step: int = 1) -> npt.NDArray[Any]:
+        """The units of the records that begin in ``[start, end)``, or every so many of them."""
+        low, high = self._first.searchsorted((start, end))
+        return self._units[low:high:step]
+
+    def held(self, start: int, end: int) -> int:
+        """How many of the messages from ``start`` to before ``end`` there are."""
+        low = int(self._end.searchsorted(start, side="right"))
+        high = int(self._first.searchsorted(end))
+        inside = np.minimum(self._end[low:high], end) - np.maximum(self._first[low:high], start)
+        return int(inside.sum())

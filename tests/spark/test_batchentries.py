@@ -1,0 +1,85 @@
+"""Queues of batches: ranges that are side by side have each record once."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.spark.origin import Bound
+from firearrow.spark.queueentries import BatchQueue, FileQueues
+from firearrow.spark.storage import LocalStorage
+from firearrow.store.batchqueue import FileBatchQueue
+from tests.golden import expected, extract
+from tests.store.test_batchqueue import FILE_BYTES, sizes_of_records, units_for
+
+PLACE = "batchconsumequeue/T/0"
+
+
+def queue_of(root: Path, sizes: list[int], first: int = 0) -> BatchQueue:
+    """A queue of records that hold so many messages, as the store writes it."""
+    written = FileBatchQueue(root / PLACE, "T", 0, FILE_BYTES)
+    (root / PLACE).mkdir(parents=True)
+    written.put(units_for(sizes, first=first), complete=True)
+    written.close()
+    queue = FileQueues(LocalStorage(str(root))).open(("T", 0))
+    assert isinstance(queue, BatchQueue)
+    return queue
+
+
+@given(sizes=sizes_of_records, cuts=st.lists(st.integers(0, 900), max_size=5))
+def test_each_record_is_in_one_range(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], cuts: list[int]
+) -> None:
+    queue = queue_of(tmp_path_factory.mktemp("store"), sizes)
+    end = sum(sizes)
+    assert queue.bound(0) == Bound(0, end)
+    assert queue.record_end == 1000 * (len(sizes) - 1) + 100 + len(sizes) - 1
+    places = sorted({0, end, *(cut for cut in cuts if cut < end)})
+    ranges = list(pairwise(places))
+    found = [queue.entries(*ends) for ends in ranges]
+    assert [at for part in found for at in part.physical_offset.tolist()] == [
+        1000 * n for n in range(len(sizes))
+    ]
+    for (start, stop), part in zip(ranges, found, strict=True):
+        assert all(start <= at < stop for at in part.queue_offset.tolist())
+        assert queue.held(start, stop) == stop - start
+    assert queue.held(0, end + 7) == end
+
+
+@given(sizes=sizes_of_records, place=st.integers(-1, 46_000))
+def test_places_lead_to_the_first_message_of_a_record(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], place: int
+) -> None:
+    queue = queue_of(tmp_path_factory.mktemp("store"), sizes, first=5)
+    number = min(max(-(-place // 1000), 0), len(sizes))
+    base = 5 + sum(sizes[:number])
+    end = 5 + sum(sizes)
+    assert queue.first_at_or_after(place, 0, end) == base
+    assert queue.first_at_or_after(place, 7, 9) == (min(max(base, 7), 9) if base < end else 9)
+    assert queue.bound(place) == Bound(base, end)
+    assert queue.held(0, end) == end - 5
+
+
+def test_an_empty_queue(tmp_path: Path) -> None:
+    (tmp_path / PLACE).mkdir(parents=True)
+    (tmp_path / PLACE / f"{0:020d}").write_bytes(bytes(FILE_BYTES))
+    queue = FileQueues(LocalStorage(str(tmp_path))).open(("T", 0))
+    assert isinstance(queue, BatchQueue)
+    assert (queue.bound(0), queue.record_end) == (Bound(0, 0), -1)
+    assert (len(queue.entries(0, 9).size), queue.held(0, 9)) == (0, 0)
+
+
+def test_what_the_original_wrote(tmp_path: Path) -> None:
+    root = extract("batch-queues", tmp_path)
+    queues = FileQueues(LocalStorage(str(root)))
+    assert list(queues.keys(None)) == list(queues.keys(["Bat"])) == [("Bat", 0), ("Bat", 1)]
+    for queue_id, count in ((0, 45), (1, 35)):
+        queue = queues.open(("Bat", queue_id))
+        entries = queue.entries(0, count)
+        shown = [m for m in expected("batch-queues") if m["queueId"] == queue_id]
+        assert entries.physical_offset.tolist() == sorted({m["physicalOffset"] for m in shown})
+        assert (
+            queue.entries(0, count, 4).queue_offset.tolist() == entries.queue_offset.tolist()[::4]
+        )
