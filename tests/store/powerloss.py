@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from firearrow.message.record import decode_record
+from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import MessageStore
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.testing.fs import CrashableFileSystem, PowerLoss
@@ -29,6 +30,8 @@ from tests.store.stores import (
     settle,
 )
 
+TOPICS = "ABCD"
+BATCH_TOPIC = "D"
 FAILURES = 3
 STEPS_MAX = 60
 OPERATIONS_MAX = 60
@@ -37,7 +40,7 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Sent:
-    """One appended message."""
+    """One appended record, which is so many messages."""
 
     physical_offset: int
     topic: str
@@ -45,6 +48,7 @@ class Sent:
     queue_offset: int
     body: bytes
     key: str
+    messages: int = 1
 
 
 @dataclass
@@ -60,6 +64,7 @@ NOTHING_IS_RESERVED: dict[str, Any] = {
     "delete_when": ";".join(map(str, range(24))),
     "delete_commit_log_files_interval": 0,
     "delete_consume_queue_files_interval": 0,
+    "mapper_file_size_batch_consume_queue": 46 * 20,
 }
 
 
@@ -111,6 +116,7 @@ class Life:
     def _open_and_check(self, root: Path, fs: FileSystem) -> MessageStore:
         settings = {**NOTHING_IS_RESERVED, "store_type": self._kind}
         store = make_store(root, fs=fs, clock=self._clock, **settings)
+        store.wants_batches = BATCH_TOPIC.__eq__
         store.open(background=False)
         self._check(store)
         return store
@@ -141,15 +147,19 @@ class Life:
 
     def _append(self, store: MessageStore) -> None:
         self._number += 1
-        topic, queue_id = self._random.choice("ABC"), self._random.randrange(2)
+        topic, queue_id = self._random.choice(TOPICS), self._random.randrange(2)
         key = f"k{self._number}"
         body = self._random.randbytes(self._random.choice((0, 10, 100, 600, 3000)))
-        queue_offset = store.queue(topic, queue_id).next_offset
+        queue = store.queue(topic, queue_id)
+        queue_offset = queue.next_offset
+        count = self._random.choice((1, 2, 40)) if store.queues.is_batch(topic) else 1
+        properties = {"KEYS": key, "TAGS": "A", "INNER_NUM": str(count)}
         at = append(
-            store, body, topic, queue_id, properties={"KEYS": key, "TAGS": "A"},
-            now_ms=BORN_MS + self._number,
+            store, body, topic, queue_id, properties=properties, now_ms=BORN_MS + self._number,
+            sys_flag=INNER_BATCH if count > 1 else 0,
         )  # fmt: skip
-        self._model.sent.append(Sent(at, topic, queue_id, queue_offset, body, key))
+        queue.next_offset = queue_offset + count
+        self._model.sent.append(Sent(at, topic, queue_id, queue_offset, body, key, count))
 
     # --- what must be left ---
 
@@ -169,19 +179,20 @@ class Life:
         by_queue: dict[tuple[str, int], list[Sent]] = {}
         for message in self._model.sent:
             by_queue.setdefault((message.topic, message.queue_id), []).append(message)
-        for topic in "ABC":
+        for topic in TOPICS:
             for queue_id in range(2):
                 expected = by_queue.get((topic, queue_id), [])
                 views = messages(store, topic, queue_id)
                 found = [
                     Sent(
                         view.physical_offset, view.topic, view.queue_id, view.queue_offset,
-                        view.body, " ".join(view.keys),
+                        view.body, " ".join(view.keys), int(view.properties["INNER_NUM"]),
                     )
                     for view in views
                 ]  # fmt: skip
                 assert found == [sent for sent in expected if sent.physical_offset >= start]
-                assert store.queue(topic, queue_id).next_offset == len(expected)
+                count = sum(message.messages for message in expected)
+                assert store.queue(topic, queue_id).next_offset == count
 
     def _check_index(self, store: MessageStore) -> None:
         for message in self._model.sent:

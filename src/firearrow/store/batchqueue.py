@@ -73,6 +73,7 @@ UNIT_DTYPE: Final = np.dtype(
 MESSAGES_MAX: Final = 0x7FFF
 """How many messages a record may have."""
 _NOT_COMPACTED: Final = -1
+_NOWHERE: Final = 1 << 62
 _RESERVE_STEP_BYTES: Final = 64 * 1024
 
 
@@ -155,11 +156,17 @@ class Units(ABC):
         return units.start + number + 1
 
     def number_at_or_after(self, physical_offset: int) -> int:
-        """The first unit whose record lies at or after a physical offset."""
+        """The first unit whose record lies at or after a physical offset.
+
+        One that a loss of power has left in part is taken for a later one.
+        """
         units = self.numbers
-        return units.start + bisect_left(
-            units, physical_offset, key=lambda n: self.unit(n).physical_offset
-        )
+        return units.start + bisect_left(units, physical_offset, key=self._place)
+
+    def _place(self, number: int) -> int:
+        unit = self.unit(number)
+        whole = unit.size > 0 and unit.messages > 0 and (unit.physical_offset > 0 or number == 0)
+        return unit.physical_offset if whole else _NOWHERE
 
 
 class FileBatchQueue(Units):
