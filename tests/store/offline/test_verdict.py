@@ -1,5 +1,6 @@
 """Each invariant, broken on its own, is named by verification and mended by repair if it can be."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,16 @@ def test_our_own_store_is_sound(tmp_path: Path) -> None:
     verdict = verify(Layout(own_store(tmp_path)))
     assert verdict.findings == []
     assert verdict.records == 600
+
+
+def test_a_light_queue_that_is_gone_may_have_been_deleted(tmp_path: Path) -> None:
+    root = golden.extract("light-file", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "%LMQ%a")
+    verdict = verify(Layout(root))
+    [finding] = [one for one in verdict.findings if one.invariant != "config-offset"]
+    assert (finding.invariant, finding.severity) == ("queue-entry-missing", Severity.NOTE)
+    assert (finding.topic, finding.times) == ("%LMQ%a", 30)
+    assert verdict.sound
+    assert not plan(Layout(root)).does_something
+    shutil.rmtree(root / "consumequeue" / "Parent")
+    assert not verify(Layout(root)).sound

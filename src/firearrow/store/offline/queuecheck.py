@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from firearrow.message.names import is_lmq
 from firearrow.store.extension import ADDRESS_MAX, Extension
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
@@ -45,7 +46,11 @@ class QueueCheck:
         kept = "files" if self._view.rocks_directory is None else "rows"
         text = f"the queue has no {kept}, the log has {count} messages of it"
         kind = self._kind_of_missing(0)
-        self._found(kind, text, self._report.numbers[0][0], times=count)
+        severity = None
+        if is_lmq(self._topic):  # no table of topics says whether somebody has deleted it
+            text += "; it may have been deleted"
+            severity = Severity.NOTE
+        self._found(kind, text, self._report.numbers[0][0], times=count, severity=severity)
         return True
 
     def _kind_of_missing(self, physical_offset: int) -> str:

@@ -30,7 +30,7 @@ from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
 from firearrow.store.offline.around import sound_copies
-from firearrow.store.offline.findings import INVARIANTS, Repair
+from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
 from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, rebuild_in_place
@@ -316,7 +316,7 @@ def _plan_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
     database = False
     for finding in verdict.findings:
         repair = INVARIANTS[finding.invariant].repair
-        if repair is Repair.QUEUE:
+        if repair is Repair.QUEUE and finding.severity is not Severity.NOTE:
             database = view.rocks_directory is not None
             if finding.topic is not None:
                 work.rebuild.add((finding.topic, finding.queue_id or 0))
