@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from firearrow.errors import StoreError
+from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import Boundary, GetStatus, MessageStore
 from firearrow.store.queuefiles import batch_topics
 from tests.golden import expected, extract
-from tests.store.stores import abandon, make_store, opened
+from tests.store.stores import abandon, append, make_store, opened, settle
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 20,
@@ -192,3 +193,20 @@ def test_a_database_has_no_such_queues(root: Path) -> None:
     with pytest.raises(StoreError, match=r"can't be served with storeType=defaultRocksDB: topics "):
         store.open()
     assert {name: data for name, data in files_of(root).items() if name != "lock"} == before
+
+
+def test_in_a_light_queue_an_inner_batch_is_one_message(tmp_path: Path) -> None:
+    """RocketMQ may put one there; this broker refuses to."""
+    light = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{}\x02"
+    store = make_store(tmp_path, enable_lmq=True, enable_multi_dispatch=True)
+    store.wants_batches = "B".__eq__
+    store.open(background=False)
+    for number in range(3):
+        text = "INNER_NUM\x013\x02" + light.format(number)
+        append(store, b"x", "B", properties=text.encode(), sys_flag=INNER_BATCH)
+        store.queue("B", 0).next_offset += 2
+    settle(store)
+    assert store.max_queue_offset("B", 0) == 9
+    assert store.max_queue_offset("%LMQ%a", 0) == 3
+    assert store.get("%LMQ%a", 0, 0, 32).count == 3
+    store.close()

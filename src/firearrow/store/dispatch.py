@@ -21,7 +21,12 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import DELAY_LEVEL, parse
-from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from firearrow.message.sysflag import (
+    INNER_BATCH,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+)
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
@@ -33,6 +38,7 @@ from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
 
+_SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _NAMES_KEPT: Final = 65_536
 
@@ -138,7 +144,8 @@ class Dispatcher:
         tag_codes: Ints,
         light: LightEntries | None,
     ) -> None:
-        kind = columns.sys_flag & TRANSACTION_MASK
+        special = columns.sys_flag & _SPECIAL
+        is_special = np.count_nonzero(special)
         group = topic_number << 32 | columns.queue_id & 0xFFFFFFFF
         queue_offset = columns.queue_offset
         if light is None:
@@ -152,8 +159,9 @@ class Dispatcher:
             record = np.concatenate((np.arange(len(columns)), light.record))
             order = np.lexsort((record, group))
             record = record[order]
-        if np.count_nonzero(kind):
-            of_queues = (kind[record] == TRANSACTION_NONE) | (kind[record] == TRANSACTION_COMMIT)
+        if is_special:
+            kind = special[record] & TRANSACTION_MASK
+            of_queues = (kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)
             order, record = order[of_queues], record[of_queues]
         if int(columns.physical_offset[0]) < self.queues_offset:
             lacking = columns.physical_offset[record] >= self.queues_offset
@@ -164,9 +172,9 @@ class Dispatcher:
         if not len(order):
             return
         queue_offset, group = queue_offset[order], group[order]
-        messages = self._messages(columns, topics, topic_number)
-        if messages is not None:
-            messages = messages[record]
+        messages = self._messages(columns, topics, topic_number) if is_special else None
+        if messages is not None:  # in a light queue, a record is one message
+            messages = np.where(order < len(columns), messages[record], 1)
         entries = Entries(
             columns.physical_offset[record],
             columns.size[record],
