@@ -135,6 +135,8 @@ class FileQueue:
                 offsets.append(np.arange(low, low + step * len(part), step))
         if not parts:
             return entry_columns(np.empty(0, np.int64), np.empty(0, ENTRY))
+        if len(parts) == 1:
+            return entry_columns(offsets[0], parts[0])
         return entry_columns(np.concatenate(offsets), np.concatenate(parts))
 
 
