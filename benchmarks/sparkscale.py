@@ -118,7 +118,7 @@ def peers(homes: Path, rounds: int) -> Iterator[Found]:
     root = homes / "store-1"
     log_of(root, 1.0)
     with session(2) as spark:
-        frame = spark.read.format("rocketmq").load(str(root)).select("body")
+        frame = spark.read.format("rocketmq").schema("body binary").load(str(root))
         total = "sum(length(body))"
         ((size,),) = frame.selectExpr(total).collect()
         ways: list[tuple[str, Callable[[], object]]] = [
