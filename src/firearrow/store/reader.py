@@ -148,8 +148,8 @@ class Reader:
         else:
             records = b"".join(
                 [
-                    mapped[at - base : at - base + size]
-                    for at, size in zip(positions, sizes, strict=True)
+                    mapped[(at := position - base) : at + size]
+                    for position, size in zip(positions, sizes, strict=True)
                 ]
             )
         lowest, highest = queue.min_offset, queue.max_offset
