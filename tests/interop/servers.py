@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 from typing import Literal, TypeAlias
 
 from tests.interop.toolchain import java_classpath, java_command
@@ -201,11 +202,16 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
     return path
 
 
+SERVER_PORTS = (12_000, 32_000)
+
+
 def _free_port(*needed: int) -> int:
-    """Return a port that is free together with those at the given distances from it."""
+    """Return a port that is free together with those at the given distances from it.
+
+    The system gives none of these to outgoing connections, which might take it before the server.
+    """
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port: int = probe.getsockname()[1]
+        port = SystemRandom().randrange(*SERVER_PORTS)
         if all(_is_free(port + distance) for distance in needed):
             return port
 

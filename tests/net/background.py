@@ -14,6 +14,7 @@ from firearrow.net.server import Handler, Server
 
 T = TypeVar("T")
 START_SECONDS_MAX = 20
+LOOP_TURNS = 3  # a transport that is closed lets go of its socket in a later turn
 
 
 @contextmanager
@@ -32,9 +33,20 @@ def in_thread(main: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]
             left = asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop)
             left.result(START_SECONDS_MAX)
     finally:
+        asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result(START_SECONDS_MAX)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what still runs, and let every connection that is closing close."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(LOOP_TURNS):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

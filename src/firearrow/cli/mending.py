@@ -72,11 +72,13 @@ def report_rebuild(run: Run) -> list[Table]:
 def _would_make(store: Path, order: Order, to: Path | None) -> Table:
     wanted = {"queue": order.queues, "index": order.index}
     in_database = (store / "consumequeue_rocksdb").is_dir()
-    other = "consumequeue" if in_database else "consumequeue_rocksdb"
+    others = {"consumequeue" if in_database else "consumequeue_rocksdb"}
+    if not (store / "batchconsumequeue").is_dir():
+        others.add("batchconsumequeue")
     rows: list[list[Cell]] = [
         [name, sum(path.is_file() for path in (store / name).rglob("*")), str((to or store) / name)]
         for name, kind in MADE.items()
-        if wanted[kind] and name != other
+        if wanted[kind] and name not in others
     ]
     note = "A dry run: nothing was written."
     return Table("Would be made anew", ["directory", "filesNow", "where"], rows, note)

@@ -71,6 +71,8 @@ class Peer(asyncio.Protocol):
         self.address, self.host_bytes = _remote_of(self._transport)
         self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
+        if self._server.has_stopped:  # it was taken from the queue of the listener just before
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer and tell who keeps something for it (called by asyncio)."""
@@ -283,6 +285,11 @@ class Server:
         bound = await self.bind(host, port)
         await self.serve()
         return bound
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it takes no connections any more."""
+        return self._all_gone is not None
 
     async def stop(self) -> None:
         """Stop listening, let answers leave, close every connection."""
