@@ -24,6 +24,9 @@ from tests.net.background import answering, encrypting, in_thread
 ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK = range(1, 9)
 
 
+HEARD_SECONDS_MAX = 20
+
+
 class Counterpart:
     """A server that does what a test needs."""
 
@@ -31,12 +34,13 @@ class Counterpart:
         self.held: list[tuple[Peer, AnyCommand]] = []
         self.peers: set[Peer] = set()
         self.heard: list[AnyCommand] = []
+        self.has_heard = threading.Event()
         self.address = ""
 
     def handlers(self) -> dict[int, Handler]:
         return {
             ECHO: self.echo,
-            SILENT: lambda peer, request: None,
+            SILENT: self.hear,
             REFUSE: self.refuse,
             HANG_UP: lambda peer, request: peer.abort(),
             TALK_ROT: lambda peer, request: peer.send(b"\xff" * 8),
@@ -58,6 +62,10 @@ class Counterpart:
         if len(self.held) == 10:
             for held_peer, held in reversed(self.held):
                 held_peer.reply(held, Response(fields=held.ext))
+        return None
+
+    def hear(self, peer: Peer, request: AnyCommand) -> Answer:
+        self.has_heard.set()
         return None
 
     def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -255,6 +263,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_closing_fails_what_is_under_way(client: BlockingClient, counterpart: Counterpart) -> None:
     pending = client.begin(counterpart.address, SILENT)
+    assert counterpart.has_heard.wait(HEARD_SECONDS_MAX)
     client.close()
     with pytest.raises(ConnectionError, match="this side closed it"):
         pending.result()
