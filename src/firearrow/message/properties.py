@@ -31,8 +31,6 @@ PRIORITY = "_SYS_MSG_PRIORITY_"
 LITE_TOPIC = "__LITE_TOPIC"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"  # light queues, joined by ","
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"  # their offsets in the same order
-INNER_NUM = "INNER_NUM"  # messages in an inner batch
-INNER_BASE = "INNER_BASE"  # queue offset of the first of them
 TRACE_CONTEXT = "TRACE_CONTEXT"
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # never stored
 
@@ -99,8 +97,8 @@ MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
 
 # Inner batches: one record that holds several messages.
-INNER_COUNT = "INNER_NUM"
-INNER_BASE = "INNER_BASE"
+INNER_NUM = "INNER_NUM"  # how many
+INNER_BASE = "INNER_BASE"  # queue offset of the first
 
 # Kept for messages of old clients; no rule of ours reads them.
 TRANSFER_FLAG = "TRANSFER_FLAG"

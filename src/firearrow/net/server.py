@@ -269,6 +269,7 @@ class Server:
         Clients are not accepted before ``serve``: what their requests need may not be there yet.
         """
         self.loop = asyncio.get_running_loop()
+        self._all_gone = None
         self._server = await self.loop.create_server(
             lambda: Peer(self), host, port, backlog=1024, reuse_address=True, start_serving=False
         )

@@ -32,12 +32,10 @@ Source: upstream ``BatchConsumeQueue``, ``CommitLog#setBatchSizeIfNeeded``; prov
 
 from __future__ import annotations
 
-import logging
 import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -45,15 +43,11 @@ import numpy.typing as npt
 
 from firearrow.errors import CorruptStore
 from firearrow.message.properties import INNER_NUM, parse
-from firearrow.message.record import topic_field
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.store.config import FLUSH_PAGE_BYTES
-from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.filequeue import FileQueue
 from firearrow.store.queues import ENTRY, Entries, Run
 from firearrow.store.scan import Columns, Ints
-from firearrow.store.segments import Segment, Segments
-
-log = logging.getLogger(__name__)
+from firearrow.store.segments import Segment
 
 DIRECTORY: Final = "batchconsumequeue"
 UNIT: Final = struct.Struct(">qiqqqhii")
@@ -74,7 +68,6 @@ MESSAGES_MAX: Final = 0x7FFF
 """How many messages a record may have."""
 _NOT_COMPACTED: Final = -1
 _NOWHERE: Final = 1 << 62
-_RESERVE_STEP_BYTES: Final = 64 * 1024
 
 
 class Unit(NamedTuple):
@@ -137,11 +130,17 @@ def messages_end(entries: Entries, run: Run) -> int:
 
 
 class Units(ABC):
-    """The units of a queue: ``numbers`` are those that there are, counted by bytes of its files."""
+    """The units of a queue.
+
+    To who asks by ``read``, each message of a record has an entry of its own.
+    """
 
     __slots__ = ()
 
-    numbers: range
+    @property
+    @abstractmethod
+    def numbers(self) -> range:
+        """The units that there are, counted by bytes of the queue's files."""
 
     @abstractmethod
     def unit(self, number: int) -> Unit:
@@ -168,68 +167,54 @@ class Units(ABC):
         whole = unit.size > 0 and unit.messages > 0 and (unit.physical_offset > 0 or number == 0)
         return unit.physical_offset if whole else _NOWHERE
 
+    def units_from(self, queue_offset: int) -> Iterator[Unit]:
+        """The units from that of a message on, at least to the end of its file."""
+        return map(self.unit, range(self.number_of(queue_offset), self.numbers.stop))
 
-class FileBatchQueue(Units):
-    """Implements ``ConsumeQueue`` by the files of one directory.
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Up to ``count`` entries from an offset on; empty where none are."""
+        parts: list[bytes] = []
+        at, end = queue_offset, queue_offset + count
+        for unit in self.units_from(queue_offset):
+            if at >= end or unit.queue_offset > at:
+                break
+            held = min(unit.end, end) - at
+            parts.append(ENTRY.pack(*unit[:3]) * held)
+            at += held
+        return b"".join(parts)
 
-    To who asks by ``entry`` and ``read``, each message of a record has an entry of its own.
-    """
 
-    __slots__ = (
-        "_log_start_offset",
-        "_min_offset",
-        "flushed_bytes",
-        "magic",
-        "max_offset",
-        "max_physical_offset",
-        "next_offset",
-        "numbers",
-        "queue_id",
-        "segments",
-        "topic",
-        "topic_field",
-    )
+class FileBatchQueue(Units, FileQueue):
+    """Implements ``ConsumeQueue`` by the files of one directory."""
 
-    def __init__(
-        self,
-        directory: Path,
-        topic: str,
-        queue_id: int,
-        file_size_bytes: int,
-        fs: FileSystem = OS_FILES,
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.magic, self.topic_field = topic_field(topic)
-        step = min(_RESERVE_STEP_BYTES, file_size_bytes)
-        self.segments = Segments(directory, file_size_bytes, step, fs)
-        self.numbers = range(0)
-        self.next_offset = self.max_offset = 0
-        self._min_offset = self._log_start_offset = 0
-        self.max_physical_offset = -1
-        self.flushed_bytes = 0
+    __slots__ = ("_end",)
+
+    unit_bytes = UNIT_BYTES
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._end = 0  # the number behind the last unit
 
     @property
-    def min_offset(self) -> int:
-        """The first message whose record the log still holds; looked up when it is asked for."""
-        if self._min_offset < 0:
-            self._min_offset = self.first_at_or_after(self._log_start_offset)
-        return self._min_offset
+    def numbers(self) -> range:
+        """From the first file on."""
+        return range(self.segments.first_offset // UNIT_BYTES, self._end)
 
-    def load(self) -> None:
-        """Map the files and find the end."""
-        self.segments.load()
-        self._find_end()
+    @property
+    def _end_bytes(self) -> int:
+        return self._end * UNIT_BYTES
+
+    def _bytes_before(self, physical_offset: int) -> int:
+        return self.number_at_or_after(physical_offset) * UNIT_BYTES
 
     def _find_end(self) -> None:
-        first = end = self.segments.first_offset // UNIT_BYTES
+        first = self._end = self.segments.first_offset // UNIT_BYTES
         for segment in reversed(self.segments.files):
             written = _units_written(segment)
             if written:
-                end = segment.base // UNIT_BYTES + written
+                self._end = segment.base // UNIT_BYTES + written
                 break
-        self.numbers = range(first, end)
-        last = self.unit(end - 1) if end > first else None
+        last = self.unit(self._end - 1) if self._end > first else None
         self.max_offset = self.next_offset = last.end if last else 0
         self.max_physical_offset = last.physical_offset if last else -1
 
@@ -250,7 +235,7 @@ class FileBatchQueue(Units):
         if segment is None:
             return
         start = number * UNIT_BYTES - segment.base
-        end = min(self.numbers.stop * UNIT_BYTES - segment.base, segment.size_bytes)
+        end = min(self._end_bytes - segment.base, segment.size_bytes)
         for at in range(start, end, UNIT_BYTES):
             yield Unit._make(UNIT.unpack_from(segment.map, at)[:6])
 
@@ -277,25 +262,13 @@ class FileBatchQueue(Units):
 
     def _written_in(self, segment: Segment) -> range:
         """The numbers of a file's units."""
-        return range(segment.base // UNIT_BYTES, min(segment.end // UNIT_BYTES, self.numbers.stop))
+        return range(segment.base // UNIT_BYTES, min(segment.end // UNIT_BYTES, self._end))
 
     # --- as a ConsumeQueue ---
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag code of a message's record; IndexError without one."""
         return self.unit(self.number_of(queue_offset))[:3]
-
-    def read(self, queue_offset: int, count: int) -> bytes:
-        """Up to ``count`` entries from an offset on, one a message; empty where none are."""
-        parts: list[bytes] = []
-        at, end = queue_offset, queue_offset + count
-        for unit in self.units_from(queue_offset):
-            if at >= end or unit.queue_offset > at:
-                break
-            held = min(unit.end, end) - at
-            parts.append(ENTRY.pack(*unit[:3]) * held)
-            at += held
-        return b"".join(parts)
 
     def extended_tag_code(self, address: int) -> int | None:
         """None: units have no extension."""
@@ -327,35 +300,21 @@ class FileBatchQueue(Units):
                 f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
                 f"its next message has {first}"
             )
-        at, data = self.numbers.stop * UNIT_BYTES, units.tobytes()
+        at, data = self._end_bytes, units.tobytes()
         if not self.segments.files:
             self._min_offset = -1  # it need not begin at 0
         while data:
-            segment = self.segments.find(at) or self._add_segment(at)
+            segment = self._segment_for(at)
             start = at - segment.base
             part = data[: segment.size_bytes - start]
             self.segments.reserve(segment, start + len(part))
             segment.map[start : start + len(part)] = part
             at += len(part)
-            self.numbers = range(self.numbers.start, at // UNIT_BYTES)
-            last = self.unit(self.numbers.stop - 1)
+            self._end = at // UNIT_BYTES
+            last = self.unit(self._end - 1)
             self.max_physical_offset, self.max_offset = last.physical_offset, last.end
             data = data[len(part) :]
         self.next_offset = max(self.next_offset, self.max_offset)
-
-    def _begin_anew(self) -> None:
-        """Forget the units of a deleted topic."""
-        log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
-        self.segments.cut(0)
-        self.numbers = range(0)
-        self.max_offset = self.next_offset = self._min_offset = 0
-        self.max_physical_offset = -1
-        self.flushed_bytes = 0
-
-    def _add_segment(self, at: int) -> Segment:
-        segment = self.segments.create(at - at % self.segments.file_size_bytes)
-        self.segments.attach(segment)
-        return segment
 
     def first_at_or_after(self, physical_offset: int) -> int:
         """The first message of the first record at or after a physical offset."""
@@ -366,48 +325,6 @@ class FileBatchQueue(Units):
         """Where the last record of the queue before a physical offset begins, -1 for none."""
         before = self.number_at_or_after(physical_offset) - 1
         return self.unit(before).physical_offset if before in self.numbers else -1
-
-    def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files all of whose records lie before a physical offset, but the last."""
-        gone: list[Path] = []
-        files = self.segments.files
-        while len(files) > 1:
-            last = files[1].base // UNIT_BYTES - 1
-            if last not in self.numbers or self.unit(last).physical_offset >= log_start_offset:
-                break
-            gone.append(self.segments.shift().path)
-            self.numbers = range(last + 1, self.numbers.stop)
-        return gone
-
-    def correct_min(self, log_start_offset: int) -> None:
-        """Have ``min_offset`` be the first message that the log still holds, once it is asked."""
-        self._log_start_offset = log_start_offset
-        self._min_offset = -1
-
-    def cut(self, log_end_offset: int) -> None:
-        """Forget the units of records at or after a physical offset."""
-        end = self.number_at_or_after(log_end_offset)
-        if end < self.numbers.stop:
-            self.segments.cut(end * UNIT_BYTES)
-            self._find_end()
-            files = self.segments.files  # the zeros behind the end must reach the disk too
-            self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
-
-    def flush(self, least_pages: int) -> bool:
-        """Bring to the disk what was put before the call, if it is so many pages.
-
-        Says whether a file was made for it.
-        """
-        start, end = self.flushed_bytes, self.numbers.stop * UNIT_BYTES
-        if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
-            return False
-        is_new = self.segments.flush(start, end)
-        self.flushed_bytes = min(end, self.numbers.stop * UNIT_BYTES)  # cut meanwhile, perhaps
-        return is_new
-
-    def close(self) -> None:
-        """Unmap the files."""
-        self.segments.close()
 
 
 def _units_written(segment: Segment) -> int:

@@ -45,7 +45,7 @@ PREPARE_NEXT_AT: Final = 0.5
 # One scan takes no more of the log: what is derived from it may need a multiple in memory.
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 _TAIL_BYTES: Final = 2  # length of the properties
-_NOTED_MAX: Final = 65_536
+_NOTED_MAX: Final = 65_536  # some 2 MB, and far more than a round of dispatch takes
 # A file system that is full takes up to tens of ms to say so: it flushes what might give room.
 _ASK_AGAIN_SECONDS: Final = 1.0
 

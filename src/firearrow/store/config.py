@@ -15,6 +15,7 @@ from firearrow.config.table import (
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 BATCH_UNIT_BYTES = 46
+BATCH_FILE_BYTES = 300_000 * BATCH_UNIT_BYTES
 FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
@@ -102,7 +103,7 @@ class StoreConfig(ServerConfig, frozen=True):
             description="bytes of one file of a queue of batches (`queue.type=BatchCQ`), rounded "
             "up to whole entries of 46"
         ),
-    ] = 300_000 * BATCH_UNIT_BYTES
+    ] = BATCH_FILE_BYTES
     max_hash_slot_num: Annotated[
         PositiveInt,
         Meta(description="hash slots of one IndexFile"),

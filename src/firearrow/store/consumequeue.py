@@ -24,43 +24,27 @@ Source: upstream ``ConsumeQueue``.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Final
 
 from firearrow.errors import CorruptStore
-from firearrow.message.record import topic_field
-from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.extension import Extension
+from firearrow.store.filequeue import FileQueue
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.scan import RECORD_BYTES_MIN
-from firearrow.store.segments import Segment, Segments
-
-log = logging.getLogger(__name__)
+from firearrow.store.segments import Segment
 
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _PRE_BLANK: Final = ENTRY.pack(0, _PRE_BLANK_SIZE, 0)
-_RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
 
 
-class FileConsumeQueue:
+class FileConsumeQueue(FileQueue):
     """Implements ``ConsumeQueue`` by the files of one directory."""
 
-    __slots__ = (
-        "_extension",
-        "_log_start_offset",
-        "_min_offset",
-        "flushed_bytes",
-        "magic",
-        "max_offset",
-        "max_physical_offset",
-        "next_offset",
-        "queue_id",
-        "segments",
-        "topic",
-        "topic_field",
-    )
+    __slots__ = ("_extension",)
+
+    unit_bytes = ENTRY_BYTES
 
     def __init__(
         self,
@@ -70,29 +54,18 @@ class FileConsumeQueue:
         file_size_bytes: int,
         fs: FileSystem = OS_FILES,
     ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.magic, self.topic_field = topic_field(topic)
-        file_size = -(-file_size_bytes // ENTRY_BYTES) * ENTRY_BYTES
-        self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
-        self.next_offset = 0
-        self.max_offset = 0
+        super().__init__(directory, topic, queue_id, file_size_bytes, fs)
         self._extension: Extension | None = None
-        self._min_offset = self._log_start_offset = 0
-        self.max_physical_offset = -1
-        self.flushed_bytes = 0
 
     @property
-    def min_offset(self) -> int:
-        """The first message whose record the log still holds; looked up when it is asked for."""
-        if self._min_offset < 0:
-            self._min_offset = self.first_at_or_after(self._log_start_offset)
-        return self._min_offset
+    def _end_bytes(self) -> int:
+        return self.max_offset * ENTRY_BYTES
 
-    def load(self) -> None:
-        """Map the files and find the end."""
-        self.segments.load()
-        self._find_end()
+    def _place(self, number: int) -> int:
+        return self.entry(number)[0]
+
+    def _bytes_before(self, physical_offset: int) -> int:
+        return self.first_at_or_after(physical_offset) * ENTRY_BYTES
 
     def _find_end(self) -> None:
         files = self.segments.files
@@ -198,14 +171,6 @@ class FileConsumeQueue:
         physical = int.from_bytes(entries[:8], "big")
         return (physical - self.max_physical_offset) // RECORD_BYTES_MIN
 
-    def _begin_anew(self) -> None:
-        """Forget the entries of a deleted topic."""
-        log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
-        self.segments.cut(0)
-        self.max_offset = self.next_offset = self._min_offset = 0
-        self.max_physical_offset = -1
-        self.flushed_bytes = 0
-
     def _jump(self, queue_offset: int) -> None:
         """Begin an empty queue at an offset that is not 0: the log before it is gone."""
         file_size = self.segments.file_size_bytes
@@ -220,14 +185,6 @@ class FileConsumeQueue:
         self.segments.attach(segment)
         segment.map[:start] = _PRE_BLANK * (start // ENTRY_BYTES)
         self.max_offset = self._min_offset = queue_offset
-
-    def _segment_for(self, at: int) -> Segment:
-        segment = self.segments.find(at)
-        if segment is None:
-            base = at - at % self.segments.file_size_bytes
-            segment = self.segments.create(base)
-            self.segments.attach(segment)
-        return segment
 
     def first_at_or_after(self, physical_offset: int) -> int:
         """The queue offset of the first entry whose record lies at or after a physical offset."""
@@ -248,52 +205,6 @@ class FileConsumeQueue:
             return -1
         physical, size, _ = self.entry(before)
         return physical if 0 < size < _PRE_BLANK_SIZE else -1
-
-    def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files all of whose records lie before a physical offset, but the last."""
-        gone: list[Path] = []
-        files = self.segments.files
-        while len(files) > 1:
-            last = files[1].base // ENTRY_BYTES - 1
-            if last >= self.max_offset or self.entry(last)[0] >= log_start_offset:
-                break
-            gone.append(self.segments.shift().path)
-        return gone
-
-    def correct_min(self, log_start_offset: int) -> None:
-        """Have ``min_offset`` be the first message that the log still holds.
-
-        It is looked up later: a round of cleaning may not stop at each of very many queues.
-        """
-        self._log_start_offset = log_start_offset
-        self._min_offset = -1
-
-    def cut(self, log_end_offset: int) -> None:
-        """Forget the entries of records at or after a physical offset."""
-        end = self.first_at_or_after(log_end_offset)
-        if end < self.max_offset:
-            self.segments.cut(end * ENTRY_BYTES)
-            self._find_end()
-            # The zeros behind the end must reach the disk too.
-            files = self.segments.files
-            self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
-
-    def flush(self, least_pages: int) -> bool:
-        """Bring to the disk what was put before the call, if it is so many pages.
-
-        Says whether a file was made for it.
-        """
-        start, end = self.flushed_bytes, self.max_offset * ENTRY_BYTES
-        if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
-            return False
-        is_new = self.segments.flush(start, end)
-        # It may have begun anew meanwhile.
-        self.flushed_bytes = min(end, self.max_offset * ENTRY_BYTES)
-        return is_new
-
-    def close(self) -> None:
-        """Unmap the files."""
-        self.segments.close()
 
 
 def _entries_written(segment: Segment) -> int:

@@ -28,6 +28,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
 )
 from firearrow.store.batchqueue import inner_counts
+from firearrow.store.bytopic import ByTopic
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
@@ -40,20 +41,7 @@ log = logging.getLogger(__name__)
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
-_NAMES_KEPT: Final = 65_536
-
-
-class _Names(dict[bytes, str]):
-    """The names of topics by what records have of them; forgets them all when they are too many."""
-
-    def __missing__(self, topic: bytes) -> str:
-        if len(self) >= _NAMES_KEPT:
-            self.clear()
-        self[topic] = name = topic.decode("utf-8", "replace")
-        return name
-
-
-_NAMES: Final = _Names()
+_NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
 
 class Dispatcher:

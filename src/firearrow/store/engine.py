@@ -29,7 +29,7 @@ from firearrow.store.index import Index
 from firearrow.store.light import LightQueues
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
-from firearrow.store.queuefiles import FileConsumeQueues, batch_topics
+from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange
 from firearrow.store.reader import GetResult, Reader
 from firearrow.store.recovery import Recovery
@@ -47,10 +47,6 @@ _DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a
 
 def _nothing(*_: object) -> None:
     return None
-
-
-def _never(_: str) -> bool:
-    return False
 
 
 def _run_here(callback: Callable[[], None]) -> None:
@@ -75,7 +71,7 @@ class MessageStore:
         self._clock = clock
         root = config.root_path
         self.root = root
-        self.wants_batches: Callable[[str], bool] = _never
+        self.wants_batches: Callable[[str], bool] = no_topic
         self.queues = _queues_of(config, fs, lambda topic: self.wants_batches(topic))
         self.log = CommitLog(
             config.commit_log_path,

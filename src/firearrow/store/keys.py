@@ -12,7 +12,7 @@ Source: upstream ``IndexService#buildIndex``, ``MessageExtBrokerInner#tagsString
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from firearrow.message.names import java_hash
 from firearrow.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from firearrow.store.bytopic import ByTopic
 from firearrow.store.scan import Columns, Ints, gather
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,7 +43,6 @@ _TAGS: Final = _name_word(b"TAGS\x01")
 _NAMES: Final = (b"UNIQ_KEY\x01", b"KEYS\x01", b"TAGS\x01")
 _FIVE_BYTES: Final = np.uint64((1 << 40) - 1)
 _TAG_MARK: Final = b"T#"
-_TOPICS_KEPT: Final = 65_536
 
 
 class Spans(NamedTuple):
@@ -277,22 +277,12 @@ def _powers(longest: int) -> Words:
     return _power_table(max(6, longest.bit_length()))
 
 
-class _Prefixes(dict[bytes, int]):
-    """The hash of topic and mark by topic; forgets them all when there are too many."""
-
-    def __init__(self, mark: bytes) -> None:
-        super().__init__()
-        self._mark = mark
-
-    def __missing__(self, topic: bytes) -> int:
-        if len(self) >= _TOPICS_KEPT:
-            self.clear()
-        text = (topic + b"#" + self._mark).decode("utf-8", "replace")
-        self[topic] = found = java_hash(text) & 0xFFFFFFFF
-        return found
+def _prefix_hash(topic: bytes, mark: bytes) -> int:
+    """The hash of what stands before a key: the topic and a mark."""
+    return java_hash((topic + b"#" + mark).decode("utf-8", "replace")) & 0xFFFFFFFF
 
 
-_PREFIXES: Final = {mark: _Prefixes(mark) for mark in (b"", _TAG_MARK)}
+_PREFIXES: Final = {mark: ByTopic(partial(_prefix_hash, mark=mark)) for mark in (b"", _TAG_MARK)}
 
 
 def _prefix_column(topics: list[bytes], topic_number: Ints, mark: bytes) -> Words:

@@ -23,7 +23,7 @@ from firearrow.errors import CorruptStore, StoreError
 from firearrow.files import free_path
 from firearrow.message.names import is_lmq
 from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, units_of
-from firearrow.store.config import BATCH_UNIT_BYTES
+from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
 from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
@@ -31,11 +31,11 @@ from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
-FileQueue = FileConsumeQueue | FileBatchQueue
-BATCH_FILE_BYTES: Final = 300_000 * BATCH_UNIT_BYTES
+AnyQueue = FileConsumeQueue | FileBatchQueue
 
 
-def _never(_: str) -> bool:
+def no_topic(_: str) -> bool:
+    """What ``wants_batches`` says where no topic has the attribute."""
     return False
 
 
@@ -54,7 +54,7 @@ class FileConsumeQueues:
         fs: FileSystem = OS_FILES,
         *,
         batch_file_bytes: int = BATCH_FILE_BYTES,
-        wants_batches: Callable[[str], bool] = _never,
+        wants_batches: Callable[[str], bool] = no_topic,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -63,7 +63,7 @@ class FileConsumeQueues:
         self._batch_file_bytes = batch_file_bytes
         self._wants_batches = wants_batches
         self._batch_topics: set[str] = set()  # by their files
-        self._by_key: dict[tuple[str, int], FileQueue] = {}
+        self._by_key: dict[tuple[str, int], AnyQueue] = {}
         self._broken: dict[tuple[str, int], str] = {}
         self._names = NewNames(directory.parent, fs)
         self._left_out: set[tuple[str, int]] = set()
@@ -107,18 +107,18 @@ class FileConsumeQueues:
         """Whether a topic's queues are such as ``batchqueue`` has."""
         return topic in self._batch_topics or self._wants_batches(topic)
 
-    def _make(self, topic: str, queue_id: int) -> FileQueue:
+    def _make(self, topic: str, queue_id: int) -> AnyQueue:
         if self.is_batch(topic):
             directory = self._batch_directory / topic / str(queue_id)
             return FileBatchQueue(directory, topic, queue_id, self._batch_file_bytes, self._fs)
         directory = self._directory / topic / str(queue_id)
         return FileConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
 
-    def find(self, topic: str, queue_id: int) -> FileQueue | None:
+    def find(self, topic: str, queue_id: int) -> AnyQueue | None:
         """The queue, if it was ever opened."""
         return self._by_key.get((topic, queue_id))
 
-    def open(self, topic: str, queue_id: int) -> FileQueue:
+    def open(self, topic: str, queue_id: int) -> AnyQueue:
         """The queue; a new one gets its files with its first dispatched message.
 
         Raises CorruptStore for a queue that was left out.
@@ -138,7 +138,7 @@ class FileConsumeQueues:
         rows["size"] = entries.size
         rows["tag_code"] = entries.tag_code
         data = rows.tobytes()
-        arrived: list[tuple[FileQueue, int]] = []
+        arrived: list[tuple[AnyQueue, int]] = []
         for topic, queue_id, first, start, end in entries.each_run():
             try:
                 queue = self.open(topic, queue_id)

@@ -56,9 +56,6 @@ class Runs(NamedTuple):
             list(numbers), topic, np.array([run.queue_id for run in runs], np.int64), start, end
         )
 
-    def __len__(self) -> int:
-        return len(self.start)
-
 
 class Entries(NamedTuple):
     """What one round of dispatch has for the queues: columns in order of the queues, and the runs

@@ -274,7 +274,7 @@ class RocksConsumeQueues:
         )
 
     def _queues_of(self, runs: Runs) -> tuple[list[RocksConsumeQueue], list[bytes]]:
-        """The queue of each run, and what the keys of its topic begin with."""
+        """The queue of each run, and what the keys of its topic begin with; under the lock."""
         queues: list[RocksConsumeQueue] = []
         heads: list[bytes] = []
         before = -1

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, is_written
 from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
 from firearrow.store.offline.stored import QUEUE_ENTRY, Span, bisect, without
-from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.queues import ENTRY_BYTES
 
 
 class StoredBatchQueue(Units):
@@ -29,8 +29,8 @@ class StoredBatchQueue(Units):
         self._maps = maps
 
     @cached_property
-    def numbers(self) -> range:  # type: ignore[override]  # the end is taken once
-        """From the first file on to the first unit that is not written."""
+    def numbers(self) -> range:
+        """From the first file on to the first unit that is not written, when it was first asked."""
         files = self.directory.files
         if not files:
             return range(0)
@@ -86,19 +86,6 @@ class StoredBatchQueue(Units):
     def span(self) -> Span:
         """From the first message of the first file on to the end."""
         return (self.unit(self.numbers[0]).queue_offset if self.numbers else 0), self.end
-
-    def read(self, queue_offset: int, count: int) -> bytes:
-        """Entries of some messages; fewer where the next is missing."""
-        at, end = queue_offset, queue_offset + count
-        parts: list[bytes] = []
-        for number in range(self.number_of(at), self.numbers.stop):
-            unit = self.unit(number)
-            if at >= end or unit.queue_offset > at:
-                break
-            held = min(unit.end, end) - at
-            parts.append(ENTRY.pack(*unit[:3]) * held)
-            at += held
-        return b"".join(parts)
 
     def others(self, known: list[Span]) -> Iterator[Span]:
         """The stretches of messages that are not known."""

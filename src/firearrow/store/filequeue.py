@@ -1,0 +1,152 @@
+"""What queues with files of their own have in common, whatever their units are.
+
+A queue is a directory of files of one size, which together are one space of bytes: unit ``n`` is at
+``n * unit_bytes`` of it, and what is behind the last one is zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar, Final
+
+from firearrow.message.record import topic_field
+from firearrow.store.config import FLUSH_PAGE_BYTES
+from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.segments import Segment, Segments
+
+log = logging.getLogger(__name__)
+
+_RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
+
+
+class FileQueue(ABC):
+    """One queue; who derives from it says what its units are."""
+
+    __slots__ = (
+        "_log_start_offset",
+        "_min_offset",
+        "flushed_bytes",
+        "magic",
+        "max_offset",
+        "max_physical_offset",
+        "next_offset",
+        "queue_id",
+        "segments",
+        "topic",
+        "topic_field",
+    )
+
+    unit_bytes: ClassVar[int]
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size_bytes: int,
+        fs: FileSystem = OS_FILES,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.magic, self.topic_field = topic_field(topic)
+        file_size = -(-file_size_bytes // self.unit_bytes) * self.unit_bytes
+        self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.max_offset = self.next_offset = 0
+        self.max_physical_offset = -1
+        self._min_offset = self._log_start_offset = 0
+        self.flushed_bytes = 0
+
+    @property
+    @abstractmethod
+    def _end_bytes(self) -> int:
+        """Where the units end."""
+
+    @abstractmethod
+    def _find_end(self) -> None:
+        """Learn from the files where the units end, and what the last one says."""
+
+    @abstractmethod
+    def _place(self, number: int) -> int:
+        """The physical offset that a unit has."""
+
+    @abstractmethod
+    def _bytes_before(self, physical_offset: int) -> int:
+        """Where the first unit of a record at or after a physical offset is."""
+
+    @abstractmethod
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The queue offset of the first message whose record lies at or after a physical offset."""
+
+    @property
+    def min_offset(self) -> int:
+        """The first message whose record the log still holds; looked up when it is asked for."""
+        if self._min_offset < 0:
+            self._min_offset = self.first_at_or_after(self._log_start_offset)
+        return self._min_offset
+
+    def load(self) -> None:
+        """Map the files and find the end."""
+        self.segments.load()
+        self._find_end()
+
+    def _begin_anew(self) -> None:
+        """Forget the units of a deleted topic."""
+        log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
+        self.segments.cut(0)
+        self._forget()
+
+    def _segment_for(self, at: int) -> Segment:
+        segment = self.segments.find(at)
+        if segment is None:
+            segment = self.segments.create(at - at % self.segments.file_size_bytes)
+            self.segments.attach(segment)
+        return segment
+
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
+        """Take out the files all of whose records lie before a physical offset, but the last."""
+        gone: list[Path] = []
+        files = self.segments.files
+        while len(files) > 1:
+            end = files[1].base
+            if end > self._end_bytes or self._place(end // self.unit_bytes - 1) >= log_start_offset:
+                break
+            gone.append(self.segments.shift().path)
+        return gone
+
+    def correct_min(self, log_start_offset: int) -> None:
+        """Have ``min_offset`` be the first message that the log still holds.
+
+        It is looked up later: a round of cleaning may not stop at each of very many queues.
+        """
+        self._log_start_offset = log_start_offset
+        self._min_offset = -1
+
+    def cut(self, log_end_offset: int) -> None:
+        """Forget the units of records at or after a physical offset."""
+        end = self._bytes_before(log_end_offset)
+        if end < self._end_bytes:
+            self.segments.cut(end)
+            self._find_end()
+            files = self.segments.files  # the zeros behind the end must reach the disk too
+            self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
+
+    def flush(self, least_pages: int) -> bool:
+        """Bring to the disk what was put before the call, if it is so many pages.
+
+        Says whether a file was made for it.
+        """
+        start, end = self.flushed_bytes, self._end_bytes
+        if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
+            return False
+        is_new = self.segments.flush(start, end)
+        self.flushed_bytes = min(end, self._end_bytes)  # it may have begun anew, or been cut
+        return is_new
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self.segments.close()
