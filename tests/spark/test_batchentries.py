@@ -1,6 +1,6 @@
 """Queues of batches: ranges that are side by side have each record once."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,9 @@ def test_each_record_is_in_one_range(
     for (start, stop), part in zip(ranges, found, strict=True):
         assert all(start <= at < stop for at in part.queue_offset.tolist())
         assert queue.held(start, stop) == stop - start
+        ends = [1000 * n for n, end in enumerate(accumulate(sizes)) if end > start]
+        wanted = [at for at in ends if sum(sizes[: at // 1000]) < stop]
+        assert queue.holding(start, stop).physical_offset.tolist() == wanted
     assert queue.held(0, end + 7) == end
 
 

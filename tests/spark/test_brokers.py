@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
-from tests.interop.servers import BROKER_NAME, Server
+from tests.golden import extract
+from tests.interop.servers import BROKER_NAME, Server, serve
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.fakes import fake_cluster
 
@@ -132,6 +134,34 @@ def test_the_rows_are_those_of_the_files(server: Server, split: str) -> None:
     files = from_files(server, subscribe="Orders", brokerName=BROKER_NAME).sort_by(ORDER)
     assert table.num_rows == ROWS
     assert table.equals(files)
+
+
+@pytest.mark.parametrize("split", ["1g", "1"])
+def test_messages_of_inner_batches_are_those_of_the_files(tmp_path: Path, split: str) -> None:
+    root = extract("batch-queues", tmp_path)
+    sizes = {"mappedFileSizeCommitLog": "1048576", "mapperFileSizeBatchConsumeQueue": "460"}
+    with serve("firearrow", root, tmp_path / "logs", settings=sizes) as server:
+        files = from_files(server, subscribe="Bat", brokerName=BROKER_NAME).sort_by(ORDER)
+        assert files.num_rows == 80
+        assert read(server, subscribe="Bat", splitBytes=split).sort_by(ORDER).equals(files)
+        parts = [
+            read_some(
+                server,
+                {
+                    "subscribe": "Bat",
+                    "startingOffsets": ends(start),
+                    "endingOffsets": ends(start + 7),
+                },
+            )
+            for start in range(0, 45, 7)
+        ]
+    assert pa.concat_tables(parts).sort_by(ORDER).equals(files)
+
+
+def ends(offset: int) -> str:
+    """Both queues of ``Bat`` at an offset, or at their ends before it."""
+    places = {"0": min(offset, 45), "1": min(offset, 35)}
+    return json.dumps({"Bat": {BROKER_NAME: places}})
 
 
 def from_files(server: Server, **options: str) -> pa.Table:

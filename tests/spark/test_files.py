@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow
 from firearrow.spark.options import parse
@@ -47,7 +48,7 @@ def read(
 
 
 def by_place(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: int(row["commitLogOffset"]))
+    return sorted(rows, key=lambda row: (int(row["commitLogOffset"]), int(row["queueOffset"])))
 
 
 def columns(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ def test_any_columns_in_any_order(sent: list[logs.Sent], names: list[str], as_ma
         assert found == expected
 
 
-@pytest.mark.parametrize("name", golden.golden_names)
+@pytest.mark.parametrize("name", [*golden.golden_names, "batch-queues"])
 @pytest.mark.parametrize("split", ["128m", "3k"])
 def test_golden_stores_hold_what_the_java_client_read(
     name: str, split: str, tmp_path: Path
@@ -129,7 +130,10 @@ def test_golden_stores_hold_what_the_java_client_read(
         }
         assert hashlib.sha256(row["body"]).hexdigest() == line["bodySha256"]
         assert row["commitLogOffset"] == line["physicalOffset"]
-        assert (row["msgId"], row["offsetMsgId"]) == (line["uniqKey"], line["offsetMsgId"])
+        assert row["msgId"] == line["uniqKey"]
+        # The client gives the messages of an inner batch no such id.
+        assert line["offsetMsgId"] in (row["offsetMsgId"], None)
+        assert row["sysFlag"] & ~COMPRESSED == line["sysFlag"]
         assert row["bornTimestamp"].timestamp() * 1000 == pytest.approx(line["bornTimestamp"])
     assert sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*")) == before
 
@@ -343,26 +347,62 @@ def test_times_are_found_in_the_log(tmp_path: Path) -> None:
     assert origin.offset_at(queue, stored + 1) is None
 
 
-@pytest.mark.parametrize("split", ["30k", "1g"])
-def test_an_inner_batch_is_one_row_where_it_begins(tmp_path: Path, split: str) -> None:
+def test_the_log_has_inner_batches_as_they_are_stored(tmp_path: Path) -> None:
     root = golden.extract("batch-queues", tmp_path)
-    rows = by_place(read(root, splitBytes=split))
+    rows = by_place(read(root, visibility="log"))
     shown = golden.expected("batch-queues")
     first = {m["physicalOffset"]: m["queueOffset"] for m in reversed(shown)}
     assert {row["commitLogOffset"]: row["queueOffset"] for row in rows} == first
     assert len(rows) == 30
     assert sum(row["sysFlag"] == 0xC0 for row in rows) == 25
-    assert rows == by_place(read(root, visibility="log", splitBytes=split))
+    assert rows == by_place(read(root, visibility="log", splitBytes="30k"))
     (root / "abort").touch()  # then only what is confirmed is read
-    assert rows == by_place(read(root, visibility="log", splitBytes=split))
+    assert rows == by_place(read(root, visibility="log"))
 
 
-def test_ranges_of_offsets_cut_no_inner_batch_in_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"verifyCrc": "true"}, {"batchBytes": "1"}])
+def test_ranges_of_offsets_have_the_messages_of_inner_batches(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     root = golden.extract("batch-queues", tmp_path)
-    whole = by_place(read(root))
+    whole = by_place(read(root, **options))
+    assert len(whole) == 80
     parts: list[dict[str, Any]] = []
     for start, end in ((0, 6), (6, 7), (7, 33), (33, 45)):
         ends = json.dumps({"Bat": {logs.BROKER: {"0": start, "1": min(start, 35)}}})
         stops = json.dumps({"Bat": {logs.BROKER: {"0": end, "1": min(end, 35)}}})
-        parts += read(root, startingOffsets=ends, endingOffsets=stops)
+        found = read(root, startingOffsets=ends, endingOffsets=stops, **options)
+        assert all(start <= row["queueOffset"] < end for row in found)
+        parts += found
     assert by_place(parts) == whole
+
+
+@pytest.mark.parametrize("name", ["tags", "keys"])
+def test_messages_of_inner_batches_are_chosen_by_their_own_properties(
+    name: str, tmp_path: Path
+) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    wanted = read(root)[17][name]
+    found = read(root, **{name: wanted})
+    assert by_place(found) == [row for row in by_place(read(root)) if row[name] == wanted]
+    narrow = (
+        Narrow(tags=frozenset([wanted])) if name == "tags" else Narrow(words=frozenset([wanted]))
+    )
+    assert by_place(read(root, narrow=narrow)) == by_place(read(root))  # a query filters again
+
+
+def test_an_inner_batch_that_is_none(tmp_path: Path) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    whole = read(root)
+    (log,) = sorted((root / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    place = next(row["commitLogOffset"] for row in whole if row["queueOffset"] == 10)
+    data[place + 88 : place + 92] = (7).to_bytes(4, "big")  # the size of its first message
+    log.write_bytes(data)
+    with pytest.raises(CorruptStore, match=f"{place} of the log is damaged: size"):
+        read(root)
+    with pytest.raises(CorruptStore, match=f"{place} of the log is damaged: its body has another"):
+        read(root, verifyCrc="true")
+    left = [row for row in by_place(whole) if row["commitLogOffset"] != place]
+    assert by_place(read(root, onCorrupt="skip")) == left
+    assert by_place(read(root, onCorrupt="skip", verifyCrc="true")) == left

@@ -1,8 +1,9 @@
 """The entries of queues of batches (``firearrow.store.batchqueue``) as columns.
 
-A record of such a queue may hold several messages. Here it counts once, at the queue offset of its
-first message: a range has the records that begin in it, so ranges side by side have each record
-once, wherever they meet.
+A record of such a queue may hold several messages. In the ``rows`` of a range each record counts
+once, at the queue offset of its first message, so ranges side by side have each record once. Who
+reads the messages of a range asks for the records that hold them (``rows_holding``): the first may
+begin before it, the last may go on behind it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,11 @@ class BatchUnits:
         """The units of the records that begin in ``[start, end)``, or every so many of them."""
         low, high = self._first.searchsorted((start, end))
         return self._units[low:high:step]
+
+    def rows_holding(self, start: int, end: int) -> npt.NDArray[Any]:
+        """The units of the records with messages in ``[start, end)``."""
+        low = int(self._end.searchsorted(start, side="right"))
+        return self._units[low : int(self._first.searchsorted(end))]
 
     def held(self, start: int, end: int) -> int:
         """How many of the messages from ``start`` to before ``end`` there are."""

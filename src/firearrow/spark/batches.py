@@ -18,9 +18,12 @@ from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
 from firearrow.spark.filters import Narrow
+from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.logorder import InOrder, Wanted
 from firearrow.spark.options import Choice, Options
+from firearrow.spark.origin import Span
 from firearrow.spark.queueentries import LMQ_PREFIX, Ints
+from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
 from firearrow.spark.textcolumns import Texts
@@ -73,6 +76,23 @@ class Topics:
             same &= _words(columns.buffer, at, edge) & masks == some_words[number]
             at = at + 8
         return same
+
+
+class Parts:
+    """The parts of a task, by number. ``batches`` says which are of queues of batches."""
+
+    def __init__(self, parts: Sequence[Part], batches: Sequence[bool]) -> None:
+        self.topics = Topics([part[0] for part in parts])
+        self.queue_ids = np.array([part[1] for part in parts], np.int64)
+        self._start = np.array([part[2] for part in parts], np.int64)
+        self._end = np.array([part[3] for part in parts], np.int64)
+        # Of other queues each record is wanted that an entry leads to, whatever its offset.
+        self._start[~np.array(batches, np.bool_)] = 0
+        self._end[~np.array(batches, np.bool_)] = 1 << 62
+
+    def span_of(self, number: Ints) -> tuple[Ints, Ints]:
+        """From which queue offset to before which one the messages of parts are wanted."""
+        return self._start[number], self._end[number]
 
 
 def _words(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
@@ -149,7 +169,31 @@ class Batches:
             )
         return chosen
 
+    def of_queue(self, columns: Columns, span: Span) -> Iterator[pa.RecordBatch]:
+        """Records of one queue that hold the messages of a span of offsets.
+
+        Inner batches are taken apart, and their messages outside of the span left out.
+        """
+        if has_inner(columns):
+            start, end = (np.full(len(columns), offset) for offset in span)
+            columns = self._unwrapped(columns, start, end)
+        yield from self.of_log(columns, 0)
+
     # --- both ---
+
+    def _unwrapped(self, columns: Columns, start: Ints, end: Ints) -> Columns:
+        """See ``innerbatches.unwrapped``."""
+        if self._reading.verify_crc:
+            good = columns.body_crc_holds()
+            columns, start, end = self._sound(columns), start[good], end[good]
+        while True:
+            try:
+                return unwrapped(columns, start, end)
+            except Undecodable as error:
+                good = np.ones(len(columns), np.bool_)
+                good[error.rows] = False
+                columns = self._without(columns, ~good, error.reason)
+                start, end = start[good], end[good]
 
     def _steps(self, sizes: Ints) -> Iterator[int]:
         """Where batches end."""
@@ -173,9 +217,9 @@ class Batches:
         """
         messages = self._messages(columns, topic)
         if self._reading.verify_crc and len(columns):
-            bad = ~columns.body_crc_holds()
-            if np.count_nonzero(bad):
-                messages = self._messages(self._without(columns, bad, "its body has another CRC"))
+            sound = self._sound(columns)
+            if len(sound) < len(columns):
+                messages = self._messages(sound)
         if self._choice.tags or self._choice.keys:
             chosen = self._chosen(messages)
             if np.count_nonzero(chosen) < len(chosen):
@@ -193,6 +237,13 @@ class Batches:
                 for rows in (slice(0, half), slice(half, None)):
                     yield from self._batches(_some(messages.columns, rows))
                 return
+
+    def _sound(self, columns: Columns) -> Columns:
+        """The records whose bodies have the CRC that they say."""
+        bad = ~columns.body_crc_holds()
+        if not np.count_nonzero(bad):
+            return columns
+        return self._without(columns, bad, "its body has another CRC")
 
     def _fail(self, text: str) -> None:
         if self._reading.on_corrupt == "fail":
@@ -237,7 +288,7 @@ class QueueBatches(Batches):
         self._store = store
 
     def of_queues(
-        self, file: NumberedFile, wanted: InOrder, topics: Topics, queue_ids: Ints
+        self, file: NumberedFile, wanted: InOrder, parts: Parts
     ) -> Iterator[pa.RecordBatch]:
         """The records of a file that entries refer to.
 
@@ -250,18 +301,21 @@ class QueueBatches(Batches):
             held = storage.window(file.path, first - file.base, end - file.base), first
         for some in wanted.pieces():
             for window in self._windows(file, some, held):
-                yield from self._of_window(file, window, topics, queue_ids)
+                yield from self._of_window(file, window, parts)
 
     def _of_window(
-        self, file: NumberedFile, window: Window, topics: Topics, queue_ids: Ints
+        self, file: NumberedFile, window: Window, parts: Parts
     ) -> Iterator[pa.RecordBatch]:
         buffer, first, wanted = window
         at = 0
         for stop in self._steps(wanted.size):
             some = wanted.take(slice(at, stop))
             columns = Columns(buffer, some.physical_offset - first, len(buffer))
-            meant, some = self._meant(file, columns, some, topics, queue_ids, first)
-            yield from self._batches(meant, self._names(some, topics))
+            meant, some = self._meant(file, columns, some, parts, first)
+            if has_inner(meant):
+                yield from self._batches(self._unwrapped(meant, *parts.span_of(some.part)))
+            else:
+                yield from self._batches(meant, self._names(some, parts.topics))
             at = stop
 
     def _inside(self, file: NumberedFile, wanted: Wanted) -> Wanted:
@@ -306,14 +360,14 @@ class QueueBatches(Batches):
         file: NumberedFile,
         columns: Columns,
         wanted: Wanted,
-        topics: Topics,
-        queue_ids: Ints,
+        parts: Parts,
         first: int,
     ) -> tuple[Columns, Wanted]:
         """The records that are those that their entries mean.
 
         A light queue's message is one of another queue, so that its place is all that counts.
         """
+        topics = parts.topics
         good: Mask = columns.valid & (columns.size == wanted.size)
         magic = columns.magic
         good &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
@@ -322,7 +376,7 @@ class QueueBatches(Batches):
             self._corrupt(file, wanted, topics, good)
             columns, wanted = _some(columns, good), wanted.take(good)
         own = columns.queue_offset == wanted.queue_offset
-        own &= columns.queue_id == queue_ids[wanted.part]
+        own &= columns.queue_id == parts.queue_ids[wanted.part]
         own &= topics.are(columns, wanted.part)
         if np.count_nonzero(own) < len(own):
             own |= topics.is_light[wanted.part]

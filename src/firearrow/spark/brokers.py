@@ -308,7 +308,7 @@ class BrokerOrigin:
             while at < len(records):
                 columns = _columns(records, part.address, at)
                 at = columns.end
-                yield from batches.of_log(columns, 0)
+                yield from batches.of_queue(columns, part.span)
 
     # --- progress ---
 

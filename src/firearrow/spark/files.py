@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.errors import ConfigError, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
-from firearrow.spark.batches import Batches, QueueBatches, Topics
+from firearrow.spark.batches import Batches, Parts, QueueBatches
 from firearrow.spark.filters import Narrow
 from firearrow.spark.indexfiles import candidates
 from firearrow.spark.logorder import InOrder
@@ -165,7 +165,7 @@ class FileOrigin:
         if high < 1 << 62:
             end = queue.first_at_or_after(high + 1, start, end)
         stretches = self._stretches_with_keys(store, key[0])
-        if stretches is None:
+        if stretches is None or isinstance(queue, BatchQueue):  # the index has keys of records
             return [Span(start, end)] if start < end else []
         parts = (
             Span(
@@ -273,11 +273,11 @@ class FileOrigin:
         store = Store(task.root, task.broker)
         wanted = self._entries(store, task.parts)
         batches = QueueBatches(self.options, self.narrow, schema, store)
-        topics = Topics([part[0] for part in task.parts])
-        queue_ids = np.array([part[1] for part in task.parts], np.int64)
+        queues = (store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts)
+        parts = Parts(task.parts, [isinstance(queue, BatchQueue) for queue in queues])
         for file, some in self._by_file(store, wanted):
             try:
-                yield from batches.of_queues(file, some, topics, queue_ids)
+                yield from batches.of_queues(file, some, parts)
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
@@ -286,10 +286,10 @@ class FileOrigin:
         found: list[Entries] = []
         for topic, queue_id, start, end in parts:
             queue = store.queues.open((topic, queue_id))
-            entries = queue.entries(start, end + 1)
             if isinstance(queue, BatchQueue):
-                held = queue.held(start, end)
+                entries, held = queue.holding(start, end), queue.held(start, end)
             else:
+                entries = queue.entries(start, end + 1)
                 held = int((entries.queue_offset < end).sum())
             if held < end - start:
                 first = int(entries.queue_offset[0]) if held and len(entries.size) else end
@@ -298,7 +298,10 @@ class FileOrigin:
                     f"{end - start - held} of the messages {start} to {end - 1}, it has from "
                     f"{first} on"
                 )
-            found.append(self._chosen(topic, entries, end))
+            if isinstance(queue, BatchQueue):  # an entry's tag, if any, is that of the record
+                found.append(entries)
+            else:
+                found.append(self._chosen(topic, entries, end))
         return InOrder(found)
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:

@@ -104,6 +104,7 @@ class Pulls:
         self._addresses = addresses
         self._asking = asking
         self._queue = queue
+        self._start = span.start
         self._at = span.start  # what is before it has been given
         self._asked = span.start  # what is before it has been asked for
         self._end = span.end
@@ -116,6 +117,7 @@ class Pulls:
     def __iter__(self) -> Iterator[bytes]:
         """Stored records one after another, by the piece.
 
+        Inner batches are given whole: the first may begin before the range, the last end behind it.
         Raises DataLost, ConnectionError, TimeoutError or BrokerError.
         """
         while self._at < self._end:
@@ -173,7 +175,7 @@ class Pulls:
         if records:
             following = max(following, stretch.start + 1)
             first = _queue_offset_of(records)
-            if first < stretch.start:  # an inner batch, which is of the stretch that it begins in
+            if first < stretch.start != self._start:  # an inner batch that was given before
                 records = records[int.from_bytes(records[:4], "big") :]
             if self._asking.tags:
                 records = _before(records, stretch.end)

@@ -165,10 +165,17 @@ class BatchQueue(BatchUnits):
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of the records that begin in ``[start, end)``, or of every so many."""
-        units = self.rows(start, end, step)
-        names = ("queue_offset", "physical_offset", "size")
-        queue_offset, place, size = (units[name].astype(np.int64) for name in names)
-        return Entries(queue_offset, place, size, units["tag_code"])
+        return _columns_of(self.rows(start, end, step))
+
+    def holding(self, start: int, end: int) -> Entries:
+        """The entries of the records with messages in ``[start, end)``."""
+        return _columns_of(self.rows_holding(start, end))
+
+
+def _columns_of(units: npt.NDArray[Any]) -> Entries:
+    names = ("queue_offset", "physical_offset", "size")
+    queue_offset, place, size = (units[name].astype(np.int64) for name in names)
+    return Entries(queue_offset, place, size, units["tag_code"])
 
 
 class FileQueues:

@@ -18,6 +18,7 @@ from firearrow.spark.offsets import Position
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
 from tests.broker.fakes import HandClock
+from tests.golden import expected, extract
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.origins import DAY_MS, RECORD_BYTES, MemoryOrigin
 
@@ -54,6 +55,18 @@ def test_what_is_there_is_archived_and_later_what_is_new(tmp_path: Path) -> None
     assert run(origin, tmp_path).rows == 99
     assert set(every(origin)) < set(rows_of(tmp_path))
     assert max(Counter(rows_of(tmp_path)).values()) == 1
+
+
+def test_messages_of_inner_batches_are_archived_one_by_one(tmp_path: Path) -> None:
+    root = extract("batch-queues", tmp_path)
+    opener, settings = source({"path": str(root), "maxOffsetsPerTrigger": "7"})
+    summary = archive(Inline(), opener, Archive(tmp_path / "archive"), settings, clock=HandClock())
+    assert (summary.rows, summary.missing) == (80, 0)
+    table = ds.dataset(tmp_path / "archive", schema=MESSAGES, format="parquet").to_table()
+    columns = (table.column(name).to_pylist() for name in ("queueId", "queueOffset", "msgId"))
+    assert sorted(zip(*columns, strict=True)) == sorted(
+        (line["queueId"], line["queueOffset"], line["uniqKey"]) for line in expected("batch-queues")
+    )
 
 
 def test_files_are_by_topic_and_day_and_sorted(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from firearrow.errors import ConfigError, TopicNotFound
-from firearrow.spark.jobs.archive import archive
+from firearrow.message.sysflag import INNER_BATCH
+from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.replay import Selection, replay
 from firearrow.spark.jobs.sources import SENT, ArchiveMessages, OriginMessages
 from firearrow.spark.origin import Bound, Queue
+from tests.golden import expected, extract
 from tests.interop.servers import Server
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline
@@ -99,6 +102,19 @@ def test_what_is_chosen_comes_again_and_says_where_from(tmp_path: Path) -> None:
         assert (first["REPLAY_TOPIC"], first["REPLAY_OFFSET"]) == ("T", "1")
         assert (first["REPLAY_ID"], first["KEYS"]) == ("ID0-1", "k1")
         assert len({view.properties["REPLAY_JOB"] for view in found}) == 1
+
+
+def test_messages_of_inner_batches_come_one_by_one(tmp_path: Path) -> None:
+    root = extract("batch-queues", tmp_path)
+    messages = OriginMessages.of(source({"path": str(root)})[0])
+    with serving(tmp_path) as server:
+        create_topic(server, "again", 2)
+        assert replay(Inline(), messages, Selection(), to(server), tmp_path / "job").messages == 80
+        found = stored(server, "again", 2)
+    assert {view.sys_flag & INNER_BATCH for view in found} == {0}
+    assert sorted(
+        (view.properties["REPLAY_ID"], sha256(view.body).hexdigest()) for view in found
+    ) == sorted((line["uniqKey"], line["bodySha256"]) for line in expected("batch-queues"))
 
 
 def test_a_job_that_was_ended_sends_only_the_rest(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Takes inner batches apart: for each of their messages a record as if it were stored alone.
+
+A topic with ``queue.type=BatchCQ`` has one record for all messages of a batch send
+(``firearrow.store.batchqueue``). Consumers never see it, as clients take it apart. So does the
+table ``messages``: such a record is written anew, once for each of its messages, with the
+properties, body and flag of that message and everything else of its own. What reads records then
+need not know of it.
+
+====================  =====================================================================
+field                 of a message of an inner batch
+====================  =====================================================================
+queue offset          the record's, and the number of the message in it
+size, CRC of body     what they would be if it were stored alone
+physical offset,      the record's; Java's clients give that too
+times, hosts, flags
+====================  =====================================================================
+
+Source: upstream ``MessageDecoder#decodeMessage(MessageExt, List)``, ``PullAPIWrapper``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+
+from firearrow.errors import MessageError
+from firearrow.message.batch import split_batch
+from firearrow.message.compress import decompress
+from firearrow.message.record import body_crc
+from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
+from firearrow.spark.columns import Undecodable
+from firearrow.store.batchqueue import inner_counts
+from firearrow.store.scan import Columns, Ints
+
+_WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
+_HEAD: Final = struct.Struct(">IIIiiqqi")  # up to the system flag
+_BODY_SIZE: Final = struct.Struct(">i")
+_PROPERTIES_SIZE: Final = struct.Struct(">H")
+
+
+def has_inner(columns: Columns) -> bool:
+    """Whether a record is one that clients take apart."""
+    return bool((columns.sys_flag & _WRAPPED == _WRAPPED).any())
+
+
+def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
+    """The records with messages in place of inner batches: of each record those whose queue
+    offsets are from ``start`` to before ``end``.
+
+    Raises Undecodable for bodies that are no batches, or not of so many messages as they say.
+    """
+    wrapped = columns.sys_flag & _WRAPPED == _WRAPPED
+    counts = inner_counts(columns)
+    assert counts is not None
+    pieces: list[bytes] = []
+    bad: list[int] = []
+    reason = ""
+    for row, record in enumerate(columns.slices(columns.position, columns.size)):
+        wanted = range(int(start[row]), int(end[row]))
+        if not wrapped[row]:
+            if int(columns.queue_offset[row]) in wanted:
+                pieces.append(record)
+            continue
+        body_at = int(columns.body_start[row] - columns.position[row])
+        topic_at = body_at + int(columns.body_size[row])
+        topic = slice(topic_at, int(columns.properties_start[row] - columns.position[row]) - 2)
+        try:
+            pieces += _members(record, slice(body_at, topic_at), topic, int(counts[row]), wanted)
+        except MessageError as error:
+            bad.append(row)
+            reason = reason or str(error)
+    if bad:
+        raise Undecodable(bad, reason)
+    sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    buffer = b"".join(pieces)
+    return Columns(buffer, sizes.cumsum() - sizes, len(buffer))
+
+
+def _members(
+    record: bytes, body_at: slice, topic_at: slice, count: int, wanted: range
+) -> list[bytes]:
+    """The records of the wanted messages of an inner batch."""
+    _, magic, _, queue_id, _, first, physical_offset, sys_flag = _HEAD.unpack_from(record)
+    batch = record[body_at]
+    if sys_flag & COMPRESSED:
+        batch = decompress(batch, sys_flag)
+    members = split_batch(batch)
+    if len(members) != count:
+        raise MessageError(f"the batch has {len(members)} messages, and says {count}", "INNER_NUM")
+    origin = record[_HEAD.size : body_at.start - _BODY_SIZE.size]
+    topic = record[topic_at]
+    fixed_bytes = body_at.start + len(topic) + _PROPERTIES_SIZE.size
+    found: list[bytes] = []
+    for queue_offset, (flag, body, properties) in enumerate(members, first):
+        if queue_offset in wanted:
+            size = fixed_bytes + len(body) + len(properties)
+            head = _HEAD.pack(
+                size, magic, body_crc(body), queue_id, flag, queue_offset, physical_offset,
+                sys_flag & ~COMPRESSED,
+            )  # fmt: skip
+            lengths = _BODY_SIZE.pack(len(body)), _PROPERTIES_SIZE.pack(len(properties))
+            found.append(b"".join((head, origin, lengths[0], body, topic, lengths[1], properties)))
+    return found
