@@ -12,6 +12,7 @@ from enum import Enum
 from benchmarks.generator import Load
 from benchmarks.queues import ManyQueues, name_of
 from benchmarks.restart import Restart
+from benchmarks.verifying import Verify
 from benchmarks.workloads import (
     BenchmarkConsumer,
     BenchmarkProducer,
@@ -166,6 +167,12 @@ CASES = (
         "start on a copy of that store: anything that was not synced may be missing",
         Restart(killed=True, lost=True),
         (),
+    ),
+    Case(
+        "verify",
+        "firearrow store verify of 4 million messages, which this side has written",
+        Verify(),
+        (Target("verify_mb_per_s", Compare.AT_LEAST, 500),),
     ),
     Case(
         "queues",

@@ -39,6 +39,8 @@ UNITS = {
     "visible_ms_p99": Unit("visible p99 ms", ".2f"),
     "start_s": Unit("start s", ".3f"),
     "complete_s": Unit("complete s", ".2f"),
+    "verify_s": Unit("verified in s", ".2f"),
+    "verify_mb_per_s": Unit("MB of log/s", ",.0f"),
     "messages": Unit("messages", ",.0f"),
     "private_mb": Unit("private MB", ",.1f"),
     "idle_resident_mb": Unit("idle resident MB", ".1f"),
