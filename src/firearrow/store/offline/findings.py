@@ -128,7 +128,7 @@ _ROWS: Final = [
         "the queue can't be opened", Repair.QUEUE,
     ),
     Invariant(
-        "queue-order", "physical offsets rise along a queue", _DAMAGE,
+        "queue-order", "records and messages rise along a queue", _DAMAGE,
         "consumers get messages twice, or never; searches fail", Repair.QUEUE,
     ),
     Invariant(
@@ -161,7 +161,7 @@ _ROWS: Final = [
         Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-time", "an entry in a database has the store time of its record", _DAMAGE,
+        "queue-entry-time", "an entry that has a time has its record's", _DAMAGE,
         "searches by time miss the message", Repair.QUEUE,
     ),
     Invariant(

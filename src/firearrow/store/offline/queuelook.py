@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.mapped import StoreFile, is_zero
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, FileQueue, QueueKey, StoredQueue
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY_BYTES
@@ -26,7 +27,7 @@ def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
     findings = Findings()
     for key in keys:
         queue = view.queues.get(key)
-        if isinstance(queue, FileQueue) and queue.is_there:
+        if isinstance(queue, StoredFileQueue) and queue.is_there:
             _FilesLook(view, key, queue, findings).run()
         elif isinstance(queue, StoredBatchQueue) and queue.is_there:
             _UnitsLook(view, key, queue, findings).run()
@@ -62,16 +63,16 @@ class _Look:
         )
 
 
-class _DirectoryLook(_Look):
-    """Looks at the files of a queue, whose entries have ``unit_bytes``."""
+class _DirectoryLook(_Look, ABC):
+    """Looks at the files of a queue; who derives from it says what its entries are."""
 
-    unit_bytes = ENTRY_BYTES
+    unit_bytes: ClassVar[int]
 
     def __init__(
         self,
         view: StoreView,
         key: QueueKey,
-        queue: FileQueue | StoredBatchQueue,
+        queue: StoredFileQueue | StoredBatchQueue,
         findings: Findings,
     ) -> None:
         super().__init__(view, key, queue, findings)
@@ -87,9 +88,13 @@ class _DirectoryLook(_Look):
             for file in files:
                 self._file(file, last=file is files[-1])
 
+    @abstractmethod
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Look at the entries of a file."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _first_offset(self, file: StoreFile) -> int | None:
+        """The queue offset at which a file begins, if its name says it."""
 
     def _files_fit(self, files: list[StoreFile]) -> bool:
         """Whether sizes and names are those of one address space."""
@@ -118,10 +123,6 @@ class _DirectoryLook(_Look):
             queue_id=self._queue_id,
             queue_offset=self._first_offset(file),
         )
-
-    def _first_offset(self, file: StoreFile) -> int | None:
-        """The queue offset at which a file begins, if its name says it."""
-        return file.base // ENTRY_BYTES
 
 
 class _UnitsLook(_DirectoryLook):
@@ -165,13 +166,18 @@ class _UnitsLook(_DirectoryLook):
 
 
 class _FilesLook(_DirectoryLook):
-    """Looks at the files of a queue."""
+    """Looks at the files of a usual queue."""
+
+    unit_bytes = ENTRY_BYTES
 
     def __init__(
-        self, view: StoreView, key: QueueKey, queue: FileQueue, findings: Findings
+        self, view: StoreView, key: QueueKey, queue: StoredFileQueue, findings: Findings
     ) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
+
+    def _first_offset(self, file: StoreFile) -> int | None:
+        return file.base // ENTRY_BYTES
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Look at one file's entries as columns."""

@@ -58,7 +58,7 @@ class StoredQueue(Protocol):
         step by step."""
 
 
-class FileQueue:
+class StoredFileQueue:
     """Implements ``StoredQueue`` by the files of a directory."""
 
     entry_bytes: Final = ENTRY_BYTES

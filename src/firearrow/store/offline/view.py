@@ -26,7 +26,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.mapped import Directory, Maps, StoreFile, list_files, sorted_children
 from firearrow.store.offline.settings import TOPICS, stored_config
-from firearrow.store.offline.stored import FileQueue, QueueKey, StoredQueue
+from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.queuefiles import batch_topics
 
@@ -134,12 +134,12 @@ class StoreView:
         return {**usual, **self.batch_queues}
 
     @cached_property
-    def file_queues(self) -> dict[QueueKey, FileQueue]:
+    def file_queues(self) -> dict[QueueKey, StoredFileQueue]:
         """The ConsumeQueues that have files."""
         if self.rocks_directory is not None:
             return {}
         directories = self._queue_directories("consumequeue")
-        return {key: FileQueue(self.maps, list_files(path)) for key, path in directories}
+        return {key: StoredFileQueue(self.maps, list_files(path)) for key, path in directories}
 
     @cached_property
     def batch_queues(self) -> dict[QueueKey, StoredBatchQueue]:
@@ -158,7 +158,9 @@ class StoreView:
     @property
     def entry_bytes(self) -> int:
         """What a queue entry takes."""
-        return FileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
+        return (
+            StoredFileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
+        )
 
     @property
     def dispatched_offset(self) -> int:
@@ -169,7 +171,7 @@ class StoreView:
         self, queue: StoredQueue | None, queue_offset: int
     ) -> tuple[str | None, int | None]:
         """The name of the file or database that a queue entry is in, and the byte in a file."""
-        if isinstance(queue, FileQueue | StoredBatchQueue):
+        if isinstance(queue, StoredFileQueue | StoredBatchQueue):
             at = queue_offset * queue.entry_bytes
             if isinstance(queue, StoredBatchQueue):
                 at = queue.number_of(queue_offset) * UNIT_BYTES
