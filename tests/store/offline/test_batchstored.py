@@ -147,12 +147,16 @@ def test_a_copy_is_the_same_and_a_loss_is_named(root: Path, tmp_path: Path) -> N
     assert (queue.topic, queue.queue_id, queue.only_first, queue.only_second) == ("Bat", 0, 4, 0)
 
 
-def test_retention_counts_messages(root: Path) -> None:
+def test_retention_counts_messages(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     (root / "config/consumerOffset.json").write_text('{"offsetTable":{"Bat@golden":{0:3,1:35}}}')
     (root / "config/subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"golden":{}}}')
     config, _ = take(StoreConfig, {"storePathRootDir": str(root), "unconsumedPolicy": "warn"})
     [file] = why_not_deleted(config, SystemClock()).files
     assert [(row["queueId"], row["messages"]) for row in file.unconsumed] == [(0, 42)]
+    assert caplog.messages == []
+    (root / "config/topics.json").unlink()
+    why_not_deleted(config, SystemClock())
+    assert "queue.type=BatchCQ" in caplog.text
 
 
 def rename(path: Path, name: str) -> None:

@@ -19,7 +19,14 @@ from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
 from firearrow.store.offline.around import committed_offsets
-from firearrow.store.offline.settings import GROUPS, LIGHT_OFFSETS, OFFSETS, TOPICS, stored_config
+from firearrow.store.offline.settings import (
+    GROUPS,
+    LIGHT_OFFSETS,
+    OFFSETS,
+    TOPICS,
+    stored_config,
+    topics_with_batches,
+)
 from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
@@ -130,6 +137,7 @@ def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQue
         _file_bytes(directory) or config.consume_queue_file_bytes,
         fs,
         batch_file_bytes=_file_bytes(directory.parent / DIRECTORY) or config.batch_queue_file_bytes,
+        wants_batches=topics_with_batches(config.root_path / "config").__contains__,
     )
     queues.load()
     return queues

@@ -51,6 +51,19 @@ def stored_config(directory: Path, name: str) -> dict[str, Any] | str:
     return parse_config(directory / name) if database is None else _rows(database, name)
 
 
+def topics_with_batches(directory: Path) -> frozenset[str]:
+    """The topics with the attribute ``queue.type=BatchCQ``, as far as they can be read."""
+    value = stored_config(directory, TOPICS)
+    table = value.get("topicConfigTable") if isinstance(value, dict) else None
+    return frozenset(
+        str(topic)
+        for topic, config in (table.items() if isinstance(table, dict) else ())
+        if isinstance(config, dict)
+        and isinstance(attributes := config.get("attributes"), dict)
+        and attributes.get("queue.type") == "BatchCQ"
+    )
+
+
 def _rows(path: Path, name: str) -> dict[str, Any] | str:
     kept = _DATABASES[name]
     found: dict[str, Any] = {}

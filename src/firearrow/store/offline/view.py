@@ -25,7 +25,7 @@ from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.mapped import Directory, Maps, StoreFile, list_files, sorted_children
-from firearrow.store.offline.settings import TOPICS, stored_config
+from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.queuefiles import batch_topics
@@ -198,15 +198,7 @@ class StoreView:
     @cached_property
     def topics_with_batches(self) -> frozenset[str]:
         """The topics with the attribute ``queue.type=BatchCQ``."""
-        value = stored_config(self.root / "config", TOPICS)
-        table = value.get("topicConfigTable") if isinstance(value, dict) else None
-        return frozenset(
-            str(topic)
-            for topic, config in (table.items() if isinstance(table, dict) else ())
-            if isinstance(config, dict)
-            and isinstance(attributes := config.get("attributes"), dict)
-            and attributes.get("queue.type") == "BatchCQ"
-        )
+        return topics_with_batches(self.root / "config")
 
     @cached_property
     def index(self) -> Directory:
