@@ -124,6 +124,9 @@ def test_what_it_holds(root: Path) -> None:
 
 def test_a_record_is_found_by_any_of_its_messages(root: Path) -> None:
     with StoreView(Layout(root)) as view:
+        inner = next(find(view, Selection(topic="Bat", queue_from=5, queue_to=6)))
+        last = Selection(queue_from=inner.queue_offset + 1)
+        assert (last.holds(inner), last.holds(inner, 2)) == (False, True)
         for queue_from, queue_to, bases in [
             (5, 6, [4]),
             (3, 5, [1, 4]),

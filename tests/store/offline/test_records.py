@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from firearrow.message.model import MessageView
+from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store.offline import Layout, Selection, StoreView, as_row, find, write_stream
 from tests import golden
 from tests.store.offline.damage import golden_store, messages
+from tests.store.stores import KINDS, append, opened, settle
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,19 @@ def test_one_record_by_id_and_by_place(root: Path, everything: list[MessageView]
     at = chosen.physical_offset
     assert messages(root, physical_from=at, physical_to=at + 1) == [chosen]
     assert messages(root, physical_from=at + 1, physical_to=at + 2) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_usual_queue_an_inner_batch_has_one_queue_offset(tmp_path: Path, kind: str) -> None:
+    with opened(tmp_path / "store", store_type=kind) as store:
+        for _ in range(3):
+            append(store, b"abc", properties={"INNER_NUM": "3"}, sys_flag=INNER_BATCH)
+        settle(store)
+    for queue_id in (0, None):  # by the queue, and by the log
+        for at in range(3):
+            wanted = {"topic": "T", "queue_id": queue_id, "queue_from": at, "queue_to": at + 1}
+            found = messages(tmp_path / "store", **wanted)
+            assert [message.queue_offset for message in found] == [at]
 
 
 def test_a_damaged_index_or_queue_leads_to_nothing_wrong(tmp_path: Path) -> None:

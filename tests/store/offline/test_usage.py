@@ -1,10 +1,15 @@
 """What a store holds, counted."""
 
+import shutil
 from pathlib import Path
 
+import pytest
+
+from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store.offline import Layout, stat
 from tests import golden
 from tests.store.offline.damage import a_message, golden_store, in_record, messages
+from tests.store.stores import KINDS, append, opened, settle
 
 
 def test_a_store_of_the_original(tmp_path: Path) -> None:
@@ -39,6 +44,20 @@ def test_queues_in_rocksdb_are_counted_from_the_log(tmp_path: Path) -> None:
     assert found.queues_kept == "RocksDB"
     plain = next(topic for topic in found.topics if topic.topic == "GoldenPlain")
     assert [(queue.min_offset, queue.max_offset) for queue in plain.queues] == [(0, 158)] * 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_usual_queue_an_inner_batch_has_one_queue_offset(tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "store"
+    with opened(root, store_type=kind) as store:
+        for topic, count in (("T", 3), ("U", 1)):
+            for _ in range(count):
+                append(store, b"abc", topic, properties={"INNER_NUM": "3"}, sys_flag=INNER_BATCH)
+        settle(store)
+    for directory in root.glob("consumequeue*"):  # by the log alone
+        shutil.rmtree(directory)
+    ends = {topic.topic: topic.queues[0].max_offset for topic in stat(Layout(root)).topics}
+    assert ends == {"T": 3, "U": 1}
 
 
 def test_damage_is_counted(tmp_path: Path) -> None:

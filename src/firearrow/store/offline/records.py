@@ -35,8 +35,8 @@ class Selection(msgspec.Struct, frozen=True):
     """Which records are asked for: those that fulfil all that is given.
 
     Ends are exclusive but for ``until_ms``. ``key`` is a word of KEYS, ``unique_key`` the id that
-    the client gave. An inner batch is one record; it is chosen by the queue offsets of all its
-    messages, and else by what the record itself says.
+    the client gave. An inner batch is one record; in a queue of batches it is chosen by the queue
+    offsets of all its messages, and else by what the record itself says.
     """
 
     topic: str | None = None
@@ -51,13 +51,13 @@ class Selection(msgspec.Struct, frozen=True):
     unique_key: str | None = None
     tag: str | None = None
 
-    def holds(self, message: MessageView) -> bool:
-        """Whether a record fulfils all."""
+    def holds(self, message: MessageView, messages: int = 1) -> bool:
+        """Whether a record fulfils all; it takes as many queue offsets as it has ``messages``."""
         return (
             self.topic in (None, message.topic)
             and self.queue_id in (None, message.queue_id)
             and message.queue_offset < self.queue_to
-            and message.queue_offset + messages_in(message) > self.queue_from
+            and message.queue_offset + messages > self.queue_from
             and self.physical_from <= message.physical_offset < self.physical_to
             and self.since_ms <= message.store_timestamp_ms <= self.until_ms
             and (self.key is None or self.key in message.keys)
@@ -80,12 +80,14 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
         return
     for place in places:
         message = read(view, place)
-        if message is not None and chosen.holds(message):
+        if message is not None and chosen.holds(message, _messages_in(view, message)):
             yield message
 
 
-def messages_in(message: MessageView) -> int:
-    """How many messages a record holds."""
+def _messages_in(view: StoreView, message: MessageView) -> int:
+    """How many queue offsets a record takes: but for queues of batches one, whatever it holds."""
+    if message.topic not in view.batch_topics:
+        return 1
     return inner_count(message.properties, message.sys_flag)
 
 
@@ -140,7 +142,9 @@ def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:
             if isinstance(piece, Run):
                 for row in _rows(piece.columns, selection).tolist():
                     message = _decoded(piece.columns, row)
-                    if message is not None and selection.holds(message):
+                    if message is None:
+                        continue
+                    if selection.holds(message, _messages_in(view, message)):
                         yield message
                 if file.base + piece.columns.end >= selection.physical_to:
                     return

@@ -18,7 +18,7 @@ from firearrow.store.offline.settings import DELAYS, GROUPS, OFFSETS, TOPICS, st
 from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Gap, Run, walk_file
-from firearrow.store.scan import Columns
+from firearrow.store.scan import Columns, Ints
 
 OnProgress = Callable[[int, int], None]
 
@@ -90,8 +90,8 @@ class _Tally:
     min_offset: int = -1
     max_offset: int = 0
 
-    def add(self, columns: Columns, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        """Count some rows."""
+    def add(self, columns: Columns, rows: Ints, messages: Ints | None = None) -> None:
+        """Count some rows; ``messages`` are those of each record of a topic with batches."""
         store_ms = columns.store_ms[rows]
         self.first_ms = self.first_ms or int(store_ms[0])
         self.last_ms = int(store_ms[-1])
@@ -103,8 +103,7 @@ class _Tally:
             numbers = columns.queue_offset[visible]
             low = int(numbers.min())
             self.min_offset = low if self.min_offset < 0 else min(self.min_offset, low)
-            inner = inner_counts(columns)
-            held = 1 if inner is None else int(inner[visible[-1]])
+            held = 1 if messages is None else int(messages[visible[-1]])
             self.max_offset = int(numbers[-1]) + held
             self.queue_records += len(visible)
 
@@ -120,7 +119,7 @@ def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:
         for file in view.log.files:
             for piece in walk_file(view, file):
                 if isinstance(piece, Run):
-                    _count(piece.columns, tallies, whole)
+                    _count(view, piece.columns, tallies, whole)
                     end = file.base + piece.columns.end
                 elif isinstance(piece, Gap):
                     damaged += piece.end - piece.start
@@ -130,17 +129,22 @@ def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:
         return _store_stat(view, tallies, whole, damaged, end)
 
 
-def _count(columns: Columns, tallies: dict[QueueKey, _Tally], whole: _Tally) -> None:
+def _count(
+    view: StoreView, columns: Columns, tallies: dict[QueueKey, _Tally], whole: _Tally
+) -> None:
     whole.add(columns, np.arange(len(columns)))
     topics, number = columns.topics()
     names = [topic.decode("utf-8", "replace") for topic in topics]
+    of_batches = {topic for topic in names if topic in view.batch_topics}
+    messages = inner_counts(columns) if of_batches else None
     group = number << 32 | columns.queue_id & 0xFFFFFFFF
     order = group.argsort(kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
         key = int(group[rows[0]])
-        place = names[key >> 32], key & 0xFFFFFFFF
-        tallies.setdefault(place, _Tally()).add(columns, rows)
+        topic, queue_id = names[key >> 32], key & 0xFFFFFFFF
+        tally = tallies.setdefault((topic, queue_id), _Tally())
+        tally.add(columns, rows, messages if topic in of_batches else None)
 
 
 def _store_stat(
