@@ -1,16 +1,21 @@
 """Queues of batches without a broker: seen, verified, made anew, mended."""
 
 import shutil
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import pack
 
+import numpy as np
 import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.config.table import take
+from firearrow.store.batchqueue import MESSAGES_MAX, UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline import (
+    Action,
     Layout,
     Order,
     Selection,
@@ -18,6 +23,7 @@ from firearrow.store.offline import (
     apply,
     diff,
     find,
+    plan,
     rebuild,
     salvage,
     stat,
@@ -105,8 +111,41 @@ def test_queues_are_seen_message_by_message(root: Path) -> None:
             assert queue.read(44, 1)[:8] == (pack(">q", 16399) if queue_id == 0 else b"")
             assert list(queue.others([(0, 3)])) == [(3, len(shown))]
             every = [(n.tolist(), e["physical_offset"].tolist()) for n, e in queue.all()]
-            assert [n for numbers, _ in every for n in numbers] == list(range(len(shown)))
-            assert [place for _, places in every for place in places] == shown
+            assert [place for _, places in every for place in places] == sorted(set(shown))
+            assert [shown[n] for numbers, _ in every for n in numbers] == sorted(set(shown))
+
+
+@contextmanager
+def peak_below(limit_bytes: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit_bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_unit_claims_takes_no_memory(root: Path) -> None:
+    count = 20_000
+    units = np.zeros(count, UNIT_DTYPE)
+    units[["physical_offset", "size", "queue_offset", "messages"]] = (2308, 9, 7, MESSAGES_MAX)
+    units["size"][5] = -1
+    (root / SECOND).unlink()
+    (root / FIRST).write_bytes(units.tobytes())
+    with peak_below(10 * units.nbytes), StoreView(Layout(root)) as view:
+        [(numbers, entries)] = view.queues["Bat", 0].all()
+        assert len(numbers) == count - 1
+        assert {*entries["size"].tolist()} == {9}
+
+
+def test_a_repair_is_planned_whatever_a_queue_claims(root: Path) -> None:
+    write(root, f"commitlog/{0:020d}", 2308, b"gone")
+    (root / SECOND).unlink()
+    (root / FIRST).write_bytes(np.random.default_rng(1).bytes(20_000 * UNIT_BYTES))
+    with peak_below(64_000_000):
+        steps = plan(Layout(root), jobs=1).steps
+    written = [(step.action, step.position) for step in steps if "log" in (step.file or "")]
+    assert written == [(Action.WRITE, 2308)]
 
 
 def test_what_it_holds(root: Path) -> None:

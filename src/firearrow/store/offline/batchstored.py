@@ -1,7 +1,7 @@
 """Queues of batches as they lie in a store, read-only (``firearrow.store.batchqueue``).
 
-To who asks for entries, each message of a record has one of its own, with the place of the record.
-Who compares asks for units.
+To who asks for entries by ``read``, each message of a record has one of its own, with the place of
+the record; ``all`` gives one a record. Who compares asks for units.
 """
 
 from __future__ import annotations
@@ -92,17 +92,18 @@ class StoredBatchQueue(Units):
         yield from without(*self.span, known)
 
     def all(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
-        """The entries of the messages of each file."""
+        """The entries of each file, one for a record: a unit may claim any number of messages."""
         for file in self.directory.files:
             units = self.units_of(file)
-            units = units[units["messages"] > 0]
-            messages = units["messages"].astype(np.int64)
+            units = units[are_written(units)]
             entries: npt.NDArray[Any] = np.empty(len(units), QUEUE_ENTRY)
             for name in QUEUE_ENTRY.names or ():
                 entries[name] = units[name]
-            before = np.repeat(messages.cumsum() - messages, messages)
-            within = np.arange(len(before)) - before
-            yield (
-                np.repeat(units["queue_offset"].astype(np.int64), messages) + within,
-                np.repeat(entries, messages),
-            )
+            yield units["queue_offset"].astype(np.int64), entries
+
+
+def are_written(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Of which units ``is_written`` holds."""
+    written: npt.NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    written &= (units["queue_offset"] >= 0) & (units["messages"] > 0)
+    return written

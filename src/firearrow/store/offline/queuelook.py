@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from firearrow.store import rocksformat as rows
 from firearrow.store.batchqueue import UNIT_BYTES
-from firearrow.store.offline.batchstored import StoredBatchQueue
+from firearrow.store.offline.batchstored import StoredBatchQueue, are_written
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.mapped import StoreFile, is_zero
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredFileQueue, StoredQueue
@@ -142,9 +142,9 @@ class _UnitsLook(_DirectoryLook):
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
         units = self._queue.units_of(file)
-        fields = ("physical_offset", "size", "queue_offset", "messages")
-        physical, size, first, messages = (units[name].astype(np.int64) for name in fields)
-        written = (physical >= 0) & (size > 0) & (first >= 0) & (messages > 0)
+        fields = ("physical_offset", "queue_offset", "messages")
+        physical, first, messages = (units[name].astype(np.int64) for name in fields)
+        written = are_written(units)
         count = len(units) if written.all() else int(np.argmin(written))
         places = np.append(self._before[0], physical[:count])
         ends = np.append(self._before[1], (first + messages)[:count])

@@ -55,7 +55,7 @@ class StoredQueue(Protocol):
 
     def all(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
         """Queue offsets, and columns of all entries that there are, and perhaps of room for some,
-        step by step."""
+        step by step; a record of several messages has one, at its first."""
 
 
 class StoredFileQueue:
