@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.cli.reports import Cell, Report, Table, cut, heading, in_time, shown, visible
+from firearrow.cli.reports import Bars, Cell, Report, Table, cut, heading, in_time, shown, visible
 
 MOMENT = datetime(2026, 11, 21, 6, 30, tzinfo=UTC)
 
@@ -82,6 +82,13 @@ def test_a_report_is_json() -> None:
             }
         ],
     }
+
+
+def test_a_table_may_be_cut() -> None:
+    table = Table("T", ["lag"], [[1], [2], [3]], chart=Bars(["lag"], "lag"))
+    assert table.at_most(3) is table
+    cut_off = table.at_most(2)
+    assert (cut_off.rows, cut_off.more, cut_off.chart) == ([[1], [2]], True, table.chart)
 
 
 def test_a_long_text_ends_in_an_ellipsis() -> None:

@@ -15,6 +15,7 @@ from firearrow.cli.pipeline import report_of
 from firearrow.cli.reports import Table
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.properties import parse
+from firearrow.store.offline import Layout, verify
 from tests.spark.jobs import orders
 from tools.demo import Shop, serving
 
@@ -27,7 +28,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(spark: SparkSession, job: str, *arguments: str) -> dict[str, Table]:
-    options = build_parser().parse_args(["pipeline", job, *arguments, *NOW])
+    now = () if job in ("verify", "rebuild") else NOW
+    options = build_parser().parse_args(["pipeline", job, *arguments, *now])
     return {table.title: table for table in report_of(options, spark).tables}
 
 
@@ -87,8 +89,15 @@ def test_a_store_is_checked_and_its_queues_are_made_anew(
         made = broken / path.relative_to(store)
         assert made.is_dir() or made.read_bytes() == path.read_bytes()
     assert verdict(broken)["Verdict"].values("store") == ["sound"]
-    with pytest.raises(ConfigError, match=r"^verify needs --path with the directory of one store"):
-        run(spark, "verify", "--name-server", "127.0.0.1:1")
+
+
+def test_so_many_rows_are_shown(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(store, tmp_path / "broken"))
+    shutil.rmtree(broken / "consumequeue")
+    found = run(spark, "verify", "--path", str(broken), "--top", "0")["Findings"]
+    assert (len(found.rows), found.more) == (len(verify(Layout(broken)).findings), False)
+    some = run(spark, "verify", "--path", str(broken), "--top", "2")["Findings"]
+    assert (some.rows, some.more) == (found.rows[:2], True)
 
 
 def test_an_archive_holds_what_a_dry_run_says(

@@ -14,30 +14,64 @@ RETENTION_HOURS: Final = 72.0
 Parser = argparse.ArgumentParser
 
 
-def add_place(parser: Parser, *, from_store: bool, from_archive: bool) -> None:
-    """What a job reads."""
+def add_source(parser: Parser) -> None:
+    """What a job reads: the files of stores, or brokers."""
+    _add_messages(parser, parser.add_mutually_exclusive_group(required=True))
+    _add_now(parser)
+
+
+def add_source_or_archive(parser: Parser) -> None:
+    """What a job reads that takes messages of an archive, too."""
     place = parser.add_mutually_exclusive_group(required=True)
-    if from_store:
-        place.add_argument(
-            "--path",
-            action="append",
-            metavar="DIR",
-            help="a store's directory, or a URI such as s3://bucket/store; several may be given",
-        )
-        place.add_argument(
-            "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
-        )
-        parser.add_argument(
-            "--option",
-            type=_pair,
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
-        )
-    if from_archive:
-        place.add_argument("--archive", metavar="DIR", help="an archive's directory")
-    parser.set_defaults(path=None, name_server=None, archive=None, option=[])
+    _add_messages(parser, place)
+    _add_archive_place(place)
+    _add_now(parser)
+
+
+def add_archive_source(parser: Parser) -> None:
+    """What a job of archives reads."""
+    _add_archive_place(parser.add_mutually_exclusive_group(required=True))
+    _add_now(parser)
+
+
+def add_store(parser: Parser) -> None:
+    """The one store that a job works on, whose files this machine and all executors see."""
+    parser.add_argument(
+        "--path",
+        type=_directory,
+        action=_Once,
+        required=True,
+        dest="store",
+        metavar="DIR",
+        help="the store's directory, which executors see at the same path",
+    )
+
+
+def _add_messages(parser: Parser, place: argparse._MutuallyExclusiveGroup) -> None:
+    place.add_argument(
+        "--path",
+        action="append",
+        metavar="DIR",
+        help="a store's directory, or a URI such as s3://bucket/store; several may be given",
+    )
+    place.add_argument(
+        "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
+    )
+    parser.add_argument(
+        "--option",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
+    )
+
+
+def _add_archive_place(place: argparse._MutuallyExclusiveGroup) -> None:
+    place.add_argument("--archive", metavar="DIR", help="an archive's directory")
+
+
+def _add_now(parser: Parser) -> None:
     parser.add_argument(
         "--now",
         type=_moment,
@@ -288,6 +322,27 @@ def add_rebuild(parser: Parser) -> None:
     """Options of `rebuild`."""
     add_made(parser)
     parser.add_argument("--dry-run", action="store_true", help="only show what would be made")
+
+
+class _Once(argparse.Action):
+    """Takes the place of argparse's own, of which the last value would be taken without a word."""
+
+    def __call__(
+        self,
+        parser: Parser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is not None:
+            raise argparse.ArgumentError(self, "may be given once")
+        setattr(namespace, self.dest, values)
+
+
+def _directory(text: str) -> Path:
+    if not text or "://" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no directory of this machine")
+    return Path(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

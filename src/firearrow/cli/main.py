@@ -93,7 +93,9 @@ def _add_broker(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_command(
     commands: "Commands[argparse.ArgumentParser]", name: str, summary: str
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+    command = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
     command.add_argument(
         "-c", dest="file", type=Path, metavar="FILE", help="RocketMQ's properties file"
     )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from firearrow.cli.analyses import Run
 from firearrow.cli.making import makes_index, makes_queues
 from firearrow.cli.reports import Bars, Cell, Table
-from firearrow.errors import ConfigError
-from firearrow.spark.jobs.rebuild import MADE, rebuilt
+from firearrow.spark.jobs.rebuild import rebuilt
 from firearrow.spark.jobs.verify import verdict_of
-from firearrow.store.offline import Order
+from firearrow.store.offline import Layout, Order, Planned, planned
 
 
 def report_verify(run: Run) -> list[Table]:
     """Check every invariant of a store. What is found has the names of `firearrow store verify`."""
-    verdict = verdict_of(run.spark, _store(run))
+    verdict = verdict_of(run.spark, run.options.store)
     looked_at: list[list[Cell]] = [
         [
             "sound" if verdict.sound else "damaged",
@@ -57,10 +54,9 @@ def report_rebuild(run: Run) -> list[Table]:
     """Make queues and index anew from the CommitLog, in place or below another directory."""
     options = run.options
     order = Order(queues=makes_queues(options), index=makes_index(options))
-    store = _store(run)
     if options.dry_run:
-        return [_would_make(store, order, options.to)]
-    made = rebuilt(run.spark, store, to=options.to, order=order)
+        return [_would_make(planned(Layout(options.store), order, to=options.to))]
+    made = rebuilt(run.spark, options.store, to=options.to, order=order)
     rows: list[list[Cell]] = [
         [made.records, made.queues, made.index_files, made.stand_ins, made.where, made.kept]
     ]
@@ -69,23 +65,12 @@ def report_rebuild(run: Run) -> list[Table]:
     return [Table("Made anew", columns, rows), Table("Left out", ["queue", "reason"], left)]
 
 
-def _would_make(store: Path, order: Order, to: Path | None) -> Table:
-    wanted = {"queue": order.queues, "index": order.index}
-    in_database = (store / "consumequeue_rocksdb").is_dir()
-    others = {"consumequeue" if in_database else "consumequeue_rocksdb"}
-    if not (store / "batchconsumequeue").is_dir():
-        others.add("batchconsumequeue")
+def _would_make(plan: list[Planned]) -> Table:
     rows: list[list[Cell]] = [
-        [name, sum(path.is_file() for path in (store / name).rglob("*")), str((to or store) / name)]
-        for name, kind in MADE.items()
-        if wanted[kind] and name not in others
+        [made.directory, made.what, made.files_now, made.where] for made in plan
     ]
-    note = "A dry run: nothing was written."
-    return Table("Would be made anew", ["directory", "filesNow", "where"], rows, note)
-
-
-def _store(run: Run) -> Path:
-    paths = run.options.path or []
-    if len(paths) != 1 or "://" in paths[0]:
-        raise ConfigError(f"{run.options.job} needs --path with the directory of one store")
-    return Path(paths[0])
+    note = (
+        "A dry run: nothing was written, and the log was not read: queues that it has no messages"
+        " of are not made."
+    )
+    return Table("Would be made anew", ["directory", "what", "filesNow", "where"], rows, note)

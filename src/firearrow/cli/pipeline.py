@@ -48,22 +48,24 @@ class Job:
     summary: str
     add: Callable[[Parser], None]
     report: Callable[[Run], list[Table]]
-    from_archive: bool = False
-    """Whether it reads an archive, too; ``--path`` and ``--name-server`` are optional then."""
-    from_store: bool = True
+    add_place: Callable[[Parser], None] = joboptions.add_source
+    """Declares what it reads."""
 
 
 def add_pipeline(commands: Subcommands[Parser]) -> None:
     """Declare `pipeline` and its jobs."""
     summary = "analyses and bulk work on a store or a cluster, with Spark"
-    parser = commands.add_parser("pipeline", help=summary, description=summary.capitalize() + ".")
+    parser = commands.add_parser(
+        "pipeline", help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     for job in JOBS:
         own = jobs.add_parser(
-            job.name, help=job.summary, description=job.summary.capitalize() + "."
+            job.name, help=job.summary, description=f"{job.summary[0].upper()}{job.summary[1:]}."
         )
         own.set_defaults(row=job)
-        joboptions.add_place(own, from_store=job.from_store, from_archive=job.from_archive)
+        own.set_defaults(path=None, name_server=None, archive=None, store=None, option=[], now=None)
+        job.add_place(own)
         job.add(own)
         joboptions.add_spark(own)
         joboptions.add_output(own)
@@ -170,12 +172,14 @@ JOBS: Final = (
         "every invariant of a store: log, queues and index against each other",
         joboptions.add_nothing,
         _verify,
+        joboptions.add_store,
     ),
     Job(
         "rebuild",
         "queues and index anew from the CommitLog, with the bytes that a broker writes",
         joboptions.add_rebuild,
         _rebuild,
+        joboptions.add_store,
     ),
     Job(
         "backlog",
@@ -226,15 +230,14 @@ JOBS: Final = (
         "an archive's messages back into topics, each exactly once",
         joboptions.add_restore,
         _restore,
-        from_archive=True,
-        from_store=False,
+        joboptions.add_archive_source,
     ),
     Job(
         "replay",
         "chosen messages once more to a topic, never twice",
         joboptions.add_replay,
         _replay,
-        from_archive=True,
+        joboptions.add_source_or_archive,
     ),
     Job(
         "watch",
@@ -258,11 +261,16 @@ def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
     job: Job = options.row
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
     with progress(spark, job.name, wanted=options.progress), explained():
-        tables = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
+        found = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
+    tables = [table.at_most(options.top) if options.top else table for table in found]
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)
-    source = ", ".join(options.path or ()) or options.name_server or options.archive
-    facts = {"source": source, "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
+    facts = {"source": _source(options), "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
     return Report(f"Firearrow {job.name}", facts, tables)
+
+
+def _source(options: argparse.Namespace) -> str:
+    paths = ", ".join(options.path or ())
+    return str(options.store or paths or options.name_server or options.archive)
 
 
 def place(options: argparse.Namespace) -> dict[str, str]:

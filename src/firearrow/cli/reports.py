@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -50,6 +50,12 @@ class Table:
     chart: Bars | Lines | None = None
     more: bool = False
     drawn: Sequence[Sequence[Cell]] = ()
+
+    def at_most(self, count: int) -> Table:
+        """Give it with so many rows at the most."""
+        if len(self.rows) <= count:
+            return self
+        return replace(self, rows=self.rows[:count], more=True)
 
     def values(self, column: str) -> list[Cell]:
         """One column."""

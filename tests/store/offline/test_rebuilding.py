@@ -1,5 +1,6 @@
 """Queues and index made from the log alone are those that the original broker wrote."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import StoreError, StoreLocked
-from firearrow.store.offline import Layout, Order, rebuild, verify
+from firearrow.store.offline import Layout, Order, Planned, planned, rebuild, verify
 from tests import golden
 from tests.store.offline.damage import (
     a_message,
@@ -118,6 +119,20 @@ def test_topics_that_were_deleted_do_not_come_back(tmp_path: Path) -> None:
     shutil.rmtree(root / "consumequeue/GoldenBatch")
     rebuild(Layout(root), SystemClock())
     assert not (root / "consumequeue/GoldenBatch").exists()
+
+
+def test_what_would_be_made_is_told_beforehand(tmp_path: Path) -> None:
+    root, to = golden_store(tmp_path), tmp_path / "made"
+    before = contents(root)
+    plan = planned(Layout(root), Order(index=False), to=to)
+    assert plan == [Planned("consumequeue", "queues in files", str(to / "consumequeue"), 24)]
+    assert [made.where for made in planned(Layout(root))] == [
+        str(root / name) for name in ("consumequeue", "index")
+    ]
+    assert contents(root) == before
+    assert not to.exists()
+    with opened(tmp_path / "own"), pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
+        planned(Layout(tmp_path / "own"))
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

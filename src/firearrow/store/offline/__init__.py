@@ -5,7 +5,7 @@ from firearrow.store.offline.columnar import write_stream
 from firearrow.store.offline.difference import Comparison, Difference, QueueSummary, diff
 from firearrow.store.offline.findings import INVARIANTS, Finding, Repair, Severity
 from firearrow.store.offline.keeping import FileReport, RetentionReport, why_not_deleted
-from firearrow.store.offline.rebuilding import ALL, Order, Rebuilt, rebuild
+from firearrow.store.offline.rebuilding import ALL, Order, Planned, Rebuilt, planned, rebuild
 from firearrow.store.offline.records import Selection, as_row, find
 from firearrow.store.offline.repair import Action, Outcome, Plan, Step, apply, plan
 from firearrow.store.offline.usage import StoreStat, stat
@@ -24,6 +24,7 @@ __all__ = [
     "Order",
     "Outcome",
     "Plan",
+    "Planned",
     "QueueSummary",
     "Rebuilt",
     "Repair",
@@ -41,6 +42,7 @@ __all__ = [
     "diff",
     "find",
     "plan",
+    "planned",
     "rebuild",
     "salvage",
     "stat",

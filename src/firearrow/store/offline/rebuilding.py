@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from firearrow.clock import Clock
-from firearrow.errors import StoreError
+from firearrow.errors import StoreError, StoreLocked
 from firearrow.message.names import is_lmq
 from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES, messages_end
 from firearrow.store.checkpoint import StoreGuard
@@ -67,6 +67,16 @@ class Rebuilt(msgspec.Struct, frozen=True):
     index_files: int
     stand_ins: int
     left_out: dict[str, str]
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A directory that would be made: its name in a store, what of, where, and the files that the
+    store has in it now."""
+
+    directory: str
+    what: str
+    where: str
+    files_now: int
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -183,6 +193,39 @@ def rebuild(
             guard.release(clean=False)
 
 
+def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> list[Planned]:
+    """Say which directories ``rebuild`` would make; nothing is written, and the log is not read.
+
+    Which kinds of queues there are to make is known from files and topics; whether the log has
+    messages of them is not. Raises what ``rebuild`` raises before it reads.
+    """
+    with StoreView(layout) as view:
+        if to is not None:
+            _refuse_made(to)
+        elif view.live:
+            raise StoreLocked(f"store {view.root} is in use by process {view.holder}")
+        _wanted(view, order.only)
+        made = _queue_directories(view) if order.queues else {}
+        if order.index:
+            made["index"] = "IndexFiles"
+        return [
+            Planned(name, what, str((to or view.root) / name), _files_below(view.root / name))
+            for name, what in made.items()
+        ]
+
+
+def _queue_directories(view: StoreView) -> dict[str, str]:
+    """The directories that queues of this store are made in, see ``_queues_in``, and of what."""
+    if view.rocks_directory is not None:
+        return {view.rocks_directory.name: "queues in RocksDB"}
+    of_batches = {DIRECTORY: "queues of batches"} if view.batch_topics else {}
+    return {"consumequeue": "queues in files", **of_batches}
+
+
+def _files_below(directory: Path) -> int:
+    return sum(path.is_file() for path in directory.rglob("*"))
+
+
 def rebuild_in_place(
     view: StoreView, clock: Clock, order: Order, kept: Path | None = None
 ) -> Rebuilt:
@@ -231,9 +274,7 @@ def _swap(place: Path, fresh: Path, kept: Path) -> None:
 
 def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
     """Make the files below a directory that has none of them; durable on return."""
-    for name in (*QUEUE_DIRECTORIES, "consumequeue_rocksdb", "index"):
-        if (to / name).exists():
-            raise StoreError(f"{to / name} exists already")
+    _refuse_made(to)
     to.mkdir(parents=True, exist_ok=True)
     sizes = order.sizes or Sizes.of(view, order.queue_file_bytes)
     queues = _queues_in(view, to, sizes)
@@ -259,6 +300,12 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
     made = len(target.ends.keys() - target.left_out.keys())
     reasons = {f"{key[0]}-{key[1]}": why for key, why in sorted(target.left_out.items())}
     return Rebuilt(str(to), None, records, made, index_files, target.stand_ins, reasons)
+
+
+def _refuse_made(to: Path) -> None:
+    for name in (*QUEUE_DIRECTORIES, "consumequeue_rocksdb", "index"):
+        if (to / name).exists():
+            raise StoreError(f"{to / name} exists already")
 
 
 def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | RocksConsumeQueues:

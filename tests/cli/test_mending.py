@@ -1,0 +1,195 @@
+"""`firearrow pipeline verify` and `rebuild`: their options, and what their tables say.
+
+What executors do is done by this process here; `tests/spark/test_pipeline.py` has them at work.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from firearrow.cli import mending
+from firearrow.cli.analyses import Run
+from firearrow.cli.main import build_parser, main
+from firearrow.cli.reports import Table
+from firearrow.clock import SystemClock
+from firearrow.errors import StoreError, StoreLocked
+from firearrow.spark.jobs.reading import Reader
+from firearrow.store.offline import Layout, Order, Rebuilt, Verdict, rebuild, verify
+from tests import golden
+from tests.store.offline.damage import a_message, database_store, golden_store, in_record
+from tests.store.stores import opened
+
+Report = Callable[[Run], list[Table]]
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the work done without Spark."""
+
+    def verdict_of(_: SparkSession, store: Path) -> Verdict:
+        return verify(Layout(store))
+
+    def rebuilt(_: SparkSession, store: Path, *, to: Path | None, order: Order) -> Rebuilt:
+        return rebuild(Layout(store), SystemClock(), order, to=to)
+
+    monkeypatch.setattr(mending, "verdict_of", verdict_of)
+    monkeypatch.setattr(mending, "rebuilt", rebuilt)
+
+
+def run(report: Report, *arguments: object) -> dict[str, Table]:
+    job = report.__name__.removeprefix("report_")
+    options = build_parser().parse_args(["pipeline", job, *map(str, arguments)])
+    tables = report(Run(cast("SparkSession", None), cast("Reader", None), options, 0))
+    return {table.title: table for table in tables}
+
+
+def files(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("job", ["verify", "rebuild"])
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "the following arguments are required: --path"),
+        (["--path", "a", "--path", "b"], "argument --path: may be given once"),
+        (["--path", "s3://bucket/store"], "'s3://bucket/store' is no directory of this machine"),
+        (["--path", ""], "'' is no directory of this machine"),
+        (["--path", "a", "--option", "subscribe=Orders"], "unrecognized arguments: --option"),
+        (["--path", "a", "--now", "2026-11-21T06:30:00"], "unrecognized arguments: --now"),
+        (["--name-server", "127.0.0.1:1", "--path", "a"], "unrecognized arguments: --name-server"),
+    ],
+)
+def test_only_what_is_read_is_taken(
+    job: str, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["pipeline", job, *arguments])
+    assert error.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_verdict(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    found = run(mending.report_verify, "--path", root)
+    assert found["Verdict"].rows == [["sound", 952, 3, 24, 1, 2941]]
+    assert found["Findings"].rows == []
+    message = a_message(root)
+    in_record(root, message, 88, b"\0")
+    found = run(mending.report_verify, "--path", root)
+    assert found["Verdict"].values("store") == ["damaged"]
+    expected = verify(Layout(root)).findings
+    assert found["Findings"].values("invariant") == [finding.invariant for finding in expected]
+    assert found["Findings"].values("severity") == [finding.severity.value for finding in expected]
+    assert message.physical_offset in found["Findings"].values("commitLogOffset")
+
+
+def test_what_was_made_and_what_was_left_out(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    message = a_message(root)
+    in_record(root, message, 20, bytes(7) + b"\5")
+    made = tmp_path / "made"
+    found = run(mending.report_rebuild, "--path", root, "--to", made, "--only", "queues")
+    (row,) = found["Made anew"].rows
+    assert row[0] == 952
+    assert row[2:] == [0, 0, str(made), None]
+    assert not (made / "index").exists()
+    assert found["Left out"].values("queue") == [f"{message.topic}-{message.queue_id}"]
+
+
+def _database_named_otherwise(place: Path) -> Path:
+    root = database_store(place)
+    (root / "consumequeue").rename(root / "consumequeue_rocksdb")
+    return root
+
+
+def _without_database(place: Path) -> Path:
+    root = database_store(place)
+    shutil.rmtree(root / "consumequeue")
+    return root
+
+
+def _beside_an_empty_database(place: Path) -> Path:
+    root = golden_store(place)
+    (root / "consumequeue_rocksdb").mkdir()
+    return root
+
+
+def _batches(place: Path) -> Path:
+    return golden.extract("batch-queues", place)
+
+
+def _without_batches(place: Path) -> Path:
+    root = _batches(place)
+    shutil.rmtree(root / "batchconsumequeue")
+    return root
+
+
+FILES = {"consumequeue": "queues in files"}
+BATCHES = {**FILES, "batchconsumequeue": "queues of batches"}
+INDEX = {"index": "IndexFiles"}
+
+
+@pytest.mark.parametrize(
+    ("store", "queues"),
+    [
+        (golden_store, FILES),
+        (database_store, {"consumequeue": "queues in RocksDB"}),
+        (_database_named_otherwise, {"consumequeue_rocksdb": "queues in RocksDB"}),
+        (_without_database, FILES),
+        (_beside_an_empty_database, FILES),
+        (_batches, BATCHES),
+        (_without_batches, BATCHES),
+    ],
+)
+def test_a_dry_run_says_what_is_made(
+    store: Callable[[Path], Path], queues: dict[str, str], tmp_path: Path
+) -> None:
+    root, made = store(tmp_path), tmp_path / "made"
+    before, directories = files(root), queues | INDEX
+    found = run(mending.report_rebuild, "--path", root, "--dry-run")["Would be made anew"]
+    assert dict(zip(found.values("directory"), found.values("what"), strict=True)) == directories
+    assert found.values("where") == [str(root / name) for name in directories]
+    assert found.values("filesNow") == [
+        sum(path.startswith(f"{name}/") for path in before) for name in directories
+    ]
+    arguments = ("--path", root, "--to", made)
+    found = run(mending.report_rebuild, *arguments, "--dry-run")["Would be made anew"]
+    assert found.values("where") == [str(made / name) for name in directories]
+    assert not made.exists()
+    assert files(root) == before
+    run(mending.report_rebuild, *arguments)
+    unused = {"consumequeue"} if queues is BATCHES else set()  # its log is of queues of batches
+    assert {path.name for path in made.iterdir()} == directories.keys() - unused
+    assert (made / next(iter(queues)) / "CURRENT").exists() == ("RocksDB" in str(queues))
+
+
+@pytest.mark.parametrize(
+    ("only", "what"), [("queues", "queues in RocksDB"), ("index", "IndexFiles")]
+)
+def test_a_dry_run_of_one_of_the_two(only: str, what: str, tmp_path: Path) -> None:
+    arguments = ("--path", database_store(tmp_path), "--only", only, "--dry-run")
+    found = run(mending.report_rebuild, *arguments)["Would be made anew"]
+    assert found.values("what") == [what]
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_a_dry_run_refuses_what_a_run_refuses(dry: tuple[str, ...], tmp_path: Path) -> None:
+    def refused(error: type[StoreError], reason: str, *arguments: object) -> None:
+        with pytest.raises(error, match=reason):
+            run(mending.report_rebuild, *arguments, *dry)
+
+    refused(StoreError, "is no directory", "--path", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    refused(StoreError, "is no store", "--path", tmp_path / "empty")
+    root = golden_store(tmp_path)
+    refused(StoreError, "exists already", "--path", root, "--to", root)
+    with opened(tmp_path / "own"):
+        refused(StoreLocked, "own is ", "--path", tmp_path / "own")
