@@ -4,5 +4,6 @@
 
 Reading order: `cases` (what is claimed), `workloads` (how a number is got), `runner` (rounds that
 alternate), `report` (medians, ratios, verdicts); below them `servers`, `process`, `remoting`,
-`generator`, `clients`, `toolchain` and `machine`.
+`generator`, `clients`, `toolchain` and `machine`. `spark` and `sparkscale` are programs of their
+own.
 """

@@ -21,7 +21,7 @@ def facts(tools: Tools) -> dict[str, str | int | float]:
         "load_before": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "uvloop": _installed("uvloop"),
-        "firearrow": _commit(),
+        "firearrow": commit(),
     }
     if tools.java:
         found["java"] = java_version(_output([tools.java, "-version"]))
@@ -35,7 +35,7 @@ def java_version(output: str) -> str:
     return lines[1] if len(lines) > 1 else "unknown"
 
 
-def _commit() -> str:
+def commit() -> str:
     """Give the commit that is measured, marked if the tree differs from it."""
     text = _output(["git", "-C", HERE, "describe", "--always", "--dirty", "--abbrev=12"])
     return text.strip() or "unknown"

@@ -2,8 +2,9 @@
 
 A log is made by Firearrow's store, the same one at every run: 20 topics of four queues, and records
 of about 760 or 300 bytes. It is read by the file source alone, in one process, and through Spark on
-two cores. Rates are bytes of the whole log by wall time, the best of some rounds after a warm-up
-(Spark's first queries are compiled); the CPU time of the source alone is given too.
+two cores. Rates are bytes of the whole log by wall time, the best of some rounds after one to warm
+up, or two where Spark compiles what it runs; a stream's are bytes of the rows that its steps read.
+The CPU time of the source alone is given too.
 
 It is no measurement while something else runs.
 """
@@ -25,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as fn
 
+from benchmarks.machine import commit
 from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
 from firearrow.spark.options import parse as parse_options
-from firearrow.spark.source import MessageReader
+from firearrow.spark.source import MessageReader, open_origin
 from firearrow.spark.tables import MESSAGES
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
@@ -44,18 +46,31 @@ TOPICS: Final = 20
 QUEUES: Final = 4
 START_MS: Final = 1_795_000_000_000
 BODIES: Final = {"760": (100, 1024), "300": (60, 140)}  # bytes, from ... to before ...
+REBUILD_GOAL: Final = "4 times the original's, by the same log: see benchmarks/README.md"
 LEAN: Final = ("topic", "queueOffset", "storeTimestamp")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case: bytes of the log by second of wall time, and what it is to reach."""
+    """A case: bytes of the log by second of wall time, and what it is to reach.
+
+    ``target`` is such a rate, ``goal`` says what is to be reached where that is none.
+    """
 
     case: str
     megabytes_per_s: float
     seconds: float
     target: float | None = None
     cpu_seconds: float | None = None
+    goal: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a stream that read something: how many rows, and how long it took."""
+
+    rows: int
+    seconds: float
 
 
 def make_store(root: Path, bodies: tuple[int, int], log_bytes: int) -> int:
@@ -109,7 +124,7 @@ def alone(root: Path, size: int, rounds: int) -> Iterator[Measured]:
         ("alone, all columns, visibility=log", MESSAGES, {"visibility": "log"}, None),
     ]
     for name, schema, options, target in cases:
-        seconds, cpu = best(lambda s=schema, o=options: read(root, s, o), rounds)  # type: ignore[misc]
+        seconds, cpu = best(lambda s=schema, o=options: read(root, s, o), rounds, 1)  # type: ignore[misc]
         yield Measured(name, size / MB / seconds, seconds, target, cpu)
 
 
@@ -119,9 +134,11 @@ def read(root: Path, schema: pa.Schema, options: dict[str, str]) -> int:
     return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
 
 
-def best(run: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """Wall and CPU seconds of the fastest of some rounds."""
+def best(run: Callable[[], Any], rounds: int, warm_up: int = 0) -> tuple[float, float]:
+    """Wall and CPU seconds of the fastest of some rounds, after some that are not measured."""
     found: list[tuple[float, float]] = []
+    for _ in range(warm_up):
+        run()
     for _ in range(rounds):
         wall, cpu = time.perf_counter(), time.process_time()
         run()
@@ -190,9 +207,7 @@ def through_spark(spark: SparkSession, root: Path, size: int, rounds: int) -> It
          lambda: frame().where("topic = 'topic-07'").selectExpr(*FULL_SUM), None),
     ]  # fmt: skip
     for name, make, target in cases:
-        for _ in range(2):
-            make().collect()
-        seconds, _ = best(lambda m=make: m().collect(), rounds)  # type: ignore[misc]
+        seconds, _ = best(lambda m=make: m().collect(), rounds, 2)  # type: ignore[misc]
         yield Measured(name, size / MB / seconds, seconds, target)
 
 
@@ -209,9 +224,9 @@ def limits(root: Path, size: int, rounds: int) -> Iterator[Measured]:
                     pass
 
     whole = sum(path.stat().st_size for path in files)
-    seconds, cpu = best(fill, rounds)
+    seconds, cpu = best(fill, rounds, 1)
     yield Measured("limit: page cache", whole / MB / seconds, seconds, None, cpu)
-    seconds, cpu = best(lambda: bytearray(source), rounds)
+    seconds, cpu = best(lambda: bytearray(source), rounds, 1)
     yield Measured("limit: memory copy", len(source) / MB / seconds, seconds, None, cpu)
 
 
@@ -224,35 +239,52 @@ def jobs(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Me
     from firearrow.spark.jobs.workers import SparkWorkers
 
     opener, settings = source({"path": str(root)})
-    cases: list[tuple[str, Callable[[Path], object], float | None]] = [
-        ("verify", lambda _: verdict_of(spark, root), 400),
-        ("rebuild", lambda place: rebuilt(spark, root, to=place), None),
+    cases: list[tuple[str, Callable[[Path], object], float | None, str]] = [
+        ("verify", lambda _: verdict_of(spark, root), 400, ""),
+        ("rebuild", lambda place: rebuilt(spark, root, to=place), None, REBUILD_GOAL),
         ("archive",
-         lambda place: archive(SparkWorkers(spark), opener, Archive(str(place)), settings), 350),
+         lambda place: archive(SparkWorkers(spark), opener, Archive(str(place)), settings), 350,
+         ""),
     ]  # fmt: skip
-    for name, run, target in cases:
+    for name, run, target, goal in cases:
         with tempfile.TemporaryDirectory(dir=root.parent) as home:
             places = (Path(home) / str(number) for number in range(rounds + 1))
-            run(next(places))
-            seconds, _ = best(lambda r=run, p=places: r(next(p)), rounds)  # type: ignore[misc]
-        yield Measured(name, size / MB / seconds, seconds, target)
+            seconds, _ = best(lambda r=run, p=places: r(next(p)), rounds, 1)  # type: ignore[misc]
+        yield Measured(name, size / MB / seconds, seconds, target, goal=goal)
 
 
 def streams(spark: SparkSession, root: Path, size: int) -> Iterator[Measured]:
     """A stream that catches up in large steps, and what a small step costs at the median."""
     large = {"maxBytesPerTrigger": "256m"}
+    record_bytes = size / messages_in(root)
     for name, totals in (("every row", ()), ("to bytes counted", BYTES_SUM)):
         steps = stream_steps(spark, root, large, totals)
         warm = steps[1:-1] or steps
-        seconds = sum(warm) / len(warm)
         case = f"stream, steps of 256 MiB, {name}"
-        yield Measured(case, 268.435 / seconds, seconds, 450)
-        whole = min(sum(stream_steps(spark, root, {}, totals)) for _ in range(2))
-        yield Measured(f"stream, one step, {name}", size / MB / whole, whole, 450)
+        seconds = sum(step.seconds for step in warm) / len(warm)
+        yield Measured(case, rate_of(warm, record_bytes), seconds, 450)
+        whole = [stream_steps(spark, root, {}, totals) for _ in range(2)]
+        fastest = min(whole, key=lambda steps: sum(step.seconds for step in steps))
+        seconds = sum(step.seconds for step in fastest)
+        case = f"stream, one step, {name}"
+        yield Measured(case, rate_of(fastest, record_bytes), seconds, 450)
     small = stream_steps(spark, root, {"maxOffsetsPerTrigger": "2000", "assign": ONE_QUEUE})
     small = small[3:] or small
-    seconds = sorted(small)[len(small) // 2]
-    yield Measured("stream, a small step (target: 0.16 s)", 0.0, seconds)
+    middle = sorted(small, key=lambda step: step.seconds)[len(small) // 2]
+    rate = rate_of([middle], record_bytes)
+    yield Measured("stream, a small step", rate, middle.seconds, goal="at most 0.16 s")
+
+
+def messages_in(root: Path) -> int:
+    """How many messages the queues of a store hold."""
+    bounds = open_origin(parse_options({"path": str(root)})).bounds()
+    return sum(bound.latest - bound.earliest for bound in bounds.values())
+
+
+def rate_of(steps: Sequence[Step], record_bytes: float) -> float:
+    """Give MB of the log by second: of the rows that steps read, by how long these took."""
+    read = sum(step.rows for step in steps) * record_bytes
+    return read / MB / sum(step.seconds for step in steps)
 
 
 ONE_QUEUE: Final = '{"topic-07":{"store":[1]}}'
@@ -260,8 +292,8 @@ ONE_QUEUE: Final = '{"topic-07":{"store":[1]}}'
 
 def stream_steps(
     spark: SparkSession, root: Path, limits: dict[str, str], totals: Sequence[str] = ()
-) -> list[float]:
-    """How long each step of a query took that reads what there is, in seconds.
+) -> list[Step]:
+    """Give the steps, with rows, of a query that reads what there is.
 
     It has all columns of every row handed over, or keeps totals.
     """
@@ -278,8 +310,11 @@ def stream_steps(
         )
         query.awaitTermination()
         took = [json.loads(step.json) for step in query.recentProgress]
-    rows = [step for step in took if step["numInputRows"]]
-    return [step["durationMs"]["triggerExecution"] / 1000 for step in rows]
+    return [
+        Step(step["numInputRows"], step["durationMs"]["triggerExecution"] / 1000)
+        for step in took
+        if step["numInputRows"]
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -307,13 +342,15 @@ def main(arguments: list[str] | None = None) -> int:
             for measured in found:
                 print(line(record, measured))
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        found_by = {"firearrow": commit(), "results": results}
+        given.json.write_text(json.dumps(found_by, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
 def line(record: str, measured: Measured) -> str:
     """One result for people."""
-    goal = "" if measured.target is None else f"  (target {measured.target:.0f})"
+    target = measured.goal if measured.target is None else f"{measured.target:.0f}"
+    goal = f"  (target: {target})" if target else ""
     cpu = "" if measured.cpu_seconds is None else f", CPU {measured.cpu_seconds:.2f} s"
     rate = f"{measured.megabytes_per_s:8.0f} MB/s"
     return f"{record} B  {measured.case:40s}{rate} in {measured.seconds:.2f} s{cpu}{goal}"
