@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 import firearrow
@@ -22,6 +23,8 @@ from firearrow.spark.jobs.rebuild import rebuilt
 from firearrow.spark.jobs.verify import verdict_of
 from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.store.offline import Order
+
+R = TypeVar("R")
 
 SPLIT = "512k"  # so small that both workers get some of a small store
 STRETCH_BYTES = 65_536  # likewise
@@ -38,6 +41,9 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.executor.memory": "600m",
+        # Nothing is begun before both workers are there: one alone could do it all.
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
@@ -51,12 +57,12 @@ def main() -> None:
 
 def _seen(spark: SparkSession, store: str) -> dict[str, object]:
     messages = spark.read.format("rocketmq").option("splitBytes", SPLIT).load(store)
-    places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(_place).collect()
+    places = messages.rdd.mapPartitions(_place).collect()
     return {
         "topics": _totals(messages),
-        "tasks": messages.rdd.getNumPartitions(),
-        "executors": len({executor for executor, _ in places}),
-        "package": sorted({path for _, path in places}),
+        "tasks": len(places),
+        "readers": len({executor for executor, _, rows in places if rows}),
+        "package": sorted({path for _, path, _ in places}),
     }
 
 
@@ -71,18 +77,41 @@ def _totals(messages: DataFrame) -> dict[str, list[int]]:
 
 def _made(spark: SparkSession, store: str, made: Path) -> dict[str, object]:
     """Verify the store, make its queues and index anew, and archive it."""
-    rebuilt(spark, store, to=made, order=Order(stretch_bytes=STRETCH_BYTES))
-    opener, settings = source({"path": store})
-    target = Archive(str(made / "archive"))
-    archive(SparkWorkers(spark), opener, target, settings)
+    opener, settings = source({"path": store, "splitBytes": SPLIT})
+    target, order = Archive(str(made / "archive")), Order(stretch_bytes=STRETCH_BYTES)
+    verdict, verifiers = _by_whom(spark, lambda: verdict_of(spark, store))
+    _, rebuilders = _by_whom(spark, lambda: rebuilt(spark, store, to=made, order=order))
+    _, archivers = _by_whom(spark, lambda: archive(SparkWorkers(spark), opener, target, settings))
     return {
-        "findings": len(verdict_of(spark, store).findings),
+        "findings": len(verdict.findings),
         "archived": _totals(read_archive(spark, target)),
+        "verifiers": verifiers,
+        "rebuilders": rebuilders,
+        "archivers": archivers,
     }
 
 
-def _place(_: Iterable[int]) -> Iterator[tuple[int, str]]:
-    yield os.getppid(), str(firearrow.__file__)  # the parent is the executor's daemon
+def _by_whom(spark: SparkSession, work: Callable[[], R]) -> tuple[R, int]:
+    """Do some work; give its result, and how many executors have done tasks of it."""
+    before = _tasks_done(spark)
+    result = work()
+    after = _tasks_done(spark)
+    return result, sum(done > before.get(executor, 0) for executor, done in after.items())
+
+
+def _tasks_done(spark: SparkSession) -> dict[str, int]:
+    """Of each executor how many tasks it has ended well. PySpark has no name of its own for it."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    executors = context.statusStore().executorList(True)
+    summaries = [executors.apply(number) for number in range(executors.size())]
+    return {str(executor.id()): int(executor.completedTasks()) for executor in summaries}
+
+
+def _place(rows: Iterable[Row]) -> Iterator[tuple[int, str, int]]:
+    """Read the rows of a task; give the executor, the package and the number of rows."""
+    count = sum(1 for _ in rows)
+    yield os.getppid(), str(firearrow.__file__), count  # the parent is the executor's daemon
 
 
 if __name__ == "__main__":

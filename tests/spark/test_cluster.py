@@ -24,18 +24,22 @@ def test_two_workers_read_a_store_and_do_bulk_work_with_the_package_that_was_shi
     package = zip_package(tmp_path / "firearrow.zip")
     with standalone(tmp_path / "cluster", workers=2) as master:
         seen = run_driver(master, package, store, tmp_path / "made")
-    assert seen["executors"] == 2
     assert seen["package"] == ["./firearrow.zip/firearrow/__init__.py"]
     assert seen["tasks"] >= 2
+    at_work = {name: seen[name] for name in ("readers", "verifiers", "rebuilders", "archivers")}
+    assert set(at_work.values()) == {2}, at_work
     assert seen["topics"] == seen["archived"] == _totals()
     assert seen["findings"] == 0
-    for made in ("consumequeue", "index"):
-        assert contents(tmp_path / "made" / made) == contents(store / made)
+    assert contents(tmp_path / "made/consumequeue") == contents(store / "consumequeue")
+    indexes = contents(tmp_path / "made/index")
+    assert all(len(name) == 17 and name.isdigit() for name in indexes)  # times of making
+    assert list(indexes.values()) == list(contents(store / "index").values())
 
 
-def contents(directory: Path) -> list[bytes]:
-    """The files below a directory, in order of their names."""
-    return [path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()]
+def contents(directory: Path) -> dict[str, bytes]:
+    """The files below a directory, by their names, in the order of these."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 def _totals() -> dict[str, list[int]]:
