@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from firearrow.spark.origin import Bound
 from firearrow.spark.queueentries import BatchQueue, FileQueues
 from firearrow.spark.storage import LocalStorage
-from firearrow.store.batchqueue import FileBatchQueue
+from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue
 from tests.golden import expected, extract
 from tests.store.test_batchqueue import FILE_BYTES, sizes_of_records, units_for
 
@@ -63,6 +63,34 @@ def test_places_lead_to_the_first_message_of_a_record(
     assert queue.first_at_or_after(place, 7, 9) == (min(max(base, 7), 9) if base < end else 9)
     assert queue.bound(place) == Bound(base, end)
     assert queue.held(0, end) == end - 5
+
+
+@given(sizes=sizes_of_records, data=st.data())
+def test_damaged_units_hide_only_their_own_messages(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
+) -> None:
+    lost = data.draw(st.sets(st.integers(0, len(sizes) - 1), max_size=len(sizes) - 1))
+    kept = [n for n in range(len(sizes)) if n not in lost]
+    root = tmp_path_factory.mktemp("store")
+    queue_of(root, sizes)
+    for number in lost:
+        zeroed(root, number)
+    queue = FileQueues(LocalStorage(str(root))).open(("T", 0))
+    assert isinstance(queue, BatchQueue)
+    starts = [0, *accumulate(sizes)]
+    end = starts[kept[-1] + 1]  # units that are zero behind the last are the rest of the file
+    assert queue.bound(0) == Bound(0, end)
+    assert queue.bound(1).earliest == next((starts[n] for n in kept if n), end)
+    assert queue.held(0, end) == sum(sizes[n] for n in kept)
+    assert queue.entries(0, end).queue_offset.tolist() == [starts[n] for n in kept]
+
+
+def zeroed(root: Path, number: int) -> None:
+    """Make one unit of the queue that ``queue_of`` has written zero."""
+    file_number, at = divmod(number * UNIT_BYTES, FILE_BYTES)
+    with (root / PLACE / f"{file_number * FILE_BYTES:020d}").open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(UNIT_BYTES))
 
 
 def test_an_empty_queue(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from firearrow.spark.filters import Narrow
 from firearrow.spark.options import parse
 from firearrow.spark.source import MessageReader
 from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
+from firearrow.store.batchqueue import UNIT_BYTES
 from tests import golden
 from tests.spark import logs, oracle
 
@@ -406,3 +408,18 @@ def test_an_inner_batch_that_is_none(tmp_path: Path) -> None:
     left = [row for row in by_place(whole) if row["commitLogOffset"] != place]
     assert by_place(read(root, onCorrupt="skip")) == left
     assert by_place(read(root, onCorrupt="skip", verifyCrc="true")) == left
+
+
+@pytest.mark.parametrize("number", [0, 5, 9, 12])
+def test_a_damaged_unit_of_a_queue_of_batches_is_told(tmp_path: Path, number: int) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    places = {row["commitLogOffset"] for row in read(root)}
+    file_number, at = divmod(number * UNIT_BYTES, 460)
+    path = root / "batchconsumequeue/Bat/0" / f"{file_number * 460:020d}"
+    data = path.read_bytes()
+    (place,) = struct.unpack_from(">q", data, at)
+    path.write_bytes(data[:at] + bytes(UNIT_BYTES) + data[at + UNIT_BYTES :])
+    with pytest.raises(DataLost, match=r"queue 0 of topic 'Bat' .* no longer has"):
+        read(root)
+    found = {row["commitLogOffset"] for row in read(root, failOnDataLoss="false")}
+    assert places - found == {place}

@@ -4,6 +4,8 @@ A record of such a queue may hold several messages. In the ``rows`` of a range e
 once, at the queue offset of its first message, so ranges side by side have each record once. Who
 reads the messages of a range asks for the records that hold them (``rows_holding``): the first may
 begin before it, the last may go on behind it.
+
+Units that are not written but come before written ones are damaged: their messages are missing.
 """
 
 from __future__ import annotations
@@ -23,24 +25,30 @@ Ints = npt.NDArray[np.int64]
 
 
 class BatchUnits:
-    """The written units of a queue, as long as its files follow each other."""
+    """The written units of a queue, whose files follow each other."""
 
     def __init__(self, storage: Storage, files: list[NumberedFile]) -> None:
         self._storage = storage
         self._files = files
 
     @cached_property
-    def _units(self) -> npt.NDArray[Any]:
+    def _found(self) -> tuple[npt.NDArray[Any], bool]:
+        """The written units, and whether there are others before them."""
         parts: list[npt.NDArray[Any]] = []
-        for file in self._files:
+        begins_written = True
+        for number, file in enumerate(self._files):
             buffer = self._storage.read(file.path)
             units = np.frombuffer(buffer, UNIT_DTYPE, len(buffer) // UNIT_BYTES)
             written = (units["size"] > 0) & (units["messages"] > 0)
-            count = len(units) if written.all() else int(written.argmin())
-            parts.append(units[:count])
-            if count < len(units):
-                break
-        return np.concatenate(parts) if parts else np.empty(0, UNIT_DTYPE)
+            written &= (units["physical_offset"] >= 0) & (units["queue_offset"] >= 0)
+            if number == 0:
+                begins_written = bool(written[:1].all())
+            parts.append(units[written])
+        return np.concatenate(parts) if parts else np.empty(0, UNIT_DTYPE), not begins_written
+
+    @property
+    def _units(self) -> npt.NDArray[Any]:
+        return self._found[0]
 
     @cached_property
     def _first(self) -> Ints:
@@ -64,9 +72,12 @@ class BatchUnits:
 
     def bound(self, log_start: int) -> Bound:
         """What messages it holds of a log that begins at ``log_start``."""
-        if not len(self._units):
+        units, lacks_first = self._found
+        if not len(units):
             return Bound(0, 0)
         end = int(self._end[-1])
+        if lacks_first and log_start <= 0:
+            return Bound(0, end)  # what was there has not been deleted with the log
         return Bound(self.first_at_or_after(log_start, 0, end), end)
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
