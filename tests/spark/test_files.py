@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import struct
 import tempfile
 from collections.abc import Sequence
@@ -300,6 +301,109 @@ def test_what_retention_has_deleted_is_told(tmp_path: Path) -> None:
     assert rest == bound.latest - bound.earliest
 
 
+SIXTY = [logs.Sent(topic="TU"[n % 2], body=b"%d" % n) for n in range(60)]
+
+
+def log_files(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").iterdir())
+
+
+@pytest.mark.parametrize("split", ["1", "1m"])
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ([2], r"commitlog has no file with the bytes 2400 to 3599 of the log, where \d+ of them"),
+        ([1, 2], "no file with the bytes 1200 to 3599"),
+        ([-1], r"the log in .* ends at 4800, and \d+ of them were behind"),
+        ([-3, -1], "no file with the bytes 2400 to 3599"),
+        ([-2, -1], "ends at 3600"),
+        ([0, 1, 2, 3, 4], "ends at 0"),
+    ],
+)
+def test_files_of_the_log_that_are_missing_are_told(
+    missing: list[int], text: str, split: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "s"
+    logs.write(root, SIXTY, 1200)
+    whole = by_place(read(root))
+    files = log_files(root)
+    assert len(files) == 5
+    gone = {n % len(files) for n in missing}
+    for number in gone:
+        files[number].unlink()
+    for choice in ("fail", "skip"):
+        with pytest.raises(DataLost, match=rf"{text}.*\(failOnDataLoss=false goes on"):
+            read(root, splitBytes=split, onCorrupt=choice)
+    found = by_place(read(root, splitBytes=split, failOnDataLoss="false"))
+    assert found == [row for row in whole if row["commitLogOffset"] // 1200 not in gone]
+
+
+@pytest.mark.parametrize("split", ["1", "1m"])
+@pytest.mark.parametrize("numbers", [[0], [7], [7, 8], [3, 28]])
+@pytest.mark.parametrize("place", [1200 * 5, 1 << 40, (1 << 63) - 1])
+def test_entries_that_point_behind_the_log_are_damaged(
+    numbers: list[int], place: int, split: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "s"
+    logs.write(root, SIXTY, 1200)
+    whole = by_place(read(root))
+    for number in numbers:
+        placed(root, number, place)
+    options: dict[str, Any] = {"splitBytes": split, "subscribe": "T"}
+    with pytest.raises(CorruptStore, match=r"queue 0 of topic 'T' points behind .* ends at 6000"):
+        read(root, **options)
+    with pytest.raises(CorruptStore, match="onCorrupt=skip"):
+        read(root, failOnDataLoss="false", **options)
+    found = by_place(read(root, onCorrupt="skip", **options))
+    rest = [row for row in whole if row["topic"] == "T" and row["queueOffset"] not in numbers]
+    assert found == rest
+
+
+def placed(root: Path, number: int, place: int) -> None:
+    """Have an entry of the queue of T, which has 8 in a file, say another place."""
+    path = root / "consumequeue" / "T" / "0" / f"{number // 8 * 160:020d}"
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">q", data, number % 8 * 20, place)
+    path.write_bytes(data)
+
+
+def test_damage_and_loss_behind_the_log_are_told_apart(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, SIXTY, 1200)
+    placed(root, 7, 1 << 40)
+    log_files(root)[-1].unlink()
+    with pytest.raises(CorruptStore, match="message 7 in queue 0"):
+        read(root)
+    with pytest.raises(DataLost, match="ends at 4800"):
+        read(root, onCorrupt="skip")
+    found = read(root, onCorrupt="skip", failOnDataLoss="false")
+    assert {row["commitLogOffset"] // 1200 for row in found} == {0, 1, 2, 3}
+    assert 7 not in {row["queueOffset"] for row in found if row["topic"] == "T"}
+
+
+def test_nothing_contradicts_the_last_entry(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, SIXTY, 1200)
+    placed(root, 29, 1 << 40)
+    with pytest.raises(DataLost, match="ends at 6000, and 1 of them were behind"):
+        read(root)
+    assert len(read(root, failOnDataLoss="false")) == 59
+
+
+def test_a_log_that_grows_meanwhile_has_lost_nothing(tmp_path: Path) -> None:
+    root, options = tmp_path / "s", parse({"path": str(tmp_path / "s")})
+    logs.write(root, SIXTY[:40], 1200)
+    tasks = MessageReader(options, MESSAGES).partitions()
+    shutil.rmtree(root)
+    logs.write(root, SIXTY, 1200)
+    (root / "commitlog" / f"{1200 * 5:020d}").write_bytes(bytes(1200))  # the next, made in advance
+    rows = [
+        batch.num_rows for task in tasks for batch in MessageReader(options, MESSAGES).read(task)
+    ]
+    assert sum(rows) == 40
+    assert len(read(root)) == 60
+
+
 def test_nothing_is_read_that_is_not_confirmed(tmp_path: Path) -> None:
     root = tmp_path / "s"
     sent = [logs.Sent(body=bytes([n])) for n in range(5)]
@@ -423,3 +527,9 @@ def test_a_damaged_unit_of_a_queue_of_batches_is_told(tmp_path: Path, number: in
         read(root)
     found = {row["commitLogOffset"] for row in read(root, failOnDataLoss="false")}
     assert places - found == {place}
+    path.write_bytes(data[:at] + struct.pack(">q", 1 << 40) + data[at + 8 :])
+    for split in ("1", "1m"):
+        with pytest.raises(CorruptStore, match="in queue 0 of topic 'Bat' points behind the log"):
+            read(root, splitBytes=split)
+        rows = read(root, splitBytes=split, onCorrupt="skip")
+        assert places - {row["commitLogOffset"] for row in rows} == {place}

@@ -2,7 +2,8 @@
 
 What consumers see is what ConsumeQueues refer to. A task takes the entries of its queue offsets,
 puts them in the order of the log and reads the records there, side by side; each record must be the
-one that its entry means. With ``visibility=log`` every record is read, entries or not.
+one that its entry means, and one that has no file is told of. With ``visibility=log`` every record
+is read, entries or not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.errors import ConfigError, DataLost
+from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
 from firearrow.spark.batches import Batches, Parts, QueueBatches
@@ -25,13 +26,15 @@ from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
-from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, QueueKey
+from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store, open_stores
+from firearrow.store.batchqueue import MESSAGES_MAX
 
 _STRETCHES_MAX = 10_000  # where a key is, of one topic; beyond that it is not worth the search
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
+_NOWHERE = 1 << 63  # behind any log
 
 
 @dataclass
@@ -275,7 +278,7 @@ class FileOrigin:
         batches = QueueBatches(self.options, self.narrow, schema, store)
         queues = (store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts)
         parts = Parts(task.parts, [isinstance(queue, BatchQueue) for queue in queues])
-        for file, some in self._by_file(store, wanted):
+        for file, some in self._by_file(store, wanted, task.parts):
             try:
                 yield from batches.of_queues(file, some, parts)
             except FileNotFoundError as error:
@@ -327,10 +330,65 @@ class FileOrigin:
             return Entries(*(column[:end_row] for column in entries))
         return entries.take(chosen)
 
-    def _by_file(self, store: Store, wanted: InOrder) -> Iterator[tuple[NumberedFile, InOrder]]:
-        """The entries by the files that their records are in."""
-        if gone := wanted.count_before(store.log_start):
-            self._lost(f"{store.root} has deleted {gone} of them before {store.log_start}")
+    def _by_file(
+        self, store: Store, wanted: InOrder, parts: Sequence[Part]
+    ) -> Iterator[tuple[NumberedFile, InOrder]]:
+        """The entries by the files that their records are in.
+
+        Records are written before their entries, and the log's files are listed after these were
+        read: a broker that goes on writing has no part in what is missing.
+        """
+        at = store.log_start
+        if gone := wanted.count_before(at):
+            self._lost(f"{store.root} has deleted {gone} of them before {at}")
         for file in store.log:
+            if at < file.base and (gone := len(wanted.between(at, file.base))):
+                self._lost(
+                    f"{store.root}/commitlog has no file with the bytes {at} to {file.base - 1} of "
+                    f"the log, where {gone} of them were"
+                )
             if len(some := wanted.between(file.base, file.end)):
                 yield file, some
+            at = file.end
+        self._require_none_behind(store, wanted.between(at, _NOWHERE), parts, at)
+
+    def _require_none_behind(
+        self, store: Store, behind: InOrder, parts: Sequence[Part], log_end: int
+    ) -> None:
+        """Tell of entries that point behind the log: some are damaged, the log has lost others."""
+        damaged = 0
+        for number, offsets in _by_part(behind).items():
+            topic, queue_id, _, _ = parts[number]
+            wrong = offsets[np.isin(offsets, _contradicted(store, parts[number]))]
+            if len(wrong) and self.options.reading.on_corrupt == "fail":
+                raise CorruptStore(
+                    f"{store.root}: the entry of message {wrong[0]} in queue {queue_id} of topic "
+                    f"{topic!r} points behind the log, which ends at {log_end}, and further than "
+                    "those that follow it (onCorrupt=skip goes on without it)"
+                )
+            damaged += len(wrong)
+        if gone := len(behind) - damaged:
+            self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
+
+
+def _by_part(wanted: InOrder) -> dict[int, Ints]:
+    """The queue offsets of entries, by the parts of the task that these are of."""
+    found: dict[int, list[Ints]] = {}
+    for piece in wanted.pieces():
+        for number in np.unique(piece.part).tolist():
+            found.setdefault(number, []).append(piece.queue_offset[piece.part == number])
+    return {number: np.concatenate(offsets) for number, offsets in found.items()}
+
+
+def _contradicted(store: Store, part: Part) -> Ints:
+    """The queue offsets whose places can't be right: along a queue these rise.
+
+    The entry behind the part is looked at, too. Nothing contradicts the last one of a queue.
+    """
+    topic, queue_id, start, end = part
+    queue = store.queues.open((topic, queue_id))
+    reach = MESSAGES_MAX if isinstance(queue, BatchQueue) else 1
+    entries = queue.entries(max(start - reach, 0), end + reach)
+    places = entries.physical_offset
+    lowest_from = np.minimum.accumulate(places[::-1])[::-1]
+    return entries.queue_offset[places > lowest_from]

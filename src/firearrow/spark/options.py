@@ -313,7 +313,8 @@ class Reading:
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         *_FLAG,
-        "whether messages that retention has deleted meanwhile are an error, else they are skipped",
+        "whether messages that are gone (retention has deleted them meanwhile, or a file of the "
+        "log is missing) are an error, else they are skipped",
         True,
         "true",
     )
