@@ -89,6 +89,9 @@ class FakeStore:
     def delete_topic(self, topic: str) -> None:
         self.deleted.append(topic)
 
+    def admit_batches(self, topic: str) -> bool:
+        return all(name != topic for name, _ in self.queues)
+
     def delete_expired_queues(self) -> list[QueueRange]:
         return []
 

@@ -10,9 +10,10 @@ import pytest
 from firearrow.errors import StoreError
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import Boundary, GetStatus, MessageStore
-from firearrow.store.queuefiles import batch_topics
+from firearrow.store.queuefiles import FileConsumeQueues, batch_topics
 from tests.golden import expected, extract
 from tests.store.stores import abandon, append, make_store, opened, settle
+from tests.store.test_queues import entries_of, ignore
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 20,
@@ -160,10 +161,63 @@ def test_usual_queues_of_such_a_topic_are_set_aside(
         (stray / f"{0:020d}").write_bytes(bytes(400))
     with opened(root, **SIZES) as store:
         assert store.queue("Bat", 0).max_offset == 45
-    assert "Bat/2 is left out: the topic has queue.type=BatchCQ" in caplog.text
+    assert "Bat/2 is left out: the topic's queues are of batches" in caplog.text
     assert files_of(root, "batchconsumequeue") == before
     assert not files_of(root, "consumequeue")
     assert (root / f"quarantine/consumequeue/Bat/2/{0:020d}").is_file()
+
+
+def test_an_empty_directory_does_not_say_the_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"x")
+    before = files_of(tmp_path, *KINDS)
+    (tmp_path / "batchconsumequeue/T/0").mkdir(parents=True)
+    with opened(tmp_path) as store:
+        assert not store.queues.is_batch("T")
+        assert store.queue("T", 0).max_offset == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert files_of(tmp_path, *KINDS) == before
+
+
+def test_the_kind_of_a_topic_stays_until_it_is_deleted(tmp_path: Path) -> None:
+    wanted: set[str] = set()
+    queues = FileConsumeQueues(tmp_path / "consumequeue", 200, wants_batches=wanted.__contains__)
+    queues.put(entries_of([("T", 0, 0, [(0, 100, 0)])]), ignore)
+    queues.open("E", 0)  # gets no message
+    wanted |= {"T", "E", "N"}
+    assert [queues.is_batch(topic) for topic in "TEN"] == [False, False, True]
+    assert [queues.admit_batches(topic) for topic in "TEN"] == [False, True, True]
+    assert [queues.is_batch(topic) for topic in "TEN"] == [False, True, True]
+    assert queues.open("T", 1).segments.directory.parts[-3] == "consumequeue"
+    queues.delete_queues({("T", 0)})
+    assert not queues.is_batch("T")
+    queues.delete_queues({("T", 1)})
+    assert queues.is_batch("T")
+    queues.open("T", 0)
+    wanted.clear()
+    assert queues.is_batch("T")
+    queues.delete_topic("T")
+    assert not queues.is_batch("T")
+    queues.close()
+
+
+def test_a_fault_of_a_queue_is_told_again_after_it_was_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queues = FileConsumeQueues(tmp_path / "consumequeue", 200)
+    for number in range(3):
+        for _ in range(2):
+            queues.put(entries_of([("T", 0, 3, [(0, 100, 0)])]), ignore)
+        assert caplog.text.count("its next message has 3") == 1
+        caplog.clear()
+        if number == 0:
+            queues.delete_topic("T")
+        else:
+            queues.delete_queues({("T", 0)})
+    assert queues.set_aside(tmp_path / "aside") == set()
+    queues.close()
 
 
 def test_queues_of_batches_without_the_attribute_are_served(

@@ -484,6 +484,14 @@ class MessageStore:
             self.queues.delete_topic(topic)
         self._queues_deleted()
 
+    def admit_batches(self, topic: str) -> bool:
+        """Whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.
+
+        Where it can't, ``delete_topic`` makes way.
+        """
+        with self._cleaner.paused():
+            return self.queues.admit_batches(topic)
+
     def _queues_deleted(self) -> None:
         if self.light is not None:
             self.light.recount()

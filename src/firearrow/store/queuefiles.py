@@ -2,9 +2,10 @@
 
 The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files. Topics with the
 attribute ``queue.type=BatchCQ`` have ``batchconsumequeue/TOPIC/QUEUE_ID/`` instead, see
-``batchqueue``. Of which kind a topic is, its files say, else its attribute. RocketMQ does not start
-where the two disagree; here usual queues of such a topic are set aside and made anew, and queues of
-batches without the attribute are served.
+``batchqueue``. Of which kind a topic is, is settled when its first queue is loaded or made, and
+stays so until it is deleted: files of queues of batches say it, else the attribute does. RocketMQ
+does not start where files and attribute disagree; here usual queues of such a topic are set aside
+and made anew, and queues of batches without the attribute are served.
 
 Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 """
@@ -62,7 +63,7 @@ class FileConsumeQueues:
         self._file_size_bytes = file_size_bytes
         self._batch_file_bytes = batch_file_bytes
         self._wants_batches = wants_batches
-        self._batch_topics: set[str] = set()  # by their files
+        self._kinds: dict[str, bool] = {}  # by topic that has queues: whether they are of batches
         self._by_key: dict[tuple[str, int], AnyQueue] = {}
         self._broken: dict[tuple[str, int], str] = {}
         self._names = NewNames(directory.parent, fs)
@@ -70,19 +71,19 @@ class FileConsumeQueues:
 
     def load(self) -> None:
         """Open every queue that has files."""
-        for path in _queue_paths(self._batch_directory):
-            topic = path.parent.name
-            if topic not in self._batch_topics and not self._wants_batches(topic):
+        for topic in sorted(batch_topics(self._batch_directory.parent)):
+            if not self._wants_batches(topic):
                 log.warning(
                     "topic %s has queues of batches: RocketMQ does not start before the topic has "
                     "the attribute queue.type=BatchCQ", topic,
                 )  # fmt: skip
-            self._batch_topics.add(topic)
-            self._load(path)
+            self._kinds[topic] = True
+        for path in _queue_paths(self._batch_directory):
+            if self.is_batch(path.parent.name):  # else it has no files, and nothing to say
+                self._load(path)
         for path in _queue_paths(self._directory):
             if self.is_batch(path.parent.name):
-                reason = "the topic has queue.type=BatchCQ, this is not its kind of queue"
-                self._break(path, reason)
+                self._break(path, "the topic's queues are of batches (queue.type=BatchCQ)")
             else:
                 self._load(path)
 
@@ -105,10 +106,23 @@ class FileConsumeQueues:
 
     def is_batch(self, topic: str) -> bool:
         """Whether a topic's queues are such as ``batchqueue`` has."""
-        return topic in self._batch_topics or self._wants_batches(topic)
+        settled = self._kinds.get(topic)
+        return self._wants_batches(topic) if settled is None else settled
+
+    def admit_batches(self, topic: str) -> bool:
+        """Whether queues of a topic can be of batches, see ``ConsumeQueues.admit_batches``."""
+        if self._kinds.get(topic, True):
+            return True
+        if any(queue.next_offset for queue in self._of_topic(topic).values()):
+            return False
+        self.delete_topic(topic)
+        return True
+
+    def _of_topic(self, topic: str) -> dict[tuple[str, int], AnyQueue]:
+        return {key: queue for key, queue in self._by_key.items() if key[0] == topic}
 
     def _make(self, topic: str, queue_id: int) -> AnyQueue:
-        if self.is_batch(topic):
+        if self._kinds.setdefault(topic, self.is_batch(topic)):
             directory = self._batch_directory / topic / str(queue_id)
             return FileBatchQueue(directory, topic, queue_id, self._batch_file_bytes, self._fs)
         directory = self._directory / topic / str(queue_id)
@@ -211,13 +225,19 @@ class FileConsumeQueues:
             if queue.segments.directory.is_dir():
                 self._fs.remove_tree(queue.segments.directory)
                 self._fs.sync_directory(queue.segments.directory.parent)
+        self._left_out -= keys
+        left = {topic for topic, _ in self._by_key}
+        for topic in {topic for topic, _ in keys} - left:
+            self._kinds.pop(topic, None)
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and delete their files."""
-        for key in [key for key in self._by_key if key[0] == topic]:
-            self._by_key.pop(key).close()
-            self._broken.pop(key, None)
-        self._batch_topics.discard(topic)
+        for key, queue in self._of_topic(topic).items():
+            del self._by_key[key]
+            queue.close()
+        self._broken = {key: why for key, why in self._broken.items() if key[0] != topic}
+        self._left_out = {key for key in self._left_out if key[0] != topic}
+        self._kinds.pop(topic, None)
         for root in (self._directory, self._batch_directory):
             directory = root / topic
             # The name of a topic that was made by a broker leads nowhere else; one of a file might.
@@ -265,6 +285,7 @@ class FileConsumeQueues:
         for queue in self._by_key.values():
             queue.close()
         self._by_key.clear()
+        self._kinds.clear()
 
 
 def _queue_paths(directory: Path) -> list[Path]:

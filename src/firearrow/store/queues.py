@@ -190,6 +190,11 @@ class ConsumeQueues(Protocol):
         """Whether the queues of a topic have one entry for all messages of a record
         (``batchqueue``)."""
 
+    def admit_batches(self, topic: str) -> bool:
+        """Whether a topic that is to be created can have ``queue.type=BatchCQ``: not where there
+        are messages in queues of another kind, of an earlier topic of its name. Such queues without
+        messages are deleted."""
+
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it was ever opened."""
 

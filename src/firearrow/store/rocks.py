@@ -169,6 +169,10 @@ class RocksConsumeQueues:
         """False: the database has a row for each message, whatever the topic's attributes."""
         return False
 
+    def admit_batches(self, topic: str) -> bool:
+        """True: there is one kind of queue."""
+        return True
+
     def find(self, topic: str, queue_id: int) -> RocksConsumeQueue | None:
         """The queue, if it has messages or is in use."""
         of_topic = self._topic(topic)
@@ -503,6 +507,7 @@ class RocksConsumeQueues:
                     batch.delete(rows.OFFSETS, rows.offset_key(*key, kind))
                 self._forget(*key)
             self._open_database.write(batch)
+        self._left_out -= keys
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Delete the rows of queues that are left out: the log has all that they say."""

@@ -81,6 +81,24 @@ def test_a_topic_that_cannot_be_is_refused(
     assert broker.topics.data_version.counter == 0
 
 
+def test_queues_of_batches_do_not_follow_others(broker: FakeBroker) -> None:
+    broker.store.queues["T1", 0] = (0, 5, False)
+    batches = wanted(attributes="+queue.type=BatchCQ")
+    both = (
+        b'{"topicConfigList":[{"topicName":"T0"},{"topicName":"T1",'
+        b'"attributes":{"+queue.type":"BatchCQ"}}]}'
+    )
+    for code, fields, body in ((17, batches, b""), (18, {}, both)):
+        answer = broker.call(code, fields, body)
+        assert answer.code == 29
+        assert "delete topic T1 first" in str(answer.remark)
+        assert not {"T0", "T1"} & broker.topics.table.keys()
+    assert broker.call(17, wanted()).code == 0  # as before
+    assert "unchangeable" in str(broker.call(17, batches).remark)
+    assert broker.call(17, batches | {"topic": "T2"}).code == 0
+    assert broker.topics.wants_batches("T2")
+
+
 def test_a_topic_may_have_as_many_queues_as_can_be_mapped(broker: FakeBroker) -> None:
     most = QUEUE_NUMS_MAX
     assert broker.call(17, wanted(readQueueNums=most, writeQueueNums=most)) == Response()

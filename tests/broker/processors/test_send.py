@@ -515,14 +515,16 @@ def test_a_retried_message_keeps_the_property(tmp_path: Path) -> None:
     calling(tmp_path, main, store=LIGHT)
 
 
-async def make_batch_topic(caller: Caller, topic: str = "B") -> None:
+BATCH_TOPIC: dict[str, FieldValue] = {
+    "topic": "B", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4,
+    "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    "attributes": "+queue.type=BatchCQ",
+}  # fmt: skip
+
+
+async def make_batch_topic(caller: Caller) -> None:
     """Create a topic whose queues are of batches."""
-    fields: dict[str, FieldValue] = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4,
-        "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
-        "attributes": "+queue.type=BatchCQ",
-    }  # fmt: skip
-    answer = await caller.call(17, fields)
+    answer = await caller.call(17, BATCH_TOPIC)
     assert answer.code == 0, answer.remark
 
 
@@ -649,3 +651,59 @@ def test_a_topic_of_batches_outlives_restarts_and_its_deletion(tmp_path: Path) -
     calling(tmp_path, second, store=BATCH_FILES)
     assert not (tmp_path / "batchconsumequeue/B").exists()
     assert (tmp_path / "consumequeue/B/0").is_dir()
+
+
+def test_what_a_loss_of_power_makes_again_of_a_deleted_topic_is_no_queue_of_batches(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its attribute is gone with it, so its records come to usual queues."""
+
+    async def first(served: Serving, caller: Caller) -> None:
+        await make_batch_topic(caller)
+        for _ in range(2):
+            assert (await caller.call(320, INNER_FIELDS, INNER)).code == 0
+        assert (await caller.call(215, {"topic": "B"})).code == 0
+        await caller.sent(topic="T")
+        await served.dispatched()
+        shutil.copytree(tmp_path / "first", tmp_path / "left")
+
+    async def second(served: Serving, caller: Caller) -> None:
+        assert served.broker.store.max_queue_offset("B", 0) > 0
+        answer = await caller.call(17, BATCH_TOPIC)
+        assert answer.code == 29
+        assert "delete topic B first" in str(answer.remark)
+        assert (await caller.call(215, {"topic": "B"})).code == 0
+        await make_batch_topic(caller)
+        caplog.clear()
+        for base in (0, 3, 6):
+            answer = await caller.call(320, INNER_FIELDS, INNER)
+            assert answer.ext["queueOffset"] == str(base)
+        await third(served, caller)
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+    async def third(served: Serving, caller: Caller) -> None:
+        await served.dispatched()
+        pulled = await caller.pull(topic="B")
+        assert [view.queue_offset for view in iter_records(pulled.body)] == [0, 3, 6]
+        assert pulled.ext["maxOffset"] == "9"
+
+    calling(tmp_path / "first", first, store=BATCH_FILES)
+    for main in (second, third):
+        calling(tmp_path / "left", main, store=BATCH_FILES)
+
+
+def test_a_topic_of_batches_is_deleted_with_what_is_not_dispatched_yet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for _ in range(2):
+            await make_batch_topic(caller)
+            sends = [request(320, INNER_FIELDS, INNER, opaque=n) for n in range(2)]
+            caller.talker.ask(*sends, request(215, {"topic": "B"}, opaque=2))
+            answers = [await caller.talker.answer() for _ in range(3)]
+            assert [answer.ext.get("queueOffset") for answer in answers] == ["0", "3", None]
+            assert answers[2].code == 0
+
+    calling(tmp_path, main, store=BATCH_FILES)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert not (tmp_path / "consumequeue/B").exists()

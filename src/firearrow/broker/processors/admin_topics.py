@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
+from firearrow.broker.state.attributes import MESSAGE_TYPE, QUEUE_TYPE, parse_changes
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.queues import QueueStore
@@ -104,6 +104,21 @@ class TopicAdminProcessor:
         if config.attributes.get(f"+{MESSAGE_TYPE}") == "MIXED":
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+            )
+        if config.attributes.get(f"+{QUEUE_TYPE}") == "BatchCQ":
+            self._check_batches(config.topic_name or "")
+
+    def _check_batches(self, topic: str) -> None:
+        """Refuse queues of batches where queues of an earlier topic of the name are left.
+
+        A loss of power soon after a topic was deleted makes its queues again, from the log. Java:
+        ConsumeQueueStore#doFindOrCreateConsumeQueue goes on with such queues, of their own kind.
+        """
+        if topic not in self._topics.table and not self._store.admit_batches(topic):
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {topic} can't be created with {QUEUE_TYPE}=BatchCQ: there are messages of "
+                f"an earlier topic of this name without it; delete topic {topic} first",
             )
 
     def _check_not_system(self, topic: str) -> None:

@@ -52,9 +52,10 @@ def _any(_: str) -> None:
 _BOOLEAN: Final = _one_of("true", "false")
 
 MESSAGE_TYPE: Final = "message.type"
+QUEUE_TYPE: Final = "queue.type"
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
-    "queue.type": Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
+    QUEUE_TYPE: Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
     "cleanup.policy": Attribute(False, _one_of("DELETE", "COMPACTION")),
     MESSAGE_TYPE: Attribute(
         True,

@@ -31,6 +31,11 @@ class QueueStore(Protocol):
         """Delete the queues of a topic."""
         ...
 
+    def admit_batches(self, topic: str) -> bool:
+        """Whether a topic that is to be created can have queues of batches: nothing is left of an
+        earlier one with others."""
+        ...
+
     def delete_expired_queues(self) -> list[QueueRange]:
         """Delete the queues of which no message is left; return them."""
         ...
