@@ -31,6 +31,7 @@ from firearrow.store.offline import (
     why_not_deleted,
 )
 from tests.golden import expected, extract
+from tests.store.offline.damage import golden_store
 
 QUEUE = "batchconsumequeue/Bat/0"
 FIRST = f"{QUEUE}/{0:020d}"
@@ -146,6 +147,18 @@ def test_a_repair_is_planned_whatever_a_queue_claims(root: Path) -> None:
         steps = plan(Layout(root), jobs=1).steps
     written = [(step.action, step.position) for step in steps if "log" in (step.file or "")]
     assert written == [(Action.WRITE, 2308)]
+
+
+def test_a_directory_without_files_hides_no_queue(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    (root / "batchconsumequeue/GoldenPlain/0").mkdir(parents=True)
+    with StoreView(Layout(root)) as view:
+        assert view.queues["GoldenPlain", 0].end == 158
+    [finding] = verify(Layout(root)).findings
+    assert (finding.invariant, finding.file) == ("queue-stray", "batchconsumequeue/GoldenPlain")
+    apply(Layout(root), SystemClock())
+    assert verify(Layout(root)).findings == []
+    assert not (root / "batchconsumequeue/GoldenPlain").exists()
 
 
 def test_what_it_holds(root: Path) -> None:

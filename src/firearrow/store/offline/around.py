@@ -127,6 +127,10 @@ def _check_kinds(view: StoreView, findings: Findings) -> None:
         text = "the topic has queues of batches; this directory is of the usual kind"
         findings.add("queue-kind", text, file=f"consumequeue/{topic}", topic=topic)
     for topic in sorted({topic for topic, _ in view.batch_queues} - view.topics_with_batches):
+        if topic not in view.batch_topics:
+            text = "has no files; RocketMQ does not start, as the topic has not queue.type=BatchCQ"
+            findings.add("queue-stray", text, file=f"{BATCH_DIRECTORY}/{topic}", topic=topic)
+            continue
         text = "the topic has queues of batches, and not the attribute queue.type=BatchCQ"
         findings.add("config-queue-type", text, file=f"config/{TOPICS}", topic=topic)
 

@@ -128,10 +128,10 @@ class StoreView:
         """
         if self.rocks_directory is not None:
             return RocksQueues(self.rocks_directory)
-        usual = {
-            key: queue for key, queue in self.file_queues.items() if key[0] not in self.batch_topics
-        }
-        return {**usual, **self.batch_queues}
+        of_batches = self.batch_topics  # to have an empty directory is not enough
+        usual = {key: queue for key, queue in self.file_queues.items() if key[0] not in of_batches}
+        batches = {key: queue for key, queue in self.batch_queues.items() if key[0] in of_batches}
+        return {**usual, **batches}
 
     @cached_property
     def file_queues(self) -> dict[QueueKey, StoredFileQueue]:
