@@ -155,7 +155,12 @@ def test_messages_of_inner_batches_are_those_of_the_files(tmp_path: Path, split:
             )
             for start in range(0, 45, 7)
         ]
+        with origin_of(server, subscribe="Bat") as origin:
+            spans = {queue: Span(*_ends(bound)) for queue, bound in origin.bounds().items()}
+            found = origin.row_bytes(spans)
     assert pa.concat_tables(parts).sort_by(ORDER).equals(files)
+    estimated = sum(found[queue] * (span.end - span.start) for queue, span in spans.items())
+    assert estimated == pytest.approx(17_438, rel=0.1)  # the bytes of its 30 records
 
 
 def ends(offset: int) -> str:

@@ -35,6 +35,7 @@ from firearrow.spark.nearsearch import first_true
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.pulls import ATTEMPTS_MAX, TRY_AGAIN, Asking, Pulls, pause
+from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.wire.bodies import PERM_READ, Route
 from firearrow.wire.client_bodies import TopicStats
@@ -243,7 +244,7 @@ class BrokerOrigin:
     # --- tasks ---
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
-        """About how large the records of each span are: the mean of a few in its middle."""
+        """About what a message of each span takes in records: the mean of a few in its middle."""
         asking = Asking(self._asking.group)
         sizes: dict[Queue, float] = {}
         queues = list(spans)
@@ -258,7 +259,7 @@ class BrokerOrigin:
                 asked.append((queue, begun))
             for queue, pending in asked:
                 columns = _columns(pending.answer().body, self.address_of(queue))
-                sizes[queue] = float(columns.size.mean()) if len(columns) else UNKNOWN_BYTES
+                sizes[queue] = _message_bytes(columns)
         return sizes
 
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
@@ -358,6 +359,15 @@ def _columns(records: bytes, address: str, at: int = 0) -> Columns:
             f"{address} sent bytes that are no messages: {columns.stop.value}"
         )
     return columns
+
+
+def _message_bytes(columns: Columns) -> float:
+    """What a message takes of these records, of which some may be inner batches."""
+    if not len(columns):
+        return UNKNOWN_BYTES
+    counts = inner_counts(columns)
+    messages = len(columns) if counts is None else int(counts.sum())
+    return int(columns.size.sum()) / messages
 
 
 def _collected(pulls: Pulls, batch_bytes: int) -> Iterator[bytes]:

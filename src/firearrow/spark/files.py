@@ -27,6 +27,7 @@ from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
+from firearrow.spark.sizes import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store, open_stores
@@ -34,6 +35,7 @@ from firearrow.store.batchqueue import MESSAGES_MAX
 
 _STRETCHES_MAX = 10_000  # where a key is, of one topic; beyond that it is not worth the search
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
+_SAMPLE_ROWS = 4096  # messages of each queue that are looked at for their size
 _NOWHERE = 1 << 63  # behind any log
 
 
@@ -126,6 +128,21 @@ class FileOrigin:
         return self._places[key]
 
     # --- tasks ---
+
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
+        """About what a message of each span takes in records: the mean where it begins."""
+        return {queue: self._message_bytes(queue, span) for queue, span in spans.items()}
+
+    def _message_bytes(self, queue: Queue, span: Span) -> float:
+        found = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
+        end = min(span.end, span.start + _SAMPLE_ROWS)
+        if isinstance(found, BatchQueue):
+            units = found.rows_holding(span.start, end)
+            size, messages = units["size"], int(units["messages"].sum(dtype=np.int64))
+        else:
+            size = found.entries(span.start, end).size
+            messages = len(size)
+        return int(size.sum(dtype=np.int64)) / messages if messages else UNKNOWN_BYTES
 
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         """Cut the spans into tasks, see ``Origin.partitions``."""

@@ -1,7 +1,8 @@
 """How large messages are, where a limit of bytes has to become one of queue offsets.
 
 An origin that knows it has a method ``row_bytes`` (the entries of a ConsumeQueue hold sizes); of
-any other a few messages of each queue are looked at.
+any other a few messages of each queue are looked at. The messages of an inner batch share the bytes
+of their record.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Sized(Protocol):
     """An origin that knows how large messages are without reading them."""
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, float]:
-        """The mean size of the stored records of each span, in bytes."""
+        """The mean of what a message of each span takes in stored records, in bytes."""
 
 
 def row_bytes(origin: Origin, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
