@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -158,7 +159,10 @@ def test_messages_of_inner_batches_are_those_of_the_files(tmp_path: Path, split:
         with origin_of(server, subscribe="Bat") as origin:
             spans = {queue: Span(*_ends(bound)) for queue, bound in origin.bounds().items()}
             found = origin.row_bytes(spans)
+        tagged = read(server, subscribe="Bat", tags="TagB", splitBytes=split).sort_by(ORDER)
     assert pa.concat_tables(parts).sort_by(ORDER).equals(files)
+    assert 0 < tagged.num_rows < 80
+    assert tagged.equals(files.filter(pc.equal(files.column("tags"), "TagB")))
     estimated = sum(found[queue] * (span.end - span.start) for queue, span in spans.items())
     assert estimated == pytest.approx(17_438, rel=0.1)  # the bytes of its 30 records
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 from weakref import finalize
@@ -23,6 +23,7 @@ from firearrow.errors import (
     BrokerError,
     ConfigError,
     NotPermitted,
+    NotSupported,
     RemoteProtocolError,
     TopicNotFound,
 )
@@ -37,7 +38,7 @@ from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.pulls import ATTEMPTS_MAX, TRY_AGAIN, Asking, Pulls, pause
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
-from firearrow.wire.bodies import PERM_READ, Route
+from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
 from firearrow.wire.client_bodies import TopicStats
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
@@ -88,6 +89,7 @@ class BrokerOrigin:
         self._clock = clock or SystemClock()
         self._routes: dict[str, tuple[Route, float]] = {}  # and until when each will do
         self._addresses: dict[str, str] = {}
+        self._own_tags: dict[tuple[str, str], bool] = {}
         self._asking = Asking(
             options.access.consumer_group or GROUP,
             options.choice.tags,
@@ -303,13 +305,42 @@ class BrokerOrigin:
     def _read(self, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         source = _Broker(part.queue.broker, part.address)
         batches = Batches(self._options, self._narrow, schema, source)
-        pulls = Pulls(self._cluster.client, self, self._asking, part.queue, part.span)
+        pulls = Pulls(
+            self._cluster.client, self, self._asking_for(part.queue), part.queue, part.span
+        )
         for records in _collected(pulls, self._options.reading.batch_bytes):
             at = 0
             while at < len(records):
                 columns = _columns(records, part.address, at)
                 at = columns.end
                 yield from batches.of_queue(columns, part.span)
+
+    def _asking_for(self, queue: Queue) -> Asking:
+        """How messages are asked for: by their tags only where the broker looks at these.
+
+        Of a topic with queues of batches it looks at the tag of records, which have messages of
+        any: so all are pulled, and chosen here.
+        """
+        if not self._asking.tags or self._has_own_tags(queue):
+            return self._asking
+        return replace(self._asking, tags=())
+
+    def _has_own_tags(self, queue: Queue) -> bool:
+        """Whether each message of a topic is known to be a record of its own."""
+        key = queue.topic, queue.broker
+        if key not in self._own_tags:
+            code, fields = RequestCode.GET_TOPIC_CONFIG, {"topic": queue.topic}
+            try:
+                answer = self._cluster.client.call(self.address_of(queue), code, fields)
+            except NotSupported:  # by brokers that have no queues of batches either
+                self._own_tags[key] = True
+            except (OSError, BrokerError) as error:
+                log.info("the kind of topic %s is not known: %s", queue.topic, error)
+                self._own_tags[key] = False
+            else:
+                config = read_body(answer, TopicConfig, "a topic")
+                self._own_tags[key] = config.attributes.get("queue.type") != "BatchCQ"
+        return self._own_tags[key]
 
     # --- progress ---
 
