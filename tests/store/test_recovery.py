@@ -9,10 +9,20 @@ import pytest
 
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
-from firearrow.store import recovery
+from firearrow.store import MessageStore, recovery
 from firearrow.store.checkpoint import Checkpoint
 from tests.broker.fakes import HandClock
-from tests.store.stores import KiB, abandon, append, bodies, make_store, messages, opened, settle
+from tests.store.stores import (
+    KiB,
+    abandon,
+    append,
+    bodies,
+    make_store,
+    messages,
+    opened,
+    power_off,
+    settle,
+)
 from tests.store.test_engine import check_complete, fill, filled, tree
 
 QUEUE = "consumequeue/T/1"
@@ -199,3 +209,90 @@ def test_a_killed_process_costs_a_step_of_dispatch(
             assert kept == sent[number::2][-len(kept) :]
             assert store.max_queue_offset("T", number) == 100
             assert len(kept) == 100 or deleted
+
+
+@pytest.mark.parametrize("kind", ["usual", "light", "of batches"])
+@pytest.mark.parametrize("record_left", [False, True])
+def test_an_entry_torn_by_a_loss_of_power_is_none(
+    tmp_path: Path, kind: str, record_left: bool
+) -> None:
+    """The sector with the beginning of a last entry is lost, the one with its end is not."""
+    unit_bytes, number, sector = (46, 11, 1) if kind == "of batches" else (20, 102, 4)
+    topic = "%LMQ%a" if kind == "light" else "T"
+    options: dict[str, Any] = {
+        "mapped_file_size_consume_queue": 4000,
+        "mapper_file_size_batch_consume_queue": 46 * 50,
+        "enable_lmq": True,
+        "enable_multi_dispatch": True,
+    }
+
+    def make(root: Path) -> MessageStore:
+        store = make_store(root, **options)
+        store.wants_batches = lambda name: name == "T" and kind == "of batches"
+        store.open(background=False)
+        return store
+
+    def send(store: MessageStore, at: int) -> int:
+        names = f"INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{at}\x02"
+        properties = names.encode() if kind == "light" else b""
+        return append(store, b"%d" % at, properties=properties)
+
+    store = make(tmp_path / "whole")
+    for at in range(number):
+        send(store, at)
+    append(store, bytes(63 * KiB), "Large")  # begins a file: the walk starts with it
+    store.close()
+    store = make(tmp_path / "whole")
+    [file] = store.queue(topic, 0).segments.files  # type: ignore[attr-defined]
+    before = file.path.read_bytes()
+    place = send(store, number)
+    settle(store)
+    assert store.max_queue_offset(topic, 0) == number + 1
+    root = tmp_path / "left"
+    shutil.copytree(tmp_path / "whole", root)
+    power_off(store)
+    left = root / file.path.relative_to(tmp_path / "whole")
+    now = left.read_bytes()
+    assert number * unit_bytes < sector * 512 < (number + 1) * unit_bytes
+    left.write_bytes(before[: sector * 512] + now[sector * 512 :])
+    if not record_left:
+        log = last_log(root)
+        log.write_bytes(zero_from(log.read_bytes(), place - 64 * KiB))
+    for _ in range(2):
+        store = make(root)
+        count = number + record_left
+        assert store.max_queue_offset(topic, 0) == count
+        assert bodies(store, topic) == [b"%d" % at for at in range(count)]
+        store.close()
+    store = make(root)
+    send(store, count)
+    settle(store)
+    assert bodies(store, topic)[-2:] == [b"%d" % (count - 1), b"%d" % count]
+    store.close()
+
+
+def test_entries_behind_a_gap_are_none(tmp_path: Path) -> None:
+    """Else the next start would find the end of the queue behind them."""
+    options: dict[str, Any] = {"mapped_file_size_consume_queue": 4000}
+    whole, left = tmp_path / "whole", tmp_path / "left"
+    with opened(whole, **options) as store:
+        fill(store, [b"%d" % at for at in range(20)])
+        append(store, bytes(64 * KiB - 400), "Large")  # begins a file: the walk starts with it
+    store = make_store(whole, **options)
+    store.open(background=False)
+    shutil.copytree(whole, left)
+    fill(store, [b"lost"] * 320)
+    settle(store)
+    for file in (whole / QUEUE).parent.glob("*/*"):
+        path = left / file.relative_to(whole)
+        path.write_bytes(path.read_bytes()[:2560] + file.read_bytes()[2560:])
+        assert any(path.read_bytes()[2560:])
+    power_off(store)
+    with opened(left, background=False, **options) as store:
+        assert [store.max_queue_offset("T", queue_id) for queue_id in (0, 1)] == [10, 10]
+        append(store, bytes(60 * KiB), "Large")  # the log comes to where the entries point
+        append(store, bytes(60 * KiB), "Large")
+        fill(store, [b"after"] * 190)
+    with opened(left, background=False, **options) as store:
+        assert [store.max_queue_offset("T", queue_id) for queue_id in (0, 1)] == [105, 105]
+        assert [len(bodies(store, "T", queue_id)) for queue_id in (0, 1)] == [105, 105]

@@ -45,7 +45,7 @@ from firearrow.errors import CorruptStore
 from firearrow.message.properties import INNER_NUM, parse
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store.filequeue import FileQueue
-from firearrow.store.queues import ENTRY, Entries, Run
+from firearrow.store.queues import ENTRY, Entries, Place, Run
 from firearrow.store.scan import Columns, Ints
 from firearrow.store.segments import Segment
 
@@ -157,7 +157,7 @@ class Units(ABC):
     def number_at_or_after(self, physical_offset: int) -> int:
         """The first unit whose record lies at or after a physical offset.
 
-        One that a loss of power has left in part is taken for a later one.
+        One that is plainly no unit, as a loss of power may leave them, is taken for a later one.
         """
         units = self.numbers
         return units.start + bisect_left(units, physical_offset, key=self._place)
@@ -203,6 +203,10 @@ class FileBatchQueue(Units, FileQueue):
     @property
     def _end_bytes(self) -> int:
         return self._end * UNIT_BYTES
+
+    def _place_of(self, number: int) -> Place:
+        unit = self.unit(number)
+        return Place(self.topic, self.queue_id, unit.queue_offset, unit.physical_offset, unit.size)
 
     def _bytes_before(self, physical_offset: int) -> int:
         return self.number_at_or_after(physical_offset) * UNIT_BYTES

@@ -31,7 +31,7 @@ from firearrow.errors import CorruptStore
 from firearrow.store.extension import Extension
 from firearrow.store.filequeue import FileQueue
 from firearrow.store.fs import OS_FILES, FileSystem
-from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.queues import ENTRY, ENTRY_BYTES, Place
 from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.segments import Segment
 
@@ -63,6 +63,10 @@ class FileConsumeQueue(FileQueue):
 
     def _place(self, number: int) -> int:
         return self.entry(number)[0]
+
+    def _place_of(self, number: int) -> Place:
+        physical_offset, size, _ = self.entry(number)
+        return Place(self.topic, self.queue_id, number, physical_offset, size)
 
     def _bytes_before(self, physical_offset: int) -> int:
         return self.first_at_or_after(physical_offset) * ENTRY_BYTES

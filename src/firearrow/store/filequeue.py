@@ -2,6 +2,10 @@
 
 A queue is a directory of files of one size, which together are one space of bytes: unit ``n`` is at
 ``n * unit_bytes`` of it, and what is behind the last one is zero.
+
+After a loss of power, sectors that were not flushed are as they were, zero, or as they were to be.
+So of a unit that lies across two sectors a part may be zero, and what it says then of the log may
+look as good as any.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from typing import ClassVar, Final
 from firearrow.message.record import topic_field
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.queues import HasRecord, Place
 from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
 
+_SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
 
 
@@ -75,6 +81,10 @@ class FileQueue(ABC):
         """The physical offset that a unit has."""
 
     @abstractmethod
+    def _place_of(self, number: int) -> Place:
+        """What a unit says of its record."""
+
+    @abstractmethod
     def _bytes_before(self, physical_offset: int) -> int:
         """Where the first unit of a record at or after a physical offset is."""
 
@@ -126,14 +136,40 @@ class FileQueue(ABC):
         self._log_start_offset = log_start_offset
         self._min_offset = -1
 
-    def cut(self, log_end_offset: int) -> None:
-        """Forget the units of records at or after a physical offset."""
-        end = self._bytes_before(log_end_offset)
-        if end < self._end_bytes:
-            self.segments.cut(end)
+    def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> bool:
+        """Forget the units of records at or after a physical offset; say whether there were any.
+
+        With ``has_record`` also what a loss of power has left of units, and beyond a gap: it must
+        have left those of the records before.
+        """
+        before = self._end_bytes, len(self.segments.files)
+        while self.max_physical_offset >= log_end_offset or self._last_is_torn(has_record):
+            last = self._end_bytes - self.unit_bytes
+            self.segments.cut(min(self._bytes_before(log_end_offset), last))
             self._find_end()
             files = self.segments.files  # the zeros behind the end must reach the disk too
             self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
+        if has_record is not None:
+            self.segments.cut(self._end_bytes)
+        return (self._end_bytes, len(self.segments.files)) != before
+
+    def _last_is_torn(self, has_record: HasRecord | None) -> bool:
+        """Whether the last unit may be a part of one, and the log has no such record."""
+        if has_record is None or self.max_physical_offset < 0:
+            return False
+        at = self._end_bytes - self.unit_bytes
+        segment = self.segments.find(at)
+        assert segment is not None
+        start = at - segment.base
+        border = -start % _SECTOR_BYTES
+        unit = segment.map[start : start + self.unit_bytes]
+        if not 0 < border < self.unit_bytes or (any(unit[:border]) and any(unit[border:])):
+            return False
+        number = at // self.unit_bytes
+        found = has_record(self._place_of(number))
+        if found is None:  # places rise along a queue; nobody reads what is before the log
+            return self._place(number - 1) >= self.max_physical_offset
+        return not found
 
     def flush(self, least_pages: int) -> bool:
         """Bring to the disk what was put before the call, if it is so many pages.

@@ -27,7 +27,7 @@ from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, units_of
 from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
-from firearrow.store.queues import ENTRY_BYTES, Entries, OnArrivals, QueueRange
+from firearrow.store.queues import ENTRY_BYTES, Entries, HasRecord, OnArrivals, QueueRange
 
 log = logging.getLogger(__name__)
 
@@ -203,11 +203,10 @@ class FileConsumeQueues:
         for queue in self._by_key.values():
             queue.correct_min(log_start_offset)
 
-    def cut(self, log_end_offset: int) -> None:
-        """Forget the entries of records at or after a physical offset."""
+    def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> None:
+        """Forget the entries of later records, see ``ConsumeQueues.cut``."""
         for queue in self._by_key.values():
-            if queue.max_physical_offset >= log_end_offset:
-                queue.cut(log_end_offset)
+            if queue.cut(log_end_offset, has_record):
                 self._names.note(queue.segments.directory)
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:

@@ -115,6 +115,20 @@ class QueueRange(NamedTuple):
     max_offset: int
 
 
+class Place(NamedTuple):
+    """Where an entry of a queue says that its record is."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+
+
+# Whether the log has the very record that an entry means; None where the log begins behind it.
+HasRecord = Callable[[Place], bool | None]
+
+
 class QueueEnd(Protocol):
     """What appending a message needs of its queue.
 
@@ -228,8 +242,12 @@ class ConsumeQueues(Protocol):
     def correct_min(self, log_start_offset: int) -> None:
         """Move each ``min_offset`` to the first message that the log still holds."""
 
-    def cut(self, log_end_offset: int) -> None:
-        """Forget the entries of records at or after a physical offset."""
+    def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> None:
+        """Forget the entries of records at or after a physical offset.
+
+        After a loss of power ``has_record`` tells what is left of an entry from a whole one; the
+        entries of records before the offset were on the disk.
+        """
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
         """Forget entries of records that the log no longer holds, as far as that frees anything;

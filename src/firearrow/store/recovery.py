@@ -18,7 +18,8 @@ What ends the log decides what happens then:
   reported: its record still says where the next one is.
 
 After a loss of power the unflushed part of a queue's file may hold anything, so queues are cut
-where the walk starts and dispatched anew from there. If only the process was killed (see
+where the walk starts and dispatched anew from there. What is left of an entry may point before
+that: a last entry that may be torn must have its record. If only the process was killed (see
 ``checkpoint``), the walk starts at the last step of dispatch, which may be there in part. A
 database of queues knows how far it is. Queues and index skip what they have: to start early costs
 time and nothing else.
@@ -39,13 +40,16 @@ import numpy.typing as npt
 
 from firearrow.errors import CorruptStore
 from firearrow.files import free_path
+from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.store.checkpoint import Checkpoint, End
 from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
+from firearrow.store.keys import Properties
+from firearrow.store.light import light_entries
 from firearrow.store.progress import Progress
-from firearrow.store.queues import ConsumeQueues
+from firearrow.store.queues import ConsumeQueues, Place
 from firearrow.store.scan import Columns, Stop, scan
 
 log = logging.getLogger(__name__)
@@ -112,7 +116,8 @@ class Recovery:
         end, last_ms = self._end_of_log(walk_from)
         self._cut_log(end)
         trusted = self.clean or self.queues.dispatched_offset is not None
-        self.queues.cut(end if trusted else min(walk_from, end))
+        has_record = self._has_record if self.ended is End.LOST else None
+        self.queues.cut(end if trusted else min(walk_from, end), has_record)
         self.queues.correct_min(commit_log.start_offset)
         if index is not None:
             index.cut(end)
@@ -136,6 +141,27 @@ class Recovery:
             return walk_from
         known = max(self.queues.max_physical_offset, self.checkpoint.queues_physical_offset)
         return _after_record(self.commit_log, known)
+
+    def _has_record(self, place: Place) -> bool | None:
+        """Whether the log has the record that an entry of a queue means."""
+        commit_log = self.commit_log
+        if place.physical_offset < commit_log.start_offset:
+            return None
+        columns = commit_log.scan(place.physical_offset, commit_log.segments.end_offset, 1)
+        if columns is None or not len(columns):
+            return False
+        if (int(columns.physical_offset[0]), int(columns.size[0])) != place[3:]:
+            return False
+        if is_lmq(place.topic):
+            light = light_entries(columns, Properties(columns))
+            if light is not None:
+                found = zip(light.name.tolist(), light.queue_offset.tolist(), strict=True)
+                return (place.topic.encode(), place.queue_offset) in [
+                    (light.names[name], queue_offset) for name, queue_offset in found
+                ]
+        [topic] = columns.slices(columns.topic_start, columns.topic_size)
+        queue = topic.decode("utf-8", "replace"), int(columns.queue_id[0])
+        return (*queue, int(columns.queue_offset[0])) == place[:3]
 
     # --- the end of the log ---
 

@@ -32,7 +32,7 @@ from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.message.names import is_lmq
 from firearrow.store import rocksformat as rows
-from firearrow.store.queues import Entries, OnArrivals, QueueRange, Run, Runs
+from firearrow.store.queues import Entries, HasRecord, OnArrivals, QueueRange, Run, Runs
 from firearrow.store.rocksends import QueueEnds
 from firearrow.store.rocksqueue import NO_PLACE, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import RECORD_BYTES_MIN, Ints
@@ -421,8 +421,8 @@ class RocksConsumeQueues:
         """Have each ``min_offset`` be the first message that the log still holds."""
         self.log_start_offset = log_start_offset
 
-    def cut(self, log_end_offset: int) -> None:
-        """Forget the entries of records at or after a physical offset."""
+    def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> None:
+        """Forget the entries of records at or after a physical offset; rows are never torn."""
         if self.dispatched_offset <= log_end_offset:
             return
         self.dispatched_offset = log_end_offset
