@@ -4,7 +4,9 @@ import errno
 import gc
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from firearrow.database import Batch, Database, Table
 from firearrow.errors import ConfigError
 from firearrow.store import ConsumeQueue, rocks
 from firearrow.store.rocks import RocksConsumeQueues
+from firearrow.store.rocksends import QueueEnds
 from firearrow.store.rocksqueue import RocksConsumeQueue
 from tests.golden import expected, extract
 from tests.store.stores import GOLDEN_SIZES, append, bodies, make_store, opened, settle
@@ -188,6 +191,64 @@ def test_many_entries_are_flushed_before_the_thorough_flush(
         killed = as_after_a_kill(tmp_path / "queues")
         assert killed.dispatched_offset == dispatched_offset
         killed.close()
+    queues.close()
+
+
+def test_many_queues_outlive_a_kill(tmp_path: Path) -> None:
+    """Their columns grow while some of them have rows, and some have not."""
+    queues = queues_in(tmp_path / "queues")
+    for end in (3, 63, 64, 100, 200):
+        for queue_id in range(0, end, 2 if end == 100 else 1):
+            first = queues.open("T", queue_id).max_offset
+            put(queues, queue_id, first, messages(1000 * first + queue_id, 2))
+        if end in (64, 200):
+            queues.flush(0)
+    ends = [queues.open("T", queue_id).max_offset for queue_id in range(201)]
+    assert [ends[n] for n in (0, 1, 62, 63, 64, 65, 199, 200)] == [10, 8, 8, 4, 4, 2, 2, 0]
+    killed = as_after_a_kill(tmp_path / "queues")
+    found = {found.queue_id: found.max_offset for found in killed.ranges()}
+    assert found == {queue_id: end for queue_id, end in enumerate(ends) if end}
+    for queue_id in (0, 63, 64, 199):
+        assert contents(killed.open("T", queue_id)) == contents(queues.open("T", queue_id))
+    killed.close()
+    queues.close()
+
+
+def test_queues_are_looked_at_beside_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at all takes slots, too, for queues that are not in use."""
+    queues = queues_in(tmp_path)
+    for queue_id in range(3):
+        put(queues, queue_id, 0, messages(queue_id, 1))
+    queues.flush(0)
+    queues.close()
+    queues.load()
+    alone: list[bool] = []
+
+    def could_flush() -> None:
+        got = queues._writing.acquire(blocking=False)
+        alone.append(not got)
+        if got:
+            queues._writing.release()
+
+    def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+        def watching(*arguments: Any) -> Any:
+            flusher = Thread(target=could_flush)
+            flusher.start()
+            flusher.join()
+            return call(*arguments)
+
+        return watching
+
+    for name in ("take", "give_up"):
+        monkeypatch.setattr(QueueEnds, name, watched(getattr(QueueEnds, name)))
+    for found in queues.ranges():
+        assert found.max_offset == 1
+        flusher = Thread(target=could_flush)  # nobody waits for who looks
+        flusher.start()
+        flusher.join()
+    assert alone == [True, False, True] * 3
     queues.close()
 
 

@@ -236,11 +236,13 @@ class RocksConsumeQueues:
             of_topic = RocksTopic(self, topic)
             for row in some:
                 place = row.physical_offset, row.queue_offset
-                queue = RocksConsumeQueue(of_topic, row.queue_id, place)
+                with self._writing:
+                    queue = RocksConsumeQueue(of_topic, row.queue_id, place)
                 try:
                     yield queue
                 finally:
-                    self.ends.give_up(queue)
+                    with self._writing:
+                        self.ends.give_up(queue)
 
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""

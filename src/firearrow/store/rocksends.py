@@ -24,6 +24,9 @@ _SLOTS_AT_FIRST: Final = 64
 class QueueEnds:
     """Columns by slot; each queue in memory has one, and ``queues`` says whose it is.
 
+    Slots are taken and given up under the lock that a flush takes them to save under: columns that
+    grow are others than before.
+
     ``max_offset`` and ``max_physical_offset`` are as in ``ConsumeQueue``. A slot is ``unsaved`` if
     its row in the database does not say this yet, and ``saving`` while it is being written. The
     first slot is that of all queues that were forgotten: they are empty.
