@@ -1,5 +1,6 @@
 """What a loss of power leaves of queues in files, whatever their units are."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from firearrow.store.batchqueue import UNIT_DTYPE, FileBatchQueue
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.filequeue import FileQueue
+from firearrow.store.fs import FileSystem
 from firearrow.store.queues import ENTRY, HasRecord, Place
 
 SECTOR_BYTES = 512
@@ -104,6 +106,33 @@ def test_nothing_is_left_but_what_was_on_the_disk(
     if walked_from < UNITS:
         put(queue, records[walked_from:])
     assert queue.max_offset == UNITS * messages
+    queue.close()
+
+
+@both_kinds
+@pytest.mark.parametrize("count", [5, 10, 15])
+def test_a_queue_that_begins_anew_during_a_flush_is_flushed_anew(
+    tmp_path: Path, kind: type[FileQueue], count: int
+) -> None:
+    class Disk(FileSystem):
+        during_sync: Callable[[], None] | None = None
+        synced = b""
+
+        def sync_file(self, path: Path) -> None:
+            during, self.during_sync = self.during_sync, None
+            if during is not None:
+                during()
+            self.synced = path.read_bytes()
+
+    disk = Disk()
+    queue = kind(tmp_path, "T", 0, UNITS * kind.unit_bytes, disk)
+    put(queue, places(0)[:10])
+    disk.during_sync = lambda: put(queue, places(1_000_000)[:count])
+    queue.flush(0)
+    disk.synced = b""
+    queue.flush(0)
+    assert disk.synced == b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert queue.flushed_bytes == count * kind.unit_bytes
     queue.close()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from pathlib import Path
+from threading import Lock
 from typing import ClassVar, Final
 
 from firearrow.message.record import topic_field
@@ -25,12 +26,14 @@ log = logging.getLogger(__name__)
 
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
+_beginning: Final = Lock()  # of a queue anew, against a flush of what it was; rare, so one for all
 
 
 class FileQueue(ABC):
     """One queue; who derives from it says what its units are."""
 
     __slots__ = (
+        "_lives",
         "_log_start_offset",
         "_min_offset",
         "flushed_bytes",
@@ -59,6 +62,7 @@ class FileQueue(ABC):
         self.magic, self.topic_field = topic_field(topic)
         file_size = -(-file_size_bytes // self.unit_bytes) * self.unit_bytes
         self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
+        self._lives = 1
         self._forget()
 
     def _forget(self) -> None:
@@ -108,7 +112,9 @@ class FileQueue(ABC):
         """Forget the units of a deleted topic."""
         log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
         self.segments.cut(0)
-        self._forget()
+        with _beginning:
+            self._lives += 1
+            self._forget()
 
     def _segment_for(self, at: int) -> Segment:
         segment = self.segments.find(at)
@@ -176,11 +182,13 @@ class FileQueue(ABC):
 
         Says whether a file was made for it.
         """
-        start, end = self.flushed_bytes, self._end_bytes
+        lives, start, end = self._lives, self.flushed_bytes, self._end_bytes
         if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
             return False
         is_new = self.segments.flush(start, end)
-        self.flushed_bytes = min(end, self._end_bytes)  # it may have begun anew, or been cut
+        with _beginning:
+            if self._lives == lives:  # else other units have come to these places
+                self.flushed_bytes = end
         return is_new
 
     def close(self) -> None:
