@@ -228,7 +228,7 @@ class SendProcessor:
     def _answer(
         self, queue_id: int, queue_offset: int, physical_offset: int, unique: bytes
     ) -> Response:
-        """The same answer for requests in binary form and for odd unique keys."""
+        """The answer to a send as fields."""
         return Response(
             fields={
                 "MSG_REGION": self._region,
