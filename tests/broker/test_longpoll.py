@@ -21,9 +21,9 @@ class Entries:
         self.codes = codes
         self.looked_at: list[int] = []
 
-    def tag_code_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        self.looked_at.append(queue_offset)
-        return self.codes[queue_offset]
+    def tag_codes(self, topic: str, queue_id: int, queue_offset: int, end: int) -> set[int]:
+        self.looked_at += range(queue_offset, end)
+        return set(self.codes[queue_offset:end])
 
 
 class Stage:

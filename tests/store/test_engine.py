@@ -591,7 +591,7 @@ def test_limits_of_one_read(tmp_path: Path) -> None:
         assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 1, 20)
         [view] = iter_records(found.records)
         assert (view.queue_offset, view.tags) == (15, "rare")
-        assert store.tag_code_at("T", 0, 15) == tag_code("rare")
+        assert store.tag_codes("T", 0, 15, 16) == {tag_code("rare")}
 
 
 def test_store_times_behind_hosts_of_any_size(tmp_path: Path) -> None:
@@ -661,9 +661,10 @@ def test_delayed_messages_have_their_due_time_in_place_of_the_tag(tmp_path: Path
         append(store, b"", topic, properties={"TAGS": "A"}, now_ms=BORN_MS)
         append(store, b"", "T", properties={"DELAY": "3", "TAGS": "A"}, now_ms=BORN_MS)
         settle(store)
-        codes = [store.tag_code_at(topic, 0, n) for n in range(5)]
-        assert codes == [*(BORN_MS + delay for delay in levels.values()), tag_code("A")]
-        assert store.tag_code_at("T", 0, 0) == tag_code("A")
+        codes = [store.tag_codes(topic, 0, n, n + 1) for n in range(5)]
+        dues = [BORN_MS + delay for delay in levels.values()]
+        assert codes == [{code} for code in (*dues, tag_code("A"))]
+        assert store.tag_codes("T", 0, 0, 1) == {tag_code("A")}
 
 
 def test_a_deleted_topic_is_gone_for_good(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.message.names import tag_code
 from firearrow.message.record import iter_records
+from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import GetResult, GetStatus
+from firearrow.store.batchqueue import FileBatchQueue, Unit
 from firearrow.store.reader import Reader
-from tests.store.stores import KiB, append, opened, settle, small_config
+from tests.store.stores import KINDS, KiB, append, make_store, opened, settle, small_config
 
 
 def summary(result: GetResult) -> tuple[GetStatus, int, int, int]:
@@ -150,3 +153,42 @@ def test_old_messages_are_taken_in_smaller_numbers(
         offsets = [view.queue_offset for view in iter_records(found.records)]
         assert offsets == list(range(start, start + taken))
         assert found.next_offset == start + taken
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tag_codes_of_a_range(tmp_path: Path, kind: str) -> None:
+    with opened(tmp_path, store_type=kind) as store:
+        for n in range(50):  # in three files
+            append(store, b"", properties={"TAGS": f"t{n // 2}"})
+        settle(store)
+        for first, end in [(0, 50), (3, 4), (17, 43), (49, 50), (5, 5), (48, 60)]:
+            codes = {tag_code(f"t{n // 2}") for n in range(first, min(end, 50))}
+            assert store.tag_codes("T", 0, first, end) == codes
+
+
+def test_tag_codes_of_batches_are_looked_up_once_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path, mapper_file_size_batch_consume_queue=46 * 4)
+    store.wants_batches = "T".__eq__
+    store.open()
+    for n in range(10):
+        properties = {"TAGS": f"t{n}", "INNER_NUM": "30000"}
+        append(store, b"", properties=properties, sys_flag=INNER_BATCH)
+        store.queue("T", 0).next_offset += 29_999
+    settle(store)
+    assert store.max_queue_offset("T", 0) == 300_000
+    looked_at: list[int] = []
+    unit = FileBatchQueue.unit
+
+    def counted(queue: FileBatchQueue, number: int) -> Unit:
+        looked_at.append(number)
+        return unit(queue, number)
+
+    monkeypatch.setattr(FileBatchQueue, "unit", counted)
+    for first, end in [(0, 10), (3, 4), (2, 9), (7, 12)]:
+        codes = {tag_code(f"t{n}") for n in range(first, min(end, 10))}
+        assert store.tag_codes("T", 0, first * 30_000, end * 30_000) == codes
+        assert store.tag_codes("T", 0, first * 30_000 + 29_999, end * 30_000 - 29_999) == codes
+    assert len(looked_at) < 8 * 20
+    store.close()

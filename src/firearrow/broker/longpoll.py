@@ -90,10 +90,7 @@ class HeldPulls:
         wake: list[HeldPull] = []
         for pull in waiting:
             if pull.tag_codes is not None and codes is None:
-                codes = {
-                    self._store.tag_code_at(topic, queue_id, offset)
-                    for offset in range(first_offset, max_offset)
-                }
+                codes = self._store.tag_codes(topic, queue_id, first_offset, max_offset)
             wanted = pull.tag_codes is None or not pull.tag_codes.isdisjoint(codes or ())
             (wake if wanted and max_offset > pull.queue_offset else stay).append(pull)
         self._keep((topic, queue_id), stay, wake)

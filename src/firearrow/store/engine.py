@@ -31,7 +31,7 @@ from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange
-from firearrow.store.reader import GetResult, Reader
+from firearrow.store.reader import GetResult, Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.rocks import RocksConsumeQueues
@@ -344,9 +344,9 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         return queue.max_offset if queue else 0
 
-    def tag_code_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """The tag code of an entry that is there."""
-        return self.queues.open(topic, queue_id).entry(queue_offset)[2]
+    def tag_codes(self, topic: str, queue_id: int, queue_offset: int, end: int) -> set[int]:
+        """The tag codes of the entries from an offset to before another."""
+        return tag_codes(self.queues.open(topic, queue_id), queue_offset, end)
 
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time (ms) of a message, -1 if it is not there."""

@@ -266,6 +266,22 @@ class Reader:
         return int.from_bytes(head[at : at + 8], "big")
 
 
+def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int) -> set[int]:
+    """The tag codes of a queue's entries from an offset to before another; a record's counts once,
+    however many messages it has."""
+    if end - queue_offset == 1:
+        return {queue.entry(queue_offset)[2]}
+    if isinstance(queue, FileBatchQueue):
+        last = min(queue.number_of(end - 1), queue.numbers.stop - 1)
+        numbers = range(queue.number_of(queue_offset), last + 1)
+        return {queue.unit(number).tag_code for number in numbers}
+    codes: set[int] = set()
+    while queue_offset < end and (entries := queue.read(queue_offset, end - queue_offset)):
+        codes.update([code for _, _, code in ENTRY.iter_unpack(entries)])
+        queue_offset += len(entries) // ENTRY_BYTES
+    return codes
+
+
 @lru_cache(maxsize=64)
 def _struct_of(count: int) -> struct.Struct:
     return struct.Struct(">" + "qiq" * count)
