@@ -421,3 +421,56 @@ def test_a_stop_waits_for_answers_but_not_for_ever(
             await asyncio.open_connection("127.0.0.1", port)
 
     run(main())
+
+
+class FakeTransport(asyncio.Transport):
+    """A connection that the listener gave, of which it is known only whether it was cut."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 4711)})
+        self.is_cut = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As a real one; nothing is written."""
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+def test_a_connection_that_is_made_while_the_server_stops_is_cut(run: Run) -> None:
+    """The listener's queue may hold one that the loop takes after the stop has begun."""
+
+    async def main() -> None:
+        server = Server(HANDLERS, SystemClock())
+        await server.start("127.0.0.1", 0)
+        assert not server.has_stopped
+        early, late = FakeTransport(), FakeTransport()
+        peer = Peer(server)
+        peer.connection_made(early)
+        assert not early.is_cut
+        peer.connection_lost(None)
+        await server.stop()
+        assert server.has_stopped
+        peer = Peer(server)
+        peer.connection_made(late)
+        assert late.is_cut
+        peer.connection_lost(None)
+        assert not server.peers
+
+    run(main())
+
+
+def test_a_server_that_has_stopped_may_serve_again(run: Run) -> None:
+    async def main() -> None:
+        server = Server(HANDLERS, SystemClock())
+        for _ in range(2):
+            port = await server.bind("127.0.0.1", 0)
+            assert not server.has_stopped
+            await server.serve()
+            async with talking(port) as talker:
+                await round_trip(talker)
+                await server.stop()
+                assert await talker.end() == b""
+            assert server.has_stopped
+
+    run(main())

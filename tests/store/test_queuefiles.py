@@ -142,12 +142,38 @@ def test_what_is_lost_is_dispatched_again_with_the_same_bytes(root: Path, lost: 
 
 def test_a_killed_broker_leaves_queues_that_go_on(root: Path) -> None:
     before = files_of(root, "batchconsumequeue")
+
+    def send(store: MessageStore, count: int) -> int:
+        """Append a batch; give the queue offset of its first message."""
+        queue = store.queue("Bat", 0)
+        first = queue.next_offset
+        properties = {"INNER_NUM": str(count)}
+        place = append(store, b"batch", "Bat", properties=properties, sys_flag=INNER_BATCH)
+        queue.next_offset = first + count
+        settle(store)
+        sent.append((place, count))
+        return first
+
+    sent: list[tuple[int, int]] = []
     store = make_store(root, **SIZES)
     store.open(background=False)
+    assert send(store, 5) == 45
     abandon(store)
     with opened(root, **SIZES) as store:
-        assert store.queue("Bat", 0).next_offset == 45
-    assert files_of(root, *KINDS) == before
+        assert store.queue("Bat", 0).max_offset == 50
+        assert send(store, 7) == 50
+        assert send(store, 1) == 57
+    with opened(root, **SIZES) as store:
+        assert store.queue("Bat", 0).next_offset == 58
+        placed = [place for place, count in sent for _ in range(count)]
+        assert places(store, 0)[45:] == placed
+        assert store.get("Bat", 0, 45, 32).count == 13
+    after = files_of(root, "batchconsumequeue")
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {f"batchconsumequeue/Bat/0/{460:020d}"}
+    [name] = changed
+    assert after[name].startswith(before[name].rstrip(b"\0"))
+    assert not files_of(root, "consumequeue")
 
 
 def test_usual_queues_of_such_a_topic_are_set_aside(
