@@ -156,3 +156,21 @@ def test_a_last_entry_whose_record_is_too_old_for_the_log_stays(
     assert [place.physical_offset for place in asked] == [torn * 1000]
     assert queue.max_offset == end
     queue.close()
+
+
+def test_a_queue_that_has_lost_all_its_entries_keeps_its_offset(tmp_path: Path) -> None:
+    queue = FileConsumeQueue(tmp_path, "T", 0, 600)
+    put(queue, places(0)[:90])
+    assert [path.name for path in queue.delete_expired(60_000)] == [f"{0:020d}", f"{600:020d}"]
+    queue.close()
+    for base in (0, 600):
+        (tmp_path / f"{base:020d}").unlink()
+    last = tmp_path / f"{1200:020d}"
+    last.write_bytes(bytes(512) + last.read_bytes()[512:])
+    for _ in range(2):
+        queue = FileConsumeQueue(tmp_path, "T", 0, 600)
+        queue.load()
+        queue.cut(60_000, lambda place: None)
+        assert queue.max_offset == queue.next_offset == 60
+        assert last.read_bytes() == bytes(600)
+        queue.close()

@@ -155,8 +155,9 @@ class FileQueue(ABC):
             self._find_end()
             files = self.segments.files  # the zeros behind the end must reach the disk too
             self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
-        if has_record is not None:
-            self.segments.cut(self._end_bytes)
+        if has_record is not None:  # an empty queue keeps its first file, which says its offset
+            first_end = self.segments.first_offset + self.unit_bytes
+            self.segments.cut(max(self._end_bytes, first_end))
         return (self._end_bytes, len(self.segments.files)) != before
 
     def _last_is_torn(self, has_record: HasRecord | None) -> bool:
