@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark.sql import functions as fn
 
 from benchmarks.machine import commit
+from benchmarks.sparkfloor import Repeated
 from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
@@ -211,6 +212,24 @@ def through_spark(spark: SparkSession, root: Path, size: int, rounds: int) -> It
         yield Measured(name, size / MB / seconds, seconds, target)
 
 
+def floors(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
+    """What Spark takes for as many rows, and the same queries, from a source that does nothing."""
+    spark.dataSource.register(Repeated)
+    rows = str(messages_in(root))
+
+    def frame() -> DataFrame:
+        return spark.read.format("repeated").option("rows", rows).load(str(root))
+
+    cases: list[tuple[str, Callable[[], object]]] = [
+        ("all columns", lambda: frame().selectExpr(*FULL_SUM).collect()),
+        ("all columns, bytes counted", lambda: frame().selectExpr(*BYTES_SUM).collect()),
+        ("every row", lambda: frame().write.format("noop").mode("overwrite").save()),
+    ]
+    for name, run in cases:
+        seconds, _ = best(run, rounds, 2)
+        yield Measured(f"limit: Spark by itself, {name}", size / MB / seconds, seconds)
+
+
 def limits(root: Path, size: int, rounds: int) -> Iterator[Measured]:
     """What the machine can do: read the log from the page cache, and copy memory."""
     files = sorted((root / "commitlog").iterdir())
@@ -335,6 +354,7 @@ def main(arguments: list[str] | None = None) -> int:
             found = [*limits(root, size, given.rounds), *alone(root, size, given.rounds)]
             if not given.alone:
                 with session() as spark:
+                    found += floors(spark, root, size, given.rounds)
                     found += through_spark(spark, root, size, given.rounds)
                     found += jobs(spark, root, size, given.rounds)
                     found += streams(spark, root, size)

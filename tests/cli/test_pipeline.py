@@ -28,11 +28,24 @@ OF_MESSAGES = [job for job in JOBS if job.name not in ("verify", "rebuild", "res
 @pytest.mark.parametrize("job", OF_MESSAGES, ids=lambda job: job.name)
 def test_each_job_of_messages_takes_what_all_take(job: pipeline.Job) -> None:
     given = ["--path", "a", "--path", "b", "--option", "subscribe=T", "--top", "0", "--json"]
-    given += ["--report", "page.html", "--now", "2026-11-21T06:30:00", *NEEDED.get(job.name, [])]
+    given += ["--report", "page.html", *NEEDED.get(job.name, [])]
     options = build_parser().parse_args(["pipeline", job.name, *given])
     assert (options.path, options.option, options.top) == (["a", "b"], [("subscribe", "T")], 0)
-    assert options.now == 1_795_242_600_000
     assert pipeline.place(options) == {"subscribe": "T", "paths": '["a", "b"]'}
+
+
+@pytest.mark.parametrize("job", OF_MESSAGES, ids=lambda job: job.name)
+def test_ages_are_counted_to_a_moment_where_there_are_any(
+    job: pipeline.Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--path", "a", "--now", "2026-11-21T06:30:00", *NEEDED.get(job.name, [])]
+    if job.name in ("backlog", "accounting", "transactions", "latency"):
+        options = build_parser().parse_args(["pipeline", job.name, *given])
+        assert options.now == 1_795_242_600_000
+        return
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["pipeline", job.name, *given])
+    assert "unrecognized arguments: --now" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

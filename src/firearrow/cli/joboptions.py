@@ -17,7 +17,6 @@ Parser = argparse.ArgumentParser
 def add_source(parser: Parser) -> None:
     """What a job reads: the files of stores, or brokers."""
     _add_messages(parser, parser.add_mutually_exclusive_group(required=True))
-    _add_now(parser)
 
 
 def add_source_or_archive(parser: Parser) -> None:
@@ -25,13 +24,11 @@ def add_source_or_archive(parser: Parser) -> None:
     place = parser.add_mutually_exclusive_group(required=True)
     _add_messages(parser, place)
     _add_archive_place(place)
-    _add_now(parser)
 
 
 def add_archive_source(parser: Parser) -> None:
     """What a job of archives reads."""
     _add_archive_place(parser.add_mutually_exclusive_group(required=True))
-    _add_now(parser)
 
 
 def add_store(parser: Parser) -> None:
@@ -71,7 +68,8 @@ def _add_archive_place(place: argparse._MutuallyExclusiveGroup) -> None:
     place.add_argument("--archive", metavar="DIR", help="an archive's directory")
 
 
-def _add_now(parser: Parser) -> None:
+def add_now(parser: Parser) -> None:
+    """Of a job that counts ages: to when."""
     parser.add_argument(
         "--now",
         type=_moment,

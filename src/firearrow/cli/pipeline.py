@@ -50,6 +50,7 @@ class Job:
     report: Callable[[Run], list[Table]]
     add_place: Callable[[Parser], None] = joboptions.add_source
     """Declares what it reads."""
+    has_ages: bool = False
 
 
 def add_pipeline(commands: Subcommands[Parser]) -> None:
@@ -66,6 +67,8 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
         own.set_defaults(row=job)
         own.set_defaults(path=None, name_server=None, archive=None, store=None, option=[], now=None)
         job.add_place(own)
+        if job.has_ages:
+            joboptions.add_now(own)
         job.add(own)
         joboptions.add_spark(own)
         joboptions.add_output(own)
@@ -186,12 +189,14 @@ JOBS: Final = (
         "what consumer groups have still to consume, of what it consists, when it is lost",
         joboptions.add_backlog,
         _backlog,
+        has_ages=True,
     ),
     Job(
         "accounting",
         "bytes, counts, rates and growth by topic, group, producer and hour",
         joboptions.add_accounting,
         _accounting,
+        has_ages=True,
     ),
     Job(
         "deadletters",
@@ -204,6 +209,7 @@ JOBS: Final = (
         "what became of transactional messages",
         joboptions.add_nothing,
         _transactions,
+        has_ages=True,
     ),
     Job(
         "duplicates",
@@ -218,6 +224,7 @@ JOBS: Final = (
         "how long messages take to be stored and consumed, and how late delayed ones come",
         joboptions.add_latency,
         _latency,
+        has_ages=True,
     ),
     Job(
         "archive",
