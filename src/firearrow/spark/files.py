@@ -243,7 +243,11 @@ class FileOrigin:
             low = max(low, self._place_at(store, first_ms))
         if last_ms < 1 << 62:
             high = min(high, self._place_at(store, last_ms + 1) - 1)
+        at = store.log_start
         for file in store.log:
+            if at < file.base and at <= high and file.base > low:
+                self._lost(_without_file(store, at, file.base))
+            at = file.end
             for start in range(file.base, min(file.end, limit), step):
                 end = min(start + step, file.end)
                 if start <= high and end > low:
@@ -313,10 +317,10 @@ class FileOrigin:
                 held = int((entries.queue_offset < end).sum())
             if held < end - start:
                 first = int(entries.queue_offset[0]) if held and len(entries.size) else end
+                begins = f", it has from {first} on" if first > start else ""
                 self._lost(
                     f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
-                    f"{end - start - held} of the messages {start} to {end - 1}, it has from "
-                    f"{first} on"
+                    f"{end - start - held} of the messages {start} to {end - 1}{begins}"
                 )
             if isinstance(queue, BatchQueue):  # an entry's tag, if any, is that of the record
                 found.append(entries)
@@ -360,10 +364,7 @@ class FileOrigin:
             self._lost(f"{store.root} has deleted {gone} of them before {at}")
         for file in store.log:
             if at < file.base and (gone := len(wanted.between(at, file.base))):
-                self._lost(
-                    f"{store.root}/commitlog has no file with the bytes {at} to {file.base - 1} of "
-                    f"the log, where {gone} of them were"
-                )
+                self._lost(f"{_without_file(store, at, file.base)}, where {gone} of them were")
             if len(some := wanted.between(file.base, file.end)):
                 yield file, some
             at = file.end
@@ -386,6 +387,10 @@ class FileOrigin:
             damaged += len(wrong)
         if gone := len(behind) - damaged:
             self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
+
+
+def _without_file(store: Store, start: int, end: int) -> str:
+    return f"{store.root}/commitlog has no file with the bytes {start} to {end - 1} of the log"
 
 
 def _by_part(wanted: InOrder) -> dict[int, Ints]:
