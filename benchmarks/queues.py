@@ -68,8 +68,7 @@ def _measure(bench: Bench, launch: Launch, count: int) -> Metrics:
             deployment.wait_ready()
             _create_topics(deployment, count)
             _fill(deployment, count)
-            for process in reversed(deployment.processes):
-                process.stop()
+            deployment.stop()
             again = parent / "again"
             again.mkdir()
             (deployment.directory / "store").rename(again / "store")

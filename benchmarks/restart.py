@@ -74,11 +74,11 @@ class Restart:
             deployment.wait_ready()
             fill(bench, deployment, TOPIC, bench.settings.restart_messages)
             messages = _settled(deployment)
-            for process in reversed(deployment.processes):
-                if self.killed:
+            if self.killed:
+                for process in reversed(deployment.processes):
                     process.kill()
-                else:
-                    process.stop()
+            else:
+                deployment.stop()
         if not self.killed:
             for name in DERIVED:
                 shutil.rmtree(store / name)

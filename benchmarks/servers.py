@@ -64,10 +64,14 @@ class Deployment:
         """Stop all processes, brokers before name servers, and delete the stores."""
         try:
             self.resume()  # all of them: a broker that stops says so to its name server
-            for server in reversed(self.processes):
-                server.stop()
+            self.stop()
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Stop all processes, brokers before name servers."""
+        for server in reversed(self.processes):
+            server.stop()
 
     @property
     def pids(self) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.servers import Deployment, Launch
+from benchmarks.servers import Launch
 from benchmarks.workloads import Bench, Metrics, fill
 
 TOPIC = "verify"
@@ -52,10 +52,5 @@ def _fill(bench: Bench, launch: Launch) -> Path:
     with launch(parent / "run", 1, {}) as deployment:
         deployment.wait_ready()
         fill(bench, deployment, TOPIC, bench.settings.restart_messages)
-        _stop(deployment)
+        deployment.stop()
         return (deployment.directory / "store").rename(parent / "store")
-
-
-def _stop(deployment: Deployment) -> None:
-    for process in reversed(deployment.processes):
-        process.stop()

@@ -304,6 +304,13 @@ def test_what_retention_has_deleted_is_told(tmp_path: Path) -> None:
 SIXTY = [logs.Sent(topic="TU"[n % 2], body=b"%d" % n) for n in range(60)]
 
 
+def sixty(directory: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """A store of sixty messages whose log has five files, and all of its rows."""
+    root = directory / "s"
+    logs.write(root, SIXTY, 1200)
+    return root, by_place(read(root))
+
+
 def log_files(root: Path) -> list[Path]:
     return sorted((root / "commitlog").iterdir())
 
@@ -323,9 +330,7 @@ def log_files(root: Path) -> list[Path]:
 def test_files_of_the_log_that_are_missing_are_told(
     missing: list[int], text: str, split: str, tmp_path: Path
 ) -> None:
-    root = tmp_path / "s"
-    logs.write(root, SIXTY, 1200)
-    whole = by_place(read(root))
+    root, whole = sixty(tmp_path)
     files = log_files(root)
     assert len(files) == 5
     gone = {n % len(files) for n in missing}
@@ -357,9 +362,7 @@ def test_a_log_with_a_file_missing_is_told(tmp_path: Path) -> None:
 def test_entries_that_point_behind_the_log_are_damaged(
     numbers: list[int], place: int, split: str, tmp_path: Path
 ) -> None:
-    root = tmp_path / "s"
-    logs.write(root, SIXTY, 1200)
-    whole = by_place(read(root))
+    root, whole = sixty(tmp_path)
     for number in numbers:
         placed(root, number, place)
     options: dict[str, Any] = {"splitBytes": split, "subscribe": "T"}

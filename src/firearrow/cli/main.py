@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firearrow import __version__
+from firearrow.cli.summaries import as_sentence
 from firearrow.errors import FirearrowError
 
 EMBEDDED_STORE = Path("data/store")
@@ -93,9 +94,7 @@ def _add_broker(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_command(
     commands: "Commands[argparse.ArgumentParser]", name: str, summary: str
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
+    command = commands.add_parser(name, help=summary, description=as_sentence(summary))
     command.add_argument(
         "-c", dest="file", type=Path, metavar="FILE", help="RocketMQ's properties file"
     )

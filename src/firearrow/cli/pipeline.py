@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from firearrow.cli import joboptions
+from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -56,14 +57,10 @@ class Job:
 def add_pipeline(commands: Subcommands[Parser]) -> None:
     """Declare `pipeline` and its jobs."""
     summary = "analyses and bulk work on a store or a cluster, with Spark"
-    parser = commands.add_parser(
-        "pipeline", help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
+    parser = commands.add_parser("pipeline", help=summary, description=as_sentence(summary))
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     for job in JOBS:
-        own = jobs.add_parser(
-            job.name, help=job.summary, description=f"{job.summary[0].upper()}{job.summary[1:]}."
-        )
+        own = jobs.add_parser(job.name, help=job.summary, description=as_sentence(job.summary))
         own.set_defaults(row=job)
         own.set_defaults(path=None, name_server=None, archive=None, store=None, option=[], now=None)
         job.add_place(own)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firearrow.cli.making import add_made, makes_index, makes_queues
+from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -39,9 +40,7 @@ Run = Callable[[argparse.Namespace], int]
 def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
     """Declare `store` and its subcommands."""
     summary = "look at, verify and mend a store without a broker"
-    parser = commands.add_parser(
-        "store", help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
+    parser = commands.add_parser("store", help=summary, description=as_sentence(summary))
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_stat(actions)
     _add_cat(actions)
@@ -71,9 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add(actions: Subcommands[argparse.ArgumentParser], name: str, summary: str, run: Run) -> Any:
-    parser = actions.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
+    parser = actions.add_parser(name, help=summary, description=as_sentence(summary))
     parser.add_argument("directory", type=Path, metavar="DIR", help="store directory")
     parser.set_defaults(run=run)
     return parser
@@ -564,9 +561,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 def _add_salvage(actions: Subcommands[argparse.ArgumentParser]) -> None:
     summary = "carve messages out of damaged stores, log files or images"
-    parser = actions.add_parser(
-        "salvage", help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
+    parser = actions.add_parser("salvage", help=summary, description=as_sentence(summary))
     parser.set_defaults(run=_salvage)
     parser.add_argument(
         "sources", type=Path, nargs="+", metavar="PATH", help="store directory, log file or blob"

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from firearrow.spark.origin import Bound
 from firearrow.spark.storage import NumberedFile, Storage
-from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
+from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE, are_written
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,8 +39,7 @@ class BatchUnits:
         for number, file in enumerate(self._files):
             buffer = self._storage.read(file.path)
             units = np.frombuffer(buffer, UNIT_DTYPE, len(buffer) // UNIT_BYTES)
-            written = (units["size"] > 0) & (units["messages"] > 0)
-            written &= (units["physical_offset"] >= 0) & (units["queue_offset"] >= 0)
+            written = are_written(units)
             if number == 0:
                 begins_written = bool(written[:1].all())
             parts.append(units[written])
@@ -93,12 +92,15 @@ class BatchUnits:
 
     def rows_holding(self, start: int, end: int) -> npt.NDArray[Any]:
         """The units of the records with messages in ``[start, end)``."""
+        return self._units[self._with_messages(start, end)]
+
+    def _with_messages(self, start: int, end: int) -> slice:
+        """Which units have messages in ``[start, end)``."""
         low = int(self._end.searchsorted(start, side="right"))
-        return self._units[low : int(self._first.searchsorted(end))]
+        return slice(low, int(self._first.searchsorted(end)))
 
     def held(self, start: int, end: int) -> int:
         """How many of the messages from ``start`` to before ``end`` there are."""
-        low = int(self._end.searchsorted(start, side="right"))
-        high = int(self._first.searchsorted(end))
-        inside = np.minimum(self._end[low:high], end) - np.maximum(self._first[low:high], start)
+        rows = self._with_messages(start, end)
+        inside = np.minimum(self._end[rows], end) - np.maximum(self._first[rows], start)
         return int(inside.sum())

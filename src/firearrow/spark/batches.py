@@ -36,6 +36,7 @@ _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _ROWS_MAX: Final = 32_768
 _LOG_PIECES: Final = 4  # times the bytes of a batch, that what is scanned together may have
 _LEAN_ROW_BYTES: Final = 128  # what a row without a body is taken for
+_OTHER_CRC: Final = "its body has another CRC"
 
 
 class Topics:
@@ -183,17 +184,15 @@ class Batches:
 
     def _unwrapped(self, columns: Columns, start: Ints, end: Ints) -> Columns:
         """See ``innerbatches.unwrapped``."""
+        bad, reason = np.zeros(len(columns), np.bool_), _OTHER_CRC
         if self._reading.verify_crc:
-            good = columns.body_crc_holds()
-            columns, start, end = self._sound(columns), start[good], end[good]
+            bad = ~columns.body_crc_holds()
         while True:
+            columns, start, end = self._without(columns, bad, reason), start[~bad], end[~bad]
             try:
                 return unwrapped(columns, start, end)
             except Undecodable as error:
-                good = np.ones(len(columns), np.bool_)
-                good[error.rows] = False
-                columns = self._without(columns, ~good, error.reason)
-                start, end = start[good], end[good]
+                bad, reason = error.among(len(columns)), error.reason
 
     def _steps(self, sizes: Ints) -> Iterator[int]:
         """Where batches end."""
@@ -217,9 +216,9 @@ class Batches:
         """
         messages = self._messages(columns, topic)
         if self._reading.verify_crc and len(columns):
-            sound = self._sound(columns)
-            if len(sound) < len(columns):
-                messages = self._messages(sound)
+            bad = ~columns.body_crc_holds()
+            if np.count_nonzero(bad):
+                messages = self._messages(self._without(columns, bad, _OTHER_CRC))
         if self._choice.tags or self._choice.keys:
             chosen = self._chosen(messages)
             if np.count_nonzero(chosen) < len(chosen):
@@ -229,8 +228,7 @@ class Batches:
                 yield messages.batch(self._schema)
                 return
             except Undecodable as error:
-                bad = np.zeros(len(messages.columns), np.bool_)
-                bad[error.rows] = True
+                bad = error.among(len(messages.columns))
                 messages = self._messages(self._without(messages.columns, bad, error.reason))
             except BatchTooLarge:
                 half = len(messages.columns) // 2
@@ -238,18 +236,14 @@ class Batches:
                     yield from self._batches(_some(messages.columns, rows))
                 return
 
-    def _sound(self, columns: Columns) -> Columns:
-        """The records whose bodies have the CRC that they say."""
-        bad = ~columns.body_crc_holds()
-        if not np.count_nonzero(bad):
-            return columns
-        return self._without(columns, bad, "its body has another CRC")
-
     def _fail(self, text: str) -> None:
         if self._reading.on_corrupt == "fail":
             raise CorruptStore(f"{text} (onCorrupt=skip goes on without it)")
 
     def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
+        """The records that are not bad; CorruptStore if some are, unless these are skipped."""
+        if not np.count_nonzero(bad):
+            return columns
         at = int(columns.physical_offset[int(bad.argmax())])
         self._fail(f"{self._source.root}: the message at {at} of the log is damaged: {reason}")
         return _some(columns, ~bad)

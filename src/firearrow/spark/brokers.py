@@ -338,8 +338,7 @@ class BrokerOrigin:
                 log.info("the kind of topic %s is not known: %s", queue.topic, error)
                 self._own_tags[key] = False
             else:
-                config = read_body(answer, TopicConfig, "a topic")
-                self._own_tags[key] = config.attributes.get("queue.type") != "BatchCQ"
+                self._own_tags[key] = not read_body(answer, TopicConfig, "a topic").wants_batches
         return self._own_tags[key]
 
     # --- progress ---

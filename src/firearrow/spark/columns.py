@@ -48,6 +48,12 @@ class Undecodable(Exception):
         self.rows = rows
         self.reason = reason
 
+    def among(self, count: int) -> Mask:
+        """Which of so many records they are."""
+        found = np.zeros(count, np.bool_)
+        found[self.rows] = True
+        return found
+
 
 class Messages:
     """Records of one broker; columns are made when they are asked for.

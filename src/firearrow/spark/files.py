@@ -27,6 +27,7 @@ from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
+from firearrow.spark.queueentries import Queue as EntryQueue
 from firearrow.spark.sizes import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
@@ -295,9 +296,9 @@ class FileOrigin:
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         store = Store(task.root, task.broker)
-        wanted = self._entries(store, task.parts)
+        queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
+        wanted = self._entries(store, task.parts, queues)
         batches = QueueBatches(self.options, self.narrow, schema, store)
-        queues = (store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts)
         parts = Parts(task.parts, [isinstance(queue, BatchQueue) for queue in queues])
         for file, some in self._by_file(store, wanted, task.parts):
             try:
@@ -305,15 +306,21 @@ class FileOrigin:
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
-    def _entries(self, store: Store, parts: Sequence[Part]) -> InOrder:
-        """The entries of a task that can be wanted, in the order of the log."""
+    def _entries(
+        self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]
+    ) -> InOrder:
+        """The entries of a task that can be wanted, in the order of the log.
+
+        In a queue of batches an entry is of the record, and does not say which messages are wanted.
+        """
         found: list[Entries] = []
-        for topic, queue_id, start, end in parts:
-            queue = store.queues.open((topic, queue_id))
+        for (topic, queue_id, start, end), queue in zip(parts, queues, strict=True):
             if isinstance(queue, BatchQueue):
-                entries, held = queue.holding(start, end), queue.held(start, end)
+                entries = chosen = queue.holding(start, end)
+                held = queue.held(start, end)
             else:
                 entries = queue.entries(start, end + 1)
+                chosen = self._chosen(topic, entries, end)
                 held = int((entries.queue_offset < end).sum())
             if held < end - start:
                 first = int(entries.queue_offset[0]) if held and len(entries.size) else end
@@ -322,10 +329,7 @@ class FileOrigin:
                     f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
                     f"{end - start - held} of the messages {start} to {end - 1}{begins}"
                 )
-            if isinstance(queue, BatchQueue):  # an entry's tag, if any, is that of the record
-                found.append(entries)
-            else:
-                found.append(self._chosen(topic, entries, end))
+            found.append(chosen)
         return InOrder(found)
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:

@@ -20,24 +20,20 @@ Source: upstream ``MessageDecoder#decodeMessage(MessageExt, List)``, ``PullAPIWr
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import numpy as np
 
 from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
-from firearrow.message.compress import decompress
-from firearrow.message.record import body_crc
+from firearrow.message.hosts import pack_host
+from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 from firearrow.spark.columns import Undecodable
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Ints
 
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
-_HEAD: Final = struct.Struct(">IIIiiqqi")  # up to the system flag
-_BODY_SIZE: Final = struct.Struct(">i")
-_PROPERTIES_SIZE: Final = struct.Struct(">H")
 
 
 def has_inner(columns: Columns) -> bool:
@@ -63,11 +59,8 @@ def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
             if int(columns.queue_offset[row]) in wanted:
                 pieces.append(record)
             continue
-        body_at = int(columns.body_start[row] - columns.position[row])
-        topic_at = body_at + int(columns.body_size[row])
-        topic = slice(topic_at, int(columns.properties_start[row] - columns.position[row]) - 2)
         try:
-            pieces += _members(record, slice(body_at, topic_at), topic, int(counts[row]), wanted)
+            pieces += _members(record, int(counts[row]), wanted)
         except MessageError as error:
             bad.append(row)
             reason = reason or str(error)
@@ -78,28 +71,30 @@ def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
     return Columns(buffer, sizes.cumsum() - sizes, len(buffer))
 
 
-def _members(
-    record: bytes, body_at: slice, topic_at: slice, count: int, wanted: range
-) -> list[bytes]:
+def _members(record: bytes, count: int, wanted: range) -> list[bytes]:
     """The records of the wanted messages of an inner batch."""
-    _, magic, _, queue_id, _, first, physical_offset, sys_flag = _HEAD.unpack_from(record)
-    batch = record[body_at]
-    if sys_flag & COMPRESSED:
-        batch = decompress(batch, sys_flag)
-    members = split_batch(batch)
+    view = decode_record(record)
+    members = split_batch(view.body_decompressed())
     if len(members) != count:
         raise MessageError(f"the batch has {len(members)} messages, and says {count}", "INNER_NUM")
-    origin = record[_HEAD.size : body_at.start - _BODY_SIZE.size]
-    topic = record[topic_at]
-    fixed_bytes = body_at.start + len(topic) + _PROPERTIES_SIZE.size
-    found: list[bytes] = []
-    for queue_offset, (flag, body, properties) in enumerate(members, first):
-        if queue_offset in wanted:
-            size = fixed_bytes + len(body) + len(properties)
-            head = _HEAD.pack(
-                size, magic, body_crc(body), queue_id, flag, queue_offset, physical_offset,
-                sys_flag & ~COMPRESSED,
-            )  # fmt: skip
-            lengths = _BODY_SIZE.pack(len(body)), _PROPERTIES_SIZE.pack(len(properties))
-            found.append(b"".join((head, origin, lengths[0], body, topic, lengths[1], properties)))
-    return found
+    born_host, store_host = pack_host(view.born_host), pack_host(view.store_host)
+    return [
+        encode_record(
+            view.topic,
+            body,
+            properties,
+            view.queue_id,
+            queue_offset,
+            view.physical_offset,
+            flag,
+            view.sys_flag & ~COMPRESSED,
+            view.born_timestamp_ms,
+            born_host,
+            view.store_timestamp_ms,
+            store_host,
+            view.reconsume_times,
+            view.prepared_transaction_offset,
+        )
+        for queue_offset, (flag, body, properties) in enumerate(members, view.queue_offset)
+        if queue_offset in wanted
+    ]

@@ -343,3 +343,10 @@ def _units_written(segment: Segment) -> int:
 def is_written(fields: tuple[int, ...]) -> bool:
     """Whether the fields of a unit say something: in the rest of a file they are zero."""
     return fields[0] >= 0 and fields[1] > 0 and fields[4] >= 0 and fields[5] > 0
+
+
+def are_written(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Of which units (``UNIT_DTYPE``) ``is_written`` holds."""
+    written: npt.NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    written &= (units["queue_offset"] >= 0) & (units["messages"] > 0)
+    return written

@@ -24,13 +24,11 @@ Source: upstream ``ConsumeQueue``.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from firearrow.errors import CorruptStore
 from firearrow.store.extension import Extension
 from firearrow.store.filequeue import FileQueue
-from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, Place
 from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.segments import Segment
@@ -46,16 +44,9 @@ class FileConsumeQueue(FileQueue):
 
     unit_bytes = ENTRY_BYTES
 
-    def __init__(
-        self,
-        directory: Path,
-        topic: str,
-        queue_id: int,
-        file_size_bytes: int,
-        fs: FileSystem = OS_FILES,
-    ) -> None:
-        super().__init__(directory, topic, queue_id, file_size_bytes, fs)
-        self._extension: Extension | None = None
+    def _forget(self) -> None:
+        super()._forget()
+        self._extension: Extension | None = None  # opened when an entry leads there
 
     @property
     def _end_bytes(self) -> int:

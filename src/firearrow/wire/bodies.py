@@ -34,6 +34,7 @@ import msgspec
 from firearrow.errors import MessageError
 from firearrow.wire import fastjson
 
+QUEUE_TYPE: Final = "queue.type"  # an attribute of topics
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
@@ -72,6 +73,11 @@ class TopicConfig(Body, frozen=True):
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] = {}
+
+    @property
+    def wants_batches(self) -> bool:
+        """Whether it is to have queues of batches (``firearrow.store.batchqueue``)."""
+        return self.attributes.get(QUEUE_TYPE) == "BatchCQ"
 
     def to_line(self) -> str:
         """The form in a compressed register body."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from firearrow.broker.state.attributes import MESSAGE_TYPE, QUEUE_TYPE, parse_changes
+from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.queues import QueueStore
@@ -17,7 +17,13 @@ from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.net.server import Handler
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicList
+from firearrow.wire.bodies import (
+    QUEUE_TYPE,
+    DataVersion,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+)
 from firearrow.wire.client_bodies import (
     GroupList,
     MessageQueue,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from firearrow.errors import BrokerError
+from firearrow.wire.bodies import QUEUE_TYPE
 from firearrow.wire.codes import ResponseCode
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -52,7 +53,6 @@ def _any(_: str) -> None:
 _BOOLEAN: Final = _one_of("true", "false")
 
 MESSAGE_TYPE: Final = "message.type"
-QUEUE_TYPE: Final = "queue.type"
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     QUEUE_TYPE: Attribute(False, _one_of("BatchCQ", "SimpleCQ")),

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from firearrow.broker.state.attributes import QUEUE_TYPE, TOPIC_ATTRIBUTES, altered
+from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.persistence import (
     StateFile,
     typed,
@@ -106,7 +106,7 @@ class TopicTable:
     def wants_batches(self, topic: str) -> bool:
         """Whether a topic has the attribute ``queue.type=BatchCQ``."""
         config = self.table.get(topic)
-        return config is not None and config.attributes.get(QUEUE_TYPE) == "BatchCQ"
+        return config is not None and config.wants_batches
 
     def is_system(self, topic: str) -> bool:
         """Whether a topic is the broker's own, which nobody may create, change or delete."""

@@ -13,7 +13,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, is_written
+from firearrow.store.batchqueue import (
+    UNIT,
+    UNIT_BYTES,
+    UNIT_DTYPE,
+    Unit,
+    Units,
+    are_written,
+    is_written,
+)
 from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
 from firearrow.store.offline.stored import QUEUE_ENTRY, Span, bisect, without
 from firearrow.store.queues import ENTRY_BYTES
@@ -100,10 +108,3 @@ class StoredBatchQueue(Units):
             for name in QUEUE_ENTRY.names or ():
                 entries[name] = units[name]
             yield units["queue_offset"].astype(np.int64), entries
-
-
-def are_written(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Of which units ``is_written`` holds."""
-    written: npt.NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
-    written &= (units["queue_offset"] >= 0) & (units["messages"] > 0)
-    return written

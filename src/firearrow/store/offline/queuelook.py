@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store import rocksformat as rows
-from firearrow.store.batchqueue import UNIT_BYTES
-from firearrow.store.offline.batchstored import StoredBatchQueue, are_written
+from firearrow.store.batchqueue import UNIT_BYTES, are_written
+from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.mapped import StoreFile, is_zero
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredFileQueue, StoredQueue
