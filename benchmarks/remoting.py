@@ -18,6 +18,7 @@ from benchmarks.errors import BenchmarkError
 
 PULL_MESSAGE = 11
 UPDATE_AND_CREATE_TOPIC = 17
+GET_BROKER_RUNTIME_INFO = 28
 SEND_MESSAGE_V2 = 310
 GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
@@ -137,6 +138,12 @@ def messages_in(broker_address: str, topic: str, queues: int) -> int:
             for queue_id in range(queues)
         ]
     return sum(int(answer.fields.get("offset", 0)) for answer in answers)
+
+
+def undispatched_bytes(broker_address: str) -> int:
+    """Ask how much of the log is not in its queues yet."""
+    table = json.loads(call(broker_address, encode(GET_BROKER_RUNTIME_INFO, {})).body)["table"]
+    return int(table["dispatchBehindBytes"])
 
 
 def pull(group: str, topic: str, queue_id: int, queue_offset: int, suspend_ms: int = 0) -> bytes:

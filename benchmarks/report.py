@@ -29,6 +29,7 @@ class Unit:
 
 UNITS = {
     "messages_per_s": Unit("messages/s", ",.0f"),
+    "readable_per_s": Unit("messages/s until all are in their queues", ",.0f"),
     "cpu_us_per_message": Unit("CPU µs/message", ".2f"),
     "round_ms_p50": Unit("p50 ms", ".2f"),
     "round_ms_p99": Unit("p99 ms", ".2f"),

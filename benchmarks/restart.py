@@ -73,7 +73,7 @@ class Restart:
         with launch(run, 1, {}) as deployment:
             deployment.wait_ready()
             fill(bench, deployment, TOPIC, bench.settings.restart_messages)
-            messages = _settled(deployment)
+            messages = _messages(deployment)
             if self.killed:
                 for process in reversed(deployment.processes):
                     process.kill()
@@ -100,12 +100,3 @@ def _restore(store: Path) -> None:
 
 def _messages(deployment: Deployment) -> int:
     return remoting.messages_in(deployment.brokers[0].address, TOPIC, QUEUES)
-
-
-def _settled(deployment: Deployment) -> int:
-    """The number of messages once dispatch has seen all."""
-    before = -1
-    while (messages := _messages(deployment)) > before:
-        before = messages
-        time.sleep(1)
-    return messages

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from benchmarks import clients
+from benchmarks import clients, remoting
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, WarmUp
 from benchmarks.servers import Deployment, Keys, Launch
@@ -26,6 +26,8 @@ Metrics = Mapping[str, float]
 
 MEGABYTE = 1_000_000
 PROBE_PAUSE_S = 0.005  # a try every 5 ms: the error of the start time, and little CPU
+DISPATCH_PAUSE_S = 0.02
+DISPATCH_TIMEOUT_S = 120
 QUIET_S = 1  # after load: dispatch catches up, buffers are given back
 BACKLOG_SHARE_MAX = 0.9  # a consumer that read more of its backlog may have waited for messages
 
@@ -126,17 +128,23 @@ class RawLoad:
         if self.load.mode == "pull":
             fill(bench, deployment, self.load.topic, bench.settings.fill_messages)
         warmth = bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
+        wait_dispatched(deployment)
         if warmth.stable:
             return []
         rates = ", ".join(f"{rate:,.0f}" for rate in warmth.rates[-3:])
         return [f"{deployment.side}: not stable after {warmth.seconds:.0f} s; last rates {rates}"]
 
     def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
-        """Load for the measured time."""
+        """Load for the measured time; of sends also how fast they are in their queues."""
         del number  # every round is the same
+        before, start = self._readable(deployment), time.monotonic()
         found = bench.generator.measure(self.load, deployment, bench.settings.seconds)
+        wait_dispatched(deployment)
+        seconds = time.monotonic() - start
+        sent = self._readable(deployment) - before
         return {
             "messages_per_s": found.messages_per_s,
+            **({"readable_per_s": sent / seconds} if sent else {}),
             "cpu_us_per_message": found.server_cpu_us_per_message,
             "round_ms_p50": found.round_ms_p50,
             "round_ms_p99": found.round_ms_p99,
@@ -144,6 +152,13 @@ class RawLoad:
             "generator_cores": found.generator_cores,
             "refused": float(sum(found.refused.values())),
         }
+
+    def _readable(self, deployment: Deployment) -> int:
+        load = self.load
+        return sum(
+            remoting.messages_in(broker.address, load.topic, load.queues)
+            for broker in deployment.brokers
+        )
 
 
 @dataclass(frozen=True)
@@ -276,3 +291,16 @@ def fill(bench: Bench, deployment: Deployment, topic: str, messages: int) -> Non
     found = bench.generator.measure(load, deployment, 300, lead_s=0, messages=messages)
     if found.messages < messages:
         raise BenchmarkError(f"{deployment.side}: stored {found.messages} of {messages} messages")
+    wait_dispatched(deployment)
+
+
+def wait_dispatched(deployment: Deployment) -> None:
+    """Wait until all messages are in their queues."""
+    for broker in deployment.brokers:
+        remoting.until(
+            f"{deployment.side}: all messages in their queues",
+            lambda address=broker.address: remoting.undispatched_bytes(address) == 0,  # type: ignore[misc]
+            timeout_s=DISPATCH_TIMEOUT_S,
+            pause_s=DISPATCH_PAUSE_S,
+            check=deployment.check,
+        )
