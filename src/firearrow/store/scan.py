@@ -286,38 +286,59 @@ def _walk(buffer: Buffer, start: int, end: int, records_max: int) -> tuple[Ints,
 
     Records of one size often follow each other; such a run is looked at as a whole.
     """
-    positions: list[int] = []
     runs: list[Ints] = []
     room = records_max
-    unpack = _SIZE_MAGIC.unpack_from
     at = start
+    while True:
+        positions, at, is_run = _hop(buffer, at, end, room)
+        runs.append(np.array(positions, np.int64))
+        room -= len(positions)
+        if not is_run:
+            break
+        size = at - positions[-1]
+        runs.append(_run(buffer, at, size, min(end, at + room * size)))
+        room -= len(runs[-1])
+        at += size * len(runs[-1])
+    return (np.concatenate(runs) if len(runs) > 1 else runs[0]), _stop_at(buffer, at, end)
+
+
+def _hop(buffer: Buffer, at: int, end: int, room: int) -> tuple[list[int], int, bool]:
+    """Positions from ``at`` on until they end, or many records had one size, as the next one has;
+    also where that one is, and whether it is so."""
+    positions: list[int] = []
+    unpack = _SIZE_MAGIC.unpack_from
+    last = end - _SIZE_MAGIC.size
     before = alike = 0
-    stop = Stop.END
-    while at + 8 <= end:
+    for _ in range(room):
+        if at > last:
+            break
         size, magic = unpack(buffer, at)
         if magic != MAGIC_V1 and magic != MAGIC_V2:
-            stop = _what_else(size, magic)
             break
-        if at + size > end or size < RECORD_BYTES_MIN:
-            stop = Stop.END if size >= RECORD_BYTES_MIN else Stop.INVALID
+        if not RECORD_BYTES_MIN <= size <= end - at:
             break
-        if len(positions) >= room:
-            stop = Stop.FULL
-            break
-        alike = alike + 1 if size == before else 0
+        if size == before:
+            alike += 1
+            if alike == _RUN_MIN:
+                return positions, at, True
+        elif alike:
+            alike = 0
         before = size
-        if alike < _RUN_MIN:
-            positions.append(at)
-            at += size
-            continue
-        run = _run(buffer, at, size, min(end, at + (room - len(positions)) * size))
-        runs += (np.array(positions, np.int64), run)
-        room -= len(positions) + len(run)
-        positions = []
-        at += size * len(run)
-        before = 0
-    runs.append(np.array(positions, np.int64))
-    return (np.concatenate(runs) if len(runs) > 1 else runs[0]), stop
+        positions.append(at)
+        at += size
+    return positions, at, False
+
+
+def _stop_at(buffer: Buffer, at: int, end: int) -> Stop:
+    """Why a walk ended at a position."""
+    if at + _SIZE_MAGIC.size > end:
+        return Stop.END
+    size, magic = _SIZE_MAGIC.unpack_from(buffer, at)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return _what_else(size, magic)
+    if size < RECORD_BYTES_MIN:
+        return Stop.INVALID
+    return Stop.END if at + size > end else Stop.FULL
 
 
 def _run(buffer: Buffer, at: int, size: int, end: int) -> Ints:
