@@ -149,10 +149,14 @@ class Units(ABC):
     def number_of(self, queue_offset: int) -> int:
         """The unit of a message; where the log has lost it, the one behind."""
         units = self.numbers
-        number = bisect_right(units, queue_offset, key=lambda n: self.unit(n).queue_offset) - 1
+        number = self._begun_before(queue_offset) - 1
         if number >= 0 and self.unit(units[number]).end > queue_offset:
             return units[number]
         return units.start + number + 1
+
+    def _begun_before(self, queue_offset: int) -> int:
+        """How many units begin at a queue offset or before it."""
+        return bisect_right(self.numbers, queue_offset, key=lambda n: self.unit(n).queue_offset)
 
     def number_at_or_after(self, physical_offset: int) -> int:
         """The first unit whose record lies at or after a physical offset.

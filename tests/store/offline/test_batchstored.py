@@ -36,6 +36,7 @@ from tests.store.offline.damage import golden_store
 QUEUE = "batchconsumequeue/Bat/0"
 FIRST = f"{QUEUE}/{0:020d}"
 SECOND = f"{QUEUE}/{460:020d}"
+QUEUE_OFFSET_AT = 28  # within a unit
 Break = Callable[[Path], None]
 
 
@@ -200,6 +201,35 @@ def test_a_copy_is_the_same_and_a_loss_is_named(root: Path, tmp_path: Path) -> N
     write(other, SECOND, 46 * 4, bytes(46))
     [queue] = diff(Layout(root), Layout(other)).queues
     assert (queue.topic, queue.queue_id, queue.only_first, queue.only_second) == ("Bat", 0, 4, 0)
+
+
+def test_units_are_compared_whatever_they_claim(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    size = UNIT_DTYPE.itemsize
+    last = np.frombuffer((root / SECOND).read_bytes(), UNIT_DTYPE)["size"].argmin() - 1
+    write(other, SECOND, int(last) * size + QUEUE_OFFSET_AT, pack(">q", (1 << 63) - 9))
+    write(other, FIRST, 8, pack(">i", 5))
+    found = diff(Layout(root), Layout(other))
+    [summary] = found.queues
+    assert (summary.only_first, summary.only_second) == (0, 0)
+    assert summary.different == sum(
+        int(np.frombuffer((root / name).read_bytes(), UNIT_DTYPE)["messages"][row])
+        for name, row in ((FIRST, 0), (SECOND, last))
+    )
+    [difference] = found.differences
+    assert (difference.part, difference.queue_offset) == ("queue", 0)
+
+
+def test_each_unit_that_no_record_accounts_for_is_told(root: Path) -> None:
+    units = np.frombuffer(np.random.default_rng(3).bytes(1000 * UNIT_BYTES), UNIT_DTYPE).copy()
+    for name in ("physical_offset", "size", "store_ms", "queue_offset", "messages"):
+        units[name] &= np.iinfo(units[name].dtype).max
+    (root / SECOND).unlink()
+    (root / FIRST).write_bytes(units.tobytes())
+    verdict = verify(Layout(root))
+    assert {"queue-order", "queue-entry-missing"} <= {f.invariant for f in verdict.findings}
+    assert sum(f.times for f in verdict.findings if f.invariant == "queue-beyond-log") >= 900
 
 
 def test_retention_counts_messages(root: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,8 @@ from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
 from firearrow.store.offline.stored import QUEUE_ENTRY, Span, bisect, without
 from firearrow.store.queues import ENTRY_BYTES
 
+_QUEUE_OFFSET_MAX: Final = (1 << 63) - 1
+
 
 class StoredBatchQueue(Units):
     """Implements ``StoredQueue`` by the files of a directory."""
@@ -53,6 +55,21 @@ class StoredBatchQueue(Units):
     def unit(self, number: int) -> Unit:
         """A unit, zeros where there is none."""
         return Unit._make(self._fields(number)[:6])
+
+    def _begun_before(self, queue_offset: int) -> int:
+        sought = min(queue_offset, _QUEUE_OFFSET_MAX)
+        return int(self._queue_offsets.searchsorted(sought, side="right"))
+
+    @cached_property
+    def _queue_offsets(self) -> npt.NDArray[np.int64]:
+        """Where each unit begins, zero where there is no file for it."""
+        found = np.zeros(len(self.numbers), np.int64)
+        for file in self.directory.files:
+            buffer = self._maps.of(file)
+            units = np.frombuffer(buffer, UNIT_DTYPE, len(buffer) // UNIT_BYTES)
+            rows = found[file.base // UNIT_BYTES - self.numbers.start :][: len(units)]
+            rows[:] = units["queue_offset"][: len(rows)]
+        return found
 
     def unit_bytes(self, number: int, count: int) -> bytes:
         """Some units as they are stored; fewer where files end or are missing."""

@@ -20,7 +20,9 @@ import numpy.typing as npt
 
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
+from firearrow.store.batchqueue import UNIT_DTYPE
 from firearrow.store.offline.around import config_files
+from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import databases, parse_config, stored_config
@@ -196,6 +198,8 @@ def _queue(
     left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
 ) -> QueueSummary | None:
     our, their = left.queues.get(key), right.queues.get(key)
+    if isinstance(our or their, StoredBatchQueue):
+        return _batch_queue(left, right, key, found)
     ours, theirs = queue_range(our, left.log_start), queue_range(their, right.log_start)
     low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
     different = 0
@@ -211,6 +215,47 @@ def _queue(
         different += int(rows.sum())
     only = _only(ours, theirs), _only(theirs, ours)
     return QueueSummary(*key, *only, different) if any((*only, different)) else None
+
+
+def _batch_queue(
+    left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
+) -> QueueSummary | None:
+    """Compare units where both files have one: what a unit claims to hold may be anything."""
+    (first, ours), (second, theirs) = _units(left, key), _units(right, key)
+    start, end = max(first, second), min(first + len(ours), second + len(theirs))
+    count = max(end - start, 0)
+    mine, other = ours[start - first :][:count], theirs[start - second :][:count]
+    rows = np.flatnonzero(mine != other)
+    if len(rows):
+        row = int(rows[0])
+        text = f"{_unit(mine[row])} against {_unit(other[row])}"
+        found.append(Difference("queue", BOTH, text, None, *key, int(mine[row]["queue_offset"])))
+    only_first = _messages_of(ours) - _messages_of(mine)
+    only_second = _messages_of(theirs) - _messages_of(other)
+    different = _messages_of(mine[rows])
+    if not (only_first or only_second or different):
+        return None
+    return QueueSummary(*key, only_first, only_second, different)
+
+
+def _units(view: StoreView, key: QueueKey) -> tuple[int, npt.NDArray[Any]]:
+    """The units of a queue whose records the log may still hold, and the number of the first."""
+    queue = view.queues.get(key)
+    if not isinstance(queue, StoredBatchQueue):
+        return 0, np.empty(0, UNIT_DTYPE)
+    first = queue.number_at_or_after(view.log_start)
+    data = queue.unit_bytes(first, max(queue.numbers.stop - first, 0))
+    return first, np.frombuffer(data, UNIT_DTYPE)
+
+
+def _messages_of(units: npt.NDArray[Any]) -> int:
+    """How many messages units stand for, each at least for one."""
+    return int(np.maximum(units["messages"], 1).sum())
+
+
+def _unit(unit: npt.NDArray[Any]) -> str:
+    names = "queue_offset", "messages", "physical_offset", "size", "tag_code"
+    return "(" + ", ".join(str(unit[name]) for name in names) + ")"
 
 
 def _entries(queue: StoredQueue | None, queue_offset: int, count: int) -> npt.NDArray[np.uint8]:

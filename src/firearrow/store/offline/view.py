@@ -75,6 +75,7 @@ class StoreView:
             raise StoreError(f"{root} is no store: it has neither commitlog nor consumequeue")
         self.log = list_files(*self.log_directories)
         self.maps = Maps()
+        self._names: dict[Path, str] = {}
         self.holder = None if owned else lock_holder(root / "lock")
 
     def close(self) -> None:
@@ -215,7 +216,11 @@ class StoreView:
 
     def name_of(self, path: Path) -> str:
         """A path for people: relative to the store where it lies in it."""
-        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+        name = self._names.get(path)
+        if name is None:
+            name = str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+            self._names[path] = name
+        return name
 
     def path_of(self, name: str) -> Path:
         """The path that ``name_of`` gave a name."""
