@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,11 +11,17 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
 from firearrow.net import server as server_module
-from firearrow.net.server import Answer, Handler, Peer, Server
+from firearrow.net.server import Answer, Asked, Handler, Peer, Server
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Command, Response, request
 from firearrow.wire.connection import FRAME_BYTES_MAX
-from firearrow.wire.frame import HEADER_BYTES_MAX, LENGTHS, AnyCommand, encode_response
+from firearrow.wire.frame import (
+    HEADER_BYTES_MAX,
+    LENGTHS,
+    AnyCommand,
+    encode_request,
+    encode_response,
+)
 from tests.net.conftest import Run
 from tests.net.talker import Talker, question, talking
 from tests.wire.strategies import json_frame
@@ -81,16 +87,21 @@ def test_an_answer_has_the_serialisation_of_its_request(run: Run) -> None:
     run(main())
 
 
-def together(peer: Peer, requests: list[AnyCommand]) -> bytes | None:
+def together(asked: Sequence[Asked]) -> list[bytes] | None:
     """Answers several, unless one asks for its own way or for trouble."""
+    requests = [request for _, request in asked]
     if any("alone" in request.ext for request in requests):
         return None
     if any("bug" in request.ext for request in requests):
         raise KeyError("a bug")
-    return b"".join(
+    return [
         encode_response(Response(remark=f"one of {len(requests)}"), request.opaque)
         for request in requests
-    )
+    ]
+
+
+def sized(opaque: int, size: int) -> Command[dict[str, str]]:
+    return Command(ECHO, {}, opaque=opaque, body=bytes(size))
 
 
 def test_requests_of_one_code_are_answered_together(run: Run) -> None:
@@ -100,6 +111,95 @@ def test_requests_of_one_code_are_answered_together(run: Run) -> None:
             answers = [await talker.answer() for _ in range(5)]
             assert [answer.opaque for answer in answers] == list(range(5))
             assert {answer.remark for answer in answers} == {"one of 5"}
+
+    run(main())
+
+
+def test_requests_of_several_peers_are_answered_together(run: Run) -> None:
+    async def main() -> None:
+        async with (
+            serving(run_handlers={ECHO: together}) as (_, port),
+            talking(port) as one,
+            talking(port) as other,
+        ):
+            one.ask(question(ECHO, 1), question(ECHO, 2))
+            other.ask(question(ECHO, 3))
+            answers = [await one.answer(), await one.answer(), await other.answer()]
+            assert [answer.opaque for answer in answers] == [1, 2, 3]
+            assert {answer.remark for answer in answers} == {"one of 3"}
+
+    run(main())
+
+
+def test_only_requests_of_one_size_are_answered_together(run: Run) -> None:
+    async def main() -> None:
+        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+            sizes = [1, 1, 2, 1, 1, 1]
+            talker.ask(*(sized(opaque, size) for opaque, size in enumerate(sizes)))
+            answers = [await talker.answer() for _ in sizes]
+            assert [answer.opaque for answer in answers] == list(range(6))
+            assert [answer.remark for answer in answers] == [
+                "one of 2", "one of 2", None, "one of 3", "one of 3", "one of 3",
+            ]  # fmt: skip
+
+    run(main())
+
+
+@pytest.mark.parametrize("most", [0, 5000])
+def test_what_is_gathered_is_bounded(run: Run, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "GATHERED_BYTES_MAX", most)
+
+    async def main() -> None:
+        async with (
+            serving(run_handlers={ECHO: together}) as (_, port),
+            talking(port) as one,
+            talking(port) as other,
+        ):
+            for talker in (one, other):
+                talker.ask(*(sized(n, 2000) for n in range(2)))
+            for talker in (one, other):
+                answers = [await talker.answer() for _ in range(2)]
+                assert {answer.remark for answer in answers} == {"one of 4" if most else "one of 2"}
+
+    run(main())
+
+
+def test_of_one_peer_the_first_is_answered_first(run: Run) -> None:
+    """A read that is not gathered comes behind one that is, in one turn of the loop."""
+    order: list[int] = []
+
+    def noted(asked: Sequence[Asked]) -> list[bytes] | None:
+        order.extend(request.opaque for _, request in asked)
+        return together(asked)
+
+    def note(peer: Peer, request: AnyCommand) -> Answer:
+        order.append(request.opaque)
+        return Response()
+
+    async def main() -> None:
+        server = Server({ECHO: note, RAW: note}, SystemClock(), run_handlers={ECHO: noted})
+        server.loop = asyncio.get_running_loop()
+        one, other = Peer(server), Peer(server)
+        one.data_received(b"".join(encode_request(question(ECHO, opaque)) for opaque in (1, 2)))
+        other.data_received(encode_request(question(RAW, 3)))  # of another peer: need not wait
+        assert order == [3]
+        one.data_received(encode_request(question(RAW, 4)))
+        assert order == [3, 1, 2, 4]
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", [b"", b"\x7f\xff\xff\xff\x00\x00\x00\x00"])
+def test_what_was_gathered_is_answered_before_the_connection_closes(run: Run, end: bytes) -> None:
+    async def main() -> None:
+        async with serving(run_handlers={ECHO: together}) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            asked = b"".join(encode_request(question(ECHO, opaque)) for opaque in (1, 2))
+            writer.write(asked + end)
+            writer.write_eof()
+            answers = await reader.read()
+            writer.close()
+            assert answers.count(b"one of 2") == 2
 
     run(main())
 

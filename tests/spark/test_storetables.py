@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from firearrow.errors import ConfigError
+from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark.options import parse
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import TABLES
@@ -177,6 +177,24 @@ def test_what_waits_for_its_time_is_found(name: str, tmp_path: Path) -> None:
     due_ms = round(row["deliveryTimestamp"].timestamp() * 1000)
     assert due_ms - line["storeTimestamp"] == 7_200_000
     assert rows_of(root, "timer", subscribe="GoldenPlain") == []
+
+
+def test_what_waits_and_has_no_record_is_told(tmp_path: Path) -> None:
+    root = golden.extract("file-cq-clean", tmp_path)
+    (row,) = rows_of(root, "timer")
+    (log,) = (root / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(row["commitLogOffset"])
+        file.write(bytes(4))
+    with pytest.raises(CorruptStore, match=f"should lie at {row['commitLogOffset']} of the log"):
+        rows_of(root, "timer")
+    assert rows_of(root, "timer", onCorrupt="skip") == []
+    log.unlink()
+    with pytest.raises(
+        DataLost, match=r"1 delayed messages .*first at " f"{row['commitLogOffset']} "
+    ):
+        rows_of(root, "timer")
+    assert rows_of(root, "timer", failOnDataLoss="false") == []
 
 
 def test_timers_that_have_not_come_out_are_found(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ regular = st.builds(
 
 def put(store: MessageStore, body: bytes, born_host: bytes = BORN_HOST) -> list[int]:
     members = members_of(body)
-    part = Part(store.queue("T", 1), len(members), 1, BORN_MS, 3)
-    appended = append_batch(store.log, members, [part], born_host, BORN_MS + 9)
+    part = Part(store.queue("T", 1), len(members), 1, BORN_MS, 3, born_host)
+    appended = append_batch(store.log, members, [part], BORN_MS + 9)
     return [int(offset) for offset in appended.physical_offsets]
 
 
@@ -85,6 +85,10 @@ def test_members_are_stored_as_if_sent_one_by_one(
     assert store.log.end_offset == offset + len(record)
 
 
+def born_at(number: int) -> bytes:
+    return BORN_HOST[:-1] + bytes([number & 0xFF])
+
+
 @given(
     parts=st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 5)), min_size=1, max_size=6),
     count=st.integers(1, 70),
@@ -102,10 +106,9 @@ def test_batches_appended_together_are_stored_as_if_alone(
         store.log,
         members,
         [
-            Part(queue, count, 1, BORN_MS + number, number)
+            Part(queue, count, 1, BORN_MS + number, number, born_at(number))
             for queue, (_, number) in zip(queues, parts, strict=True)
         ],
-        BORN_HOST,
         BORN_MS + 9,
     )
     offsets = iter(appended.physical_offsets.tolist())
@@ -115,7 +118,7 @@ def test_batches_appended_together_are_stored_as_if_alone(
             offset = next(offsets)
             record = encode_record(
                 "T", body, properties, queue_id, queue_offset, offset, 5, 1, BORN_MS + number,
-                BORN_HOST, BORN_MS + 9, store.log.store_host, number,
+                born_at(number), BORN_MS + 9, store.log.store_host, number,
             )  # fmt: skip
             assert store.log.record(offset, len(record)) == record
         expected[queue_id] += count

@@ -230,8 +230,8 @@ def test_a_scan_finds_every_record_however_it_was_appended(
                 written.append(append(store, bytes(number)))
             elif kind == "batch":
                 members = members_of(encode_batch([(0, b"x" * 20, b"")] * number))
-                part = Part(store.queue("T", 0), number, 0, BORN_MS, 0)
-                appended = append_batch(log, members, [part], BORN_HOST, BORN_MS)
+                part = Part(store.queue("T", 0), number, 0, BORN_MS, 0, BORN_HOST)
+                appended = append_batch(log, members, [part], BORN_MS)
                 written += appended.physical_offsets.tolist()
             while kind == "scan" and at < log.end_offset:
                 columns = log.scan(at, log.end_offset, number)

@@ -1,9 +1,11 @@
 """A remoting server on asyncio: connections, dispatch by request code, back-pressure, idle peers.
 
 One read of a socket may deliver many requests. They are handled in order in one pass, and all
-their answers leave in one write: nothing on this way creates a task, a future or a lock. A
-processor that can't answer yet returns None, keeps the peer and the request's opaque, and calls
-``Peer.reply`` when it can (long polling, synchronous flush).
+their answers leave in one write: nothing on this way creates a task, a future or a lock. Requests
+of which many cost little more than one (``run_handlers``) are gathered from all sockets that one
+turn of the loop has read, and handled at its end. A processor that can't answer yet returns None,
+keeps the peer and the request's opaque, and calls ``Peer.reply`` when it can (long polling,
+synchronous flush).
 
 Back-pressure: once a peer leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing
 more is read from it, and what was already read waits in ``_backlog`` (at most one read's worth).
@@ -15,7 +17,8 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Final, cast
 
 from firearrow.clock import Clock
@@ -29,12 +32,15 @@ log = logging.getLogger(__name__)
 
 Answer = Response | bytes | None
 Handler = Callable[["Peer", AnyCommand], Answer]
-# Answers all of several requests of one code, one after another; or does nothing and gives None.
-RunHandler = Callable[["Peer", list[AnyCommand]], bytes | None]
+Asked = tuple["Peer", AnyCommand]
+# Gives the answers to several requests of one code and size, in order, whoever sent them; or does
+# nothing and gives None.
+RunHandler = Callable[[Sequence[Asked]], list[bytes] | None]
 NO_RUN_HANDLERS: Final[Mapping[int, RunHandler]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
+GATHERED_BYTES_MAX: Final = 512 * 1024  # of bodies; more do not get cheaper, and lie in one file
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
@@ -52,6 +58,7 @@ class Peer(asyncio.Protocol):
         self._wire = Connection(server.frame_bytes_max)
         self._backlog: deque[AnyCommand] = deque()
         self._paused = False
+        self.is_gathered = False  # whether the server has requests that it will answer soon
         self._transport: asyncio.Transport | None = None
         self.address = "unknown"
         self.host_bytes = bytes(8)
@@ -85,29 +92,24 @@ class Peer(asyncio.Protocol):
         self.heard = True
         self.received_ms = self._server.now_ms()
         requests = self._wire.receive(data)
-        if self._backlog:
-            self._backlog.extend(requests)
-        elif not self._handle_run(requests):
-            self._handle(requests)
+        if requests and (self._backlog or not self._server.gather(self, requests)):
+            if self.is_gathered:
+                self._server.answer_gathered()  # those of this peer came first
+            self.take(requests)
         if self._wire.violation is not None:
+            self._server.answer_gathered()
             self.close(self._wire.violation)
 
-    def _handle_run(self, requests: list[AnyCommand]) -> bool:
-        """Have requests of one code answered together, if their handler will."""
-        if len(requests) < 2:
-            return False
-        code = requests[0].code
-        handler = self._server.run_handlers.get(code)
-        if handler is None or any(request.code != code or request.flag for request in requests):
-            return False
-        try:
-            answers = handler(self, requests)
-        except Exception as error:  # the boundary, as in _handle, which shows who is to blame
-            log.error("requests %d from %s failed", code, self.address, exc_info=error)
-            return False
-        if answers is not None:
-            self.send(answers)
-        return answers is not None
+    def eof_received(self) -> None:
+        """Answer before the connection closes (called by asyncio)."""
+        self._server.answer_gathered()
+
+    def take(self, requests: list[AnyCommand]) -> None:
+        """Answer requests, each by the handler of its code; behind those that wait."""
+        if self._backlog:
+            self._backlog.extend(requests)
+        else:
+            self._handle(requests)
 
     def _handle(self, requests: list[AnyCommand]) -> None:
         handlers = self._server.handlers
@@ -223,6 +225,14 @@ class Peer(asyncio.Protocol):
             self._transport.resume_reading()
 
 
+def _code_and_size(asked: Asked) -> tuple[int, int]:
+    return asked[1].code, len(asked[1].body)
+
+
+def _peer_of(asked: Asked) -> Peer:
+    return asked[0]
+
+
 def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
@@ -237,7 +247,7 @@ def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
 class Server:
     """Listens and hands each request to the handler of its code.
 
-    ``run_handlers`` have a say first where one read has nothing but requests of their code, all of
+    ``run_handlers`` have a say first where reads have nothing but requests of their code, all of
     which want an answer. ``on_close`` is told of each connection that ends.
     """
 
@@ -256,6 +266,8 @@ class Server:
         self.now_ms = clock.now_ms
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
+        self._gathered: list[Asked] = []
+        self._gathered_bytes = 0
         self._on_close = on_close
         self._idle_seconds_max = idle_seconds_max
         self._server: asyncio.Server | None = None
@@ -299,6 +311,7 @@ class Server:
         if self._sweep is not None:
             self._sweep.cancel()
         self._server.close()
+        self.answer_gathered()
         self._all_gone = asyncio.Event()
         for peer in list(self.peers):
             if peer._transport is not None:
@@ -312,6 +325,49 @@ class Server:
                     peer.abort()
                 await self._all_gone.wait()
         self._server = None
+
+    def gather(self, peer: Peer, requests: list[AnyCommand]) -> bool:
+        """Keep what one read delivered until all sockets are read, if several can be answered
+        together; else give False."""
+        code = requests[0].code
+        if code not in self.run_handlers:
+            return False
+        if any(request.code != code or request.flag for request in requests):
+            return False
+        if not self._gathered:
+            self.loop.call_soon(self.answer_gathered)
+        peer.is_gathered = True
+        for request in requests:
+            self._gathered.append((peer, request))
+            self._gathered_bytes += len(request.body)
+        if self._gathered_bytes > GATHERED_BYTES_MAX:
+            self.answer_gathered()
+        return True
+
+    def answer_gathered(self) -> None:
+        """Answer what was gathered, in order; such as are of one size together."""
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        for peer, _ in gathered:
+            peer.is_gathered = False
+        for (code, _), alike in groupby(gathered, _code_and_size):
+            asked = list(alike)
+            answers = self._answers(code, asked) if len(asked) > 1 else None
+            at = 0
+            for peer, group in groupby(asked, _peer_of):
+                own = [request for _, request in group]
+                if answers is None:
+                    peer.take(own)
+                else:
+                    peer.send(b"".join(answers[at : at + len(own)]))
+                    at += len(own)
+
+    def _answers(self, code: int, asked: list[Asked]) -> list[bytes] | None:
+        try:
+            return self.run_handlers[code](asked)
+        except Exception as error:  # the boundary, as in Peer._handle, which shows who is to blame
+            peers = ", ".join(dict.fromkeys(peer.address for peer, _ in asked))
+            log.error("requests %d from %s failed", code, peers, exc_info=error)
+            return None
 
     def forget(self, peer: Peer) -> None:
         """A connection has ended (called by its Peer)."""

@@ -234,7 +234,7 @@ def _or_default(value: Any, default: Any) -> Any:
 
 
 def _timer(store: Store, _: TablePartition, options: Options) -> Iterator[Rows]:
-    for rows in waiting(store):
+    for rows in waiting(store, options.reading):
         chosen = [options.choice.wants(topic or "") for topic in rows["topic"].to_pylist()]
         if all(chosen):
             yield rows

@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.spark.columns import Messages, timestamps
+from firearrow.spark.options import Reading
 from firearrow.spark.queueentries import Ints
 from firearrow.spark.stateread import read_json
 from firearrow.spark.storage import numbered_files
@@ -31,13 +33,17 @@ _BATCH_ROWS: Final = 4096
 Rows = dict[str, Any]
 
 
-def waiting(store: Store) -> Iterator[Rows]:
-    """Rows of the table ``timer``."""
-    yield from _on_the_wheel(store)
-    yield from _on_levels(store)
+def waiting(store: Store, reading: Reading) -> Iterator[Rows]:
+    """Rows of the table ``timer``.
+
+    Raises DataLost for messages whose records are in no file, and CorruptStore for those that are
+    no records, unless such are to be left out.
+    """
+    yield from _on_the_wheel(store, reading)
+    yield from _on_levels(store, reading)
 
 
-def _on_the_wheel(store: Store) -> Iterator[Rows]:
+def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
     try:
         (read_ms,) = _CHECK.unpack_from(store.storage.read("config/timercheck"))
     except FileNotFoundError:
@@ -53,6 +59,7 @@ def _on_the_wheel(store: Store) -> Iterator[Rows]:
             units = units[chosen]
             yield from _rows(
                 store,
+                reading,
                 units["physical_offset"].astype(np.int64),
                 units["record_size"].astype(np.int64),
                 due_ms[chosen],
@@ -60,7 +67,7 @@ def _on_the_wheel(store: Store) -> Iterator[Rows]:
             )
 
 
-def _on_levels(store: Store) -> Iterator[Rows]:
+def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
     delivered = read_json(store.storage, "config/delayOffset.json").get("offsetTable")
     delivered = delivered if isinstance(delivered, dict) else {}
     next_offsets = {int(level): int(offset) for level, offset in delivered.items()}
@@ -73,6 +80,7 @@ def _on_levels(store: Store) -> Iterator[Rows]:
             none = np.zeros(len(entries.size), np.bool_)
             yield from _rows(
                 store,
+                reading,
                 entries.physical_offset,
                 entries.size,
                 entries.tag_code.astype(np.int64),
@@ -80,10 +88,14 @@ def _on_levels(store: Store) -> Iterator[Rows]:
             )
 
 
-def _rows(store: Store, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
+def _rows(
+    store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any
+) -> Iterator[Rows]:
     order = places.argsort(kind="stable")
+    is_there = np.zeros(len(places), np.bool_)
     for file in store.log:
         here = order[(places[order] >= file.base) & (places[order] + sizes[order] <= file.end)]
+        is_there[here] = True
         for at in range(0, len(here), _BATCH_ROWS):
             some = here[at : at + _BATCH_ROWS]
             some = some[np.append(True, places[some][1:] > places[some][:-1])]
@@ -91,9 +103,21 @@ def _rows(store: Store, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -
             buffer = store.storage.window(file.path, first - file.base, end - file.base)
             columns = Columns(buffer, places[some] - first, len(buffer))
             good = columns.valid & (columns.physical_offset == places[some])
+            if reading.on_corrupt == "fail" and not good.all():
+                place = places[some][int(good.argmin())]
+                raise CorruptStore(
+                    f"{store.root}: a delayed message should lie at {place} of the log, where no "
+                    "record is (onCorrupt=skip goes on without it)"
+                )
             columns = Columns(buffer, columns.position[good], len(buffer))
             if len(columns):
                 yield _described(Messages(columns, ""), due_ms[some[good]], deleted[some[good]])
+    if reading.fail_on_data_loss and not is_there.all():
+        lost = np.count_nonzero(~is_there)
+        raise DataLost(
+            f"{store.root}: {lost} delayed messages have no record in the files of the log, the "
+            f"first at {places[~is_there].min()} (failOnDataLoss=false goes on without them)"
+        )
 
 
 def _described(messages: Messages, due_ms: Ints, deleted: Any) -> Rows:

@@ -145,7 +145,7 @@ Members = RegularMembers | IrregularMembers
 class Part(NamedTuple):
     """The next ``members`` of all: their queue, and what the request says of them.
 
-    ``sys_flag`` has no address bits, as in ``CommitLog.append``.
+    ``sys_flag`` has no address bits, as in ``CommitLog.append``; ``born_host`` is as it is stored.
     """
 
     queue: ConsumeQueue
@@ -153,6 +153,7 @@ class Part(NamedTuple):
     sys_flag: int
     born_ms: int
     reconsume_times: int
+    born_host: bytes
 
 
 class Appended(NamedTuple):
@@ -251,15 +252,14 @@ def _fault(body: bytes) -> MessageError:
     raise AssertionError("the two readers of batches disagree")
 
 
-def append_batch(
-    log: CommitLog, members: Members, parts: Sequence[Part], born_host: bytes, now_ms: int
-) -> Appended:
-    """Append members side by side in one file; all their parts are of one topic.
+def append_batch(log: CommitLog, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
+    """Append members side by side in one file; all their parts are of one topic, and born at
+    addresses of one kind.
 
     Raises DiskFull or MessageError, having written nothing.
     """
     topic_field = parts[0].queue.topic_field
-    packer, address_flags = HEADS_BY_HOSTS[len(born_host), len(log.store_host)]
+    packer, address_flags = HEADS_BY_HOSTS[len(parts[0].born_host), len(log.store_host)]
     added = packer.size - _MEMBER_HEAD_BYTES + len(topic_field)
     total = len(members.body) + len(members) * added
     at, store_ms = log.make_room(total, now_ms)
@@ -268,7 +268,7 @@ def append_batch(
     queue_offsets: list[int] = []
     next_offsets: dict[ConsumeQueue, int] = {}
     members_before = 0
-    for queue, count, sys_flag, born_ms, reconsume_times in parts:
+    for queue, count, sys_flag, born_ms, reconsume_times, born_host in parts:
         first = next_offsets.get(queue, queue.next_offset)
         head = packer.pack(
             size, queue.magic, 0, queue.queue_id, flag, first - members_before, at,

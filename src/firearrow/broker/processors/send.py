@@ -14,7 +14,7 @@ Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``H
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -40,7 +40,7 @@ from firearrow.message.sysflag import (
     MULTI_TAGS,
     NEED_UNWRAP,
 )
-from firearrow.net.server import Answer, Peer
+from firearrow.net.server import Answer, Asked, Peer
 from firearrow.store import (
     MESSAGES_MAX,
     Appended,
@@ -252,8 +252,8 @@ class SendProcessor:
         members = members_of(request.body)
         if target.inner_batches and "UNIQ_KEY" in properties.parse(header.properties):
             return self._send_inner(peer, request, header, target, queue, len(members))
-        part = _part(queue, len(members), header)
-        appended = append_batch(self._log, members, [part], peer.host_bytes, peer.received_ms)
+        part = _part(queue, len(members), header, peer)
+        appended = append_batch(self._log, members, [part], peer.received_ms)
         self._appended(target, appended)
         ids = offset_ids(self._log.store_host, appended.physical_offsets)
         [queue_offset] = appended.queue_offsets
@@ -322,42 +322,42 @@ class SendProcessor:
             return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer
 
-    def send_batches(self, peer: Peer, requests: list[AnyCommand]) -> bytes | None:
-        """320, several from one read: the answers of ``send_batch`` to each, one after another.
+    def send_batches(self, asked: Sequence[Asked]) -> list[bytes] | None:
+        """320, several that came together: the answers of ``send_batch`` to each.
 
         None, with nothing appended, unless all are plain and look alike, to one topic: what must
         be refused or treated with care is left to ``send_batch``.
         """
-        members = members_alike([request.body for request in requests])
+        members = members_alike([request.body for _, request in asked])
         if members is None or self._sync_flush:
             return None
-        count = len(members) // len(requests)
+        count = len(members) // len(asked)
         targets: list[_Target] = []
         parts: list[Part] = []
         try:
-            for request in requests:
+            for peer, request in asked:
                 header = request.ext
                 if request.binary or type(header) is not SendMessageV2:
                     return None
                 target, queue = self._batch_target(peer, header, len(request.body))
                 targets.append(target)
-                parts.append(_part(queue, count, header))
+                parts.append(_part(queue, count, header, peer))
             if targets.count(targets[0]) < len(targets) or targets[0].inner_batches:
                 return None
-            appended = append_batch(self._log, members, parts, peer.host_bytes, peer.received_ms)
+            if len({len(part.born_host) for part in parts}) > 1:
+                return None
+            appended = append_batch(self._log, members, parts, asked[-1][0].received_ms)
         except (BrokerError, MessageError, StoreError):
             return None
         self._appended(targets[0], appended)
         ids = offset_ids(self._log.store_host, appended.physical_offsets)
-        step = (len(ids) + 1) // len(requests)
+        step = (len(ids) + 1) // len(asked)
         ids_of_each = [ids[at : at + step - 1] for at in range(0, len(ids), step)]
-        places = zip(ids_of_each, parts, appended.queue_offsets, requests, strict=True)
-        return b"".join(
-            [
-                self._batch_frame(ids, part.queue.queue_id, queue_offset, request.opaque)
-                for ids, part, queue_offset, request in places
-            ]
-        )
+        places = zip(ids_of_each, parts, appended.queue_offsets, asked, strict=True)
+        return [
+            self._batch_frame(ids, part.queue.queue_id, queue_offset, request.opaque)
+            for ids, part, queue_offset, (_, request) in places
+        ]
 
     def _batch_frame(self, ids: bytes, queue_id: int, queue_offset: int, opaque: int) -> bytes:
         return response_frame(self._batch_template % (ids, queue_id, queue_offset, opaque))
@@ -578,8 +578,15 @@ def _plain_unique(text: bytes) -> bytes:
     return unique
 
 
-def _part(queue: ConsumeQueue, count: int, header: SendMessageV2) -> Part:
-    return Part(queue, count, header.sys_flag, header.born_timestamp, header.reconsume_times)
+def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) -> Part:
+    return Part(
+        queue,
+        count,
+        header.sys_flag,
+        header.born_timestamp,
+        header.reconsume_times,
+        peer.host_bytes,
+    )
 
 
 def _illegal(
