@@ -296,11 +296,14 @@ def fill(bench: Bench, deployment: Deployment, topic: str, messages: int) -> Non
 
 def wait_dispatched(deployment: Deployment) -> None:
     """Wait until all messages are in their queues."""
-    for broker in deployment.brokers:
-        remoting.until(
-            f"{deployment.side}: all messages in their queues",
-            lambda address=broker.address: remoting.undispatched_bytes(address) == 0,  # type: ignore[misc]
-            timeout_s=DISPATCH_TIMEOUT_S,
-            pause_s=DISPATCH_PAUSE_S,
-            check=deployment.check,
-        )
+
+    def is_done() -> bool:
+        return not any(remoting.undispatched_bytes(broker.address) for broker in deployment.brokers)
+
+    remoting.until(
+        f"{deployment.side}: all messages in their queues",
+        is_done,
+        timeout_s=DISPATCH_TIMEOUT_S,
+        pause_s=DISPATCH_PAUSE_S,
+        check=deployment.check,
+    )
