@@ -194,7 +194,11 @@ def test_a_record_is_found_by_any_of_its_messages(root: Path) -> None:
                 assert found == bases
 
 
-def test_a_copy_is_the_same_and_a_loss_is_named(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1, 7, 50_000])
+def test_a_copy_is_the_same_and_a_loss_is_named(
+    root: Path, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firearrow.store.offline.difference._ENTRIES_A_STEP", step)
     other = tmp_path / "other"
     shutil.copytree(root, other)
     assert diff(Layout(root), Layout(other)).same
@@ -203,7 +207,11 @@ def test_a_copy_is_the_same_and_a_loss_is_named(root: Path, tmp_path: Path) -> N
     assert (queue.topic, queue.queue_id, queue.only_first, queue.only_second) == ("Bat", 0, 4, 0)
 
 
-def test_units_are_compared_whatever_they_claim(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1, 7, 50_000])
+def test_units_are_compared_whatever_they_claim(
+    root: Path, tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firearrow.store.offline.difference._ENTRIES_A_STEP", step)
     other = tmp_path / "other"
     shutil.copytree(root, other)
     size = UNIT_DTYPE.itemsize

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
-from firearrow.store.batchqueue import UNIT_DTYPE
+from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.offline.around import config_files
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import databases, parse_config, stored_config
-from firearrow.store.offline.stored import QueueKey, StoredQueue, queue_range
+from firearrow.store.offline.stored import QueueKey, Span, StoredQueue, queue_range, without
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
@@ -198,13 +198,13 @@ def _queue(
     left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
 ) -> QueueSummary | None:
     our, their = left.queues.get(key), right.queues.get(key)
-    if isinstance(our or their, StoredBatchQueue):
+    if isinstance(our, StoredBatchQueue) or isinstance(their, StoredBatchQueue):
         return _batch_queue(left, right, key, found)
     ours, theirs = queue_range(our, left.log_start), queue_range(their, right.log_start)
     low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
     different = 0
-    for at in range(low, high, _ENTRIES_A_STEP):
-        count = min(_ENTRIES_A_STEP, high - at)
+    for numbers in _steps(low, high):
+        at, count = numbers.start, len(numbers)
         mine, other = _entries(our, at, count), _entries(their, at, count)
         rows = (mine != other).any(axis=1)
         if rows.any() and not different:
@@ -221,31 +221,48 @@ def _batch_queue(
     left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
 ) -> QueueSummary | None:
     """Compare units where both files have one: what a unit claims to hold may be anything."""
-    (first, ours), (second, theirs) = _units(left, key), _units(right, key)
-    start, end = max(first, second), min(first + len(ours), second + len(theirs))
-    count = max(end - start, 0)
-    mine, other = ours[start - first :][:count], theirs[start - second :][:count]
-    rows = np.flatnonzero(mine != other)
-    if len(rows):
-        row = int(rows[0])
-        text = f"{_unit(mine[row])} against {_unit(other[row])}"
-        found.append(Difference("queue", BOTH, text, None, *key, int(mine[row]["queue_offset"])))
-    only_first = _messages_of(ours) - _messages_of(mine)
-    only_second = _messages_of(theirs) - _messages_of(other)
-    different = _messages_of(mine[rows])
-    if not (only_first or only_second or different):
-        return None
-    return QueueSummary(*key, only_first, only_second, different)
+    ours, theirs = _unit_numbers(left, key), _unit_numbers(right, key)
+    low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
+    different = 0
+    for numbers in _steps(low, high):
+        mine, other = _units(left, key, numbers), _units(right, key, numbers)
+        rows = np.flatnonzero(mine != other)
+        if len(rows) and not different:
+            unit = mine[rows[0]]
+            text = f"{_unit(unit)} against {_unit(other[rows[0]])}"
+            found.append(Difference("queue", BOTH, text, None, *key, int(unit["queue_offset"])))
+        different += _messages_of(mine[rows])
+    both = [(low, high)] if low < high else []
+    only = [
+        sum(
+            _messages_of(_units(view, key, numbers))
+            for stretch in without(*span, both)
+            for numbers in _steps(*stretch)
+        )
+        for view, span in ((left, ours), (right, theirs))
+    ]
+    return QueueSummary(*key, only[0], only[1], different) if any((*only, different)) else None
 
 
-def _units(view: StoreView, key: QueueKey) -> tuple[int, npt.NDArray[Any]]:
-    """The units of a queue whose records the log may still hold, and the number of the first."""
+def _unit_numbers(view: StoreView, key: QueueKey) -> Span:
+    """The first unit of a queue whose record the log may still hold, and the end of all."""
     queue = view.queues.get(key)
     if not isinstance(queue, StoredBatchQueue):
-        return 0, np.empty(0, UNIT_DTYPE)
-    first = queue.number_at_or_after(view.log_start)
-    data = queue.unit_bytes(first, max(queue.numbers.stop - first, 0))
-    return first, np.frombuffer(data, UNIT_DTYPE)
+        return 0, 0
+    return queue.number_at_or_after(view.log_start), queue.numbers.stop
+
+
+def _steps(start: int, end: int) -> Iterator[range]:
+    for at in range(start, end, _ENTRIES_A_STEP):
+        yield range(at, min(at + _ENTRIES_A_STEP, end))
+
+
+def _units(view: StoreView, key: QueueKey, numbers: range) -> npt.NDArray[Any]:
+    """Some units of a queue, zeros where a file is missing."""
+    queue = view.queues[key]
+    assert isinstance(queue, StoredBatchQueue)
+    data = queue.unit_bytes(numbers.start, len(numbers))
+    return np.frombuffer(data.ljust(len(numbers) * UNIT_BYTES, b"\0"), UNIT_DTYPE)
 
 
 def _messages_of(units: npt.NDArray[Any]) -> int:
