@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from firearrow.errors import BrokerError, LocalProtocolError, RemoteProtocolError
 from firearrow.wire import frame as frame_module
 from firearrow.wire import headers
+from firearrow.wire.binary import KIND_BINARY
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
 from firearrow.wire.command import Command, Response, fields_of
 from firearrow.wire.connection import Connection
 from firearrow.wire.frame import (
     HEADER_BYTES_MAX,
-    KIND_BINARY,
     KIND_JSON,
     LENGTHS,
     REMARK_CHARS_MAX,

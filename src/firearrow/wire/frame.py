@@ -45,18 +45,14 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.errors import LocalProtocolError, RemoteProtocolError
-from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, LanguageCode, RequestCode
+from firearrow.wire.binary import KIND_BINARY, binary_header, decode_binary
+from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
 from firearrow.wire.command import Command, FieldValue, Response, text_of
 from firearrow.wire.headers import PullMessage, SendMessage, SendMessageV2, UpdateConsumerOffset
 
 KIND_JSON: Final = 0
-KIND_BINARY: Final = 1
 
 LENGTHS: Final = struct.Struct(">II")
-_BINARY_FIXED: Final = struct.Struct(">hbhii")
-_LENGTH16: Final = struct.Struct(">h")
-_LENGTH32: Final = struct.Struct(">i")
-_LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
 # How many leading bytes tell the hot codes apart: `{"code":310,` is this long.
 HOT_PREFIX_BYTES: Final = 12
@@ -95,7 +91,7 @@ def decode_header(kind: int, header: bytes) -> AnyCommand:
     are no error here: ``ext`` is then plain text and ``fields_of`` names the field.
     """
     if kind == KIND_BINARY:
-        return _decode_binary(header)
+        return decode_binary(header)
     if kind != KIND_JSON:
         raise RemoteProtocolError(f"serialisation type {kind} is neither 0 (JSON) nor 1 (ROCKETMQ)")
     try:
@@ -148,50 +144,6 @@ def _integer(raw: dict[str, Any], name: str, default: int | None) -> int:
     return number
 
 
-def _decode_binary(header: bytes) -> AnyCommand:
-    try:
-        code, language, version, opaque, flag = _BINARY_FIXED.unpack_from(header)
-        remark, at = _long_text(header, _BINARY_FIXED.size)
-        ext_end = at + 4 + _length(header, at)
-        ext = _binary_ext(header, at + 4, ext_end)
-    except (struct.error, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"the binary header can't be read: {error}") from None
-    return Command(
-        code=code,
-        ext=ext,
-        opaque=opaque,
-        flag=flag,
-        version=version,
-        language=_LANGUAGES.get(language),
-        remark=remark or None,
-        binary=True,
-    )
-
-
-def _length(header: bytes, at: int) -> int:
-    length: int = _LENGTH32.unpack_from(header, at)[0]
-    if length < 0 or at + 4 + length > len(header):
-        raise RemoteProtocolError(f"length {length} at byte {at} of the binary header leaves it")
-    return length
-
-
-def _long_text(header: bytes, at: int) -> tuple[str, int]:
-    end = at + 4 + _length(header, at)
-    return header[at + 4 : end].decode(), end
-
-
-def _binary_ext(header: bytes, at: int, end: int) -> dict[str, str]:
-    ext: dict[str, str] = {}
-    while at < end:
-        name_end = at + 2 + _LENGTH16.unpack_from(header, at)[0]
-        if not at + 2 <= name_end <= end:
-            raise RemoteProtocolError(f"a field name at byte {at} of the binary header leaves it")
-        value, value_end = _long_text(header, name_end)
-        ext[header[at + 2 : name_end].decode()] = value
-        at = value_end
-    return ext
-
-
 def encode_response(response: Response, opaque: int, binary: bool = False) -> bytes:
     """A response as a frame, in the serialisation that its request came in.
 
@@ -201,7 +153,7 @@ def encode_response(response: Response, opaque: int, binary: bool = False) -> by
     if remark is not None and len(remark) > REMARK_CHARS_MAX:
         remark = remark[:REMARK_CHARS_MAX]
     if binary:
-        header = _binary_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
+        header = binary_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
         return _frame(KIND_BINARY, header, response.body)
     header = encode_json(
         _json_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
@@ -212,7 +164,7 @@ def encode_response(response: Response, opaque: int, binary: bool = False) -> by
 def encode_request(command: AnyCommand) -> bytes:
     """A request of ours as a frame, JSON unless ``command.binary``."""
     if command.binary:
-        header = _binary_header(
+        header = binary_header(
             command.code, command.flag, command.opaque, command.remark, command.ext
         )
         return _frame(KIND_BINARY, header, command.body)
@@ -249,17 +201,3 @@ def _json_header(
     if remark is not None:
         header["remark"] = remark
     return header
-
-
-def _binary_header(
-    code: int, flag: int, opaque: int, remark: str | None, fields: Mapping[str, FieldValue]
-) -> bytes:
-    if not -0x8000 <= code <= 0x7FFF:
-        raise LocalProtocolError(f"code {code} does not fit the binary header: use JSON")
-    text = (remark or "").encode()
-    ext = b"".join(
-        b"".join((_LENGTH16.pack(len(name)), name, _LENGTH32.pack(len(value)), value))
-        for name, value in ((n.encode(), text_of(v).encode()) for n, v in fields.items())
-    )
-    fixed = _BINARY_FIXED.pack(code, LanguageCode.PYTHON, PROTOCOL_VERSION, opaque, flag)
-    return b"".join((fixed, _LENGTH32.pack(len(text)), text, _LENGTH32.pack(len(ext)), ext))

@@ -46,6 +46,26 @@ def test_a_message_is_stored_and_its_ids_are_answered(tmp_path: Path, binary: bo
     calling(tmp_path, main, binary=binary)
 
 
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("unique", ["U1", "U" * 300], ids=["short", "long"])
+def test_a_region_may_be_any_text(tmp_path: Path, unique: str, binary: bool) -> None:
+    region = '%d "north"\\ 北' + "x" * 22  # 37 bytes in all: as a length that is a percent sign
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(2):
+            fields = await caller.sent(i=f"UNIQ_KEY\x01{unique}\x02")
+            assert fields.pop("msgId")
+            assert fields == {
+                "queueId": "0", "queueOffset": str(number), "transactionId": unique,
+                "MSG_REGION": region, "TRACE_ON": "true",
+            }  # fmt: skip
+        batch = encode_batch([(0, b"a", b"")] * 3)
+        answer = await caller.call(320, send_fields(), batch)
+        assert (answer.ext["MSG_REGION"], answer.ext["queueOffset"]) == (region, "2")
+
+    calling(tmp_path, main, binary=binary, region_id=region)
+
+
 def test_the_long_form_is_the_same(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         fields: dict[str, FieldValue] = {

@@ -19,6 +19,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Peer
 from firearrow.store import GetResult, GetStatus, MessageStore
+from firearrow.wire.binary import binary_field, number_field, success_frame
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -46,6 +47,10 @@ _CODES: Final = {
     GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
 }
 _EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+_BINARY: Final = binary_field("suggestWhichBrokerId", "0") + b"".join(
+    map(number_field, ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag"))
+)
 
 TagCodes = frozenset[int] | None
 
@@ -254,7 +259,7 @@ def _answer(
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
 ) -> Answer:
-    if request.binary or code != ResponseCode.SUCCESS:
+    if code != ResponseCode.SUCCESS:
         fields = {
             "suggestWhichBrokerId": 0,
             "nextBeginOffset": result.next_offset,
@@ -264,6 +269,25 @@ def _answer(
             "groupSysFlag": group.group_sys_flag,
         }
         return Response(code, result.status.name if code else None, fields, result.records)
+    if request.binary:
+        following = b"%d" % result.next_offset
+        lowest = b"%d" % result.min_offset
+        highest = b"%d" % result.max_offset
+        topic_flag = b"%d" % topic.topic_sys_flag
+        group_flag = b"%d" % group.group_sys_flag
+        binary = _BINARY % (
+            len(following),
+            following,
+            len(lowest),
+            lowest,
+            len(highest),
+            highest,
+            len(topic_flag),
+            topic_flag,
+            len(group_flag),
+            group_flag,
+        )
+        return success_frame(request.opaque, binary, result.records)
     header = (
         '{"code":0,"extFields":{"suggestWhichBrokerId":"0",'
         f'"nextBeginOffset":"{result.next_offset}","minOffset":"{result.min_offset}",'

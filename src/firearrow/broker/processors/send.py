@@ -55,6 +55,7 @@ from firearrow.store import (
     members_of,
     offset_ids,
 )
+from firearrow.wire.binary import binary_field, number_field, success_frame
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -152,6 +153,19 @@ class SendProcessor:
             '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
             '"serializeTypeCurrentRPC":"JSON","version":513}'
         ).encode()
+        self._binary_template = (
+            b"".join(
+                (
+                    binary_field("MSG_REGION", self._region).replace(b"%", b"%%"),
+                    binary_field("TRACE_ON", self._trace),
+                    binary_field("msgId", f"{self._id_prefix}{0:016X}")[:-16] + b"%016X",
+                    number_field("queueId"),
+                    number_field("queueOffset"),
+                    binary_field("transactionId"),
+                )
+            )
+            + b"%b%b"
+        )
         self._batch_template = (
             f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
             '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
@@ -210,8 +224,21 @@ class SendProcessor:
         counters = target.counters
         counters.put_count += 1
         counters.put_bytes += self._log.end_offset - physical_offset
-        if request.binary or not unique.isalnum():
-            answer: Response | bytes = self._answer(queue_id, queue_offset, physical_offset, unique)
+        answer: Response | bytes
+        if not unique.isalnum():
+            answer = self._answer(queue_id, queue_offset, physical_offset, unique)
+        elif request.binary:
+            number, place = b"%d" % queue_id, b"%d" % queue_offset
+            fields = self._binary_template % (
+                physical_offset,
+                len(number),
+                number,
+                len(place),
+                place,
+                len(unique).to_bytes(4),
+                unique,
+            )
+            answer = success_frame(request.opaque, fields)
         else:
             head = self._template % (
                 physical_offset,
