@@ -35,7 +35,7 @@ from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
 from firearrow.spark.options import parse as parse_options
-from firearrow.spark.source import MessageReader, open_origin
+from firearrow.spark.source import MessageReader, open_origin, table_schema
 from firearrow.spark.tables import MESSAGES
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
@@ -148,8 +148,9 @@ def some(names: Sequence[str]) -> pa.Schema:
 
 
 def of_spark(names: Sequence[str]) -> StructType:
-    """The same for Spark."""
-    return from_arrow_schema(some(names))
+    """The same for Spark, as the source declares them."""
+    declared = table_schema(parse_options({"path": "any"}))
+    return from_arrow_schema(pa.schema([declared.field(name) for name in names]))
 
 
 def scanned(root: Path) -> int:

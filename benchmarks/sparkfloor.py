@@ -4,17 +4,16 @@ Each task makes one batch as the file source would, and hands it over again and 
 has had as many rows as the log has. What a scan of the log takes longer is the source's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader
-from firearrow.spark.tables import MESSAGES
+from firearrow.spark.source import MessageReader, table_schema
 
 TASKS: Final = 8
 
@@ -29,21 +28,21 @@ class Repeated(DataSource):
 
     def schema(self) -> StructType:
         """All columns of ``messages``, where a query does not name some."""
-        return from_arrow_schema(MESSAGES)
+        return from_arrow_schema(table_schema(parse({"path": self.options["path"]})))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads."""
-        names = schema.fieldNames()
-        return RepeatedReader(self.options["path"], int(self.options["rows"]), names)
+        columns = to_arrow_schema(schema, timezone="UTC")
+        return RepeatedReader(self.options["path"], int(self.options["rows"]), columns)
 
 
 class RepeatedReader(DataSourceReader):
     """Gives the first batch of a store over and over."""
 
-    def __init__(self, path: str, rows: int, names: Sequence[str]) -> None:
+    def __init__(self, path: str, rows: int, schema: pa.Schema) -> None:
         self._path = path
         self._rows = rows
-        self._names = names
+        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """Tasks of equal size."""
@@ -51,8 +50,7 @@ class RepeatedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
-        schema = pa.schema([MESSAGES.field(name) for name in self._names])
-        source = MessageReader(parse({"path": self._path}), schema)
+        source = MessageReader(parse({"path": self._path}), self._schema)
         batch = next(source.read(source.partitions()[0]))
         left = self._rows // TASKS
         while left > 0:

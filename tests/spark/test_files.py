@@ -21,12 +21,13 @@ from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, Numbers
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader
+from firearrow.spark.source import MessageReader, table_schema
 from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES
 from tests import golden
 from tests.spark import logs, oracle
 
+DECLARED = table_schema(parse({"path": "any"}))
 WITH_MAP = MESSAGES.set(
     MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP)
 )
@@ -34,7 +35,7 @@ WITH_MAP = MESSAGES.set(
 
 def read(
     root: Path | str,
-    schema: pa.Schema = MESSAGES,
+    schema: pa.Schema = DECLARED,
     narrow: Narrow | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -46,8 +47,14 @@ def read(
         for batch in reader.read(task):
             assert batch.schema.equals(schema)
             batch.validate(full=True)
+            assert all(not array.null_count for array in required(batch))
             rows += batch.to_pylist()
     return rows
+
+
+def required(batch: pa.RecordBatch) -> list[pa.Array]:
+    """The columns that always hold a value; Spark does not look whether they do."""
+    return [batch.column(n) for n, field in enumerate(batch.schema) if not field.nullable]
 
 
 def by_place(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

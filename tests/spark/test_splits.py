@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,3 +59,14 @@ def test_tasks_are_even_where_only_one_queue_of_many_is_read(tmp_path: Path) -> 
     sizes = [int(queue.entries(*part[2:]).size.sum()) for task in tasks for part in task]
     assert len(sizes) == 8
     assert max(sizes) < 1.1 * total / 8
+
+
+@pytest.mark.parametrize(("splits", "tasks"), [(0.5, 1), (1.1, 1), (1.2, 2), (2.1, 2), (2.2, 3)])
+def test_a_little_more_than_a_split_makes_no_other_task(
+    splits: float, tasks: int, tmp_path: Path
+) -> None:
+    logs.write(tmp_path / "s", [logs.Sent("T", 0, b"x" * 100)] * 1000, 1 << 20)
+    queue = FileQueues(LocalStorage(str(tmp_path / "s"))).open(("T", 0))
+    total = int(queue.entries(0, 1000).size.sum())
+    found = cut({("T", 0): queue}, [(("T", 0), Span(0, 1000))], int(total / splits), 1)
+    assert len(found) == tasks

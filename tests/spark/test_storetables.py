@@ -13,6 +13,7 @@ import pytest
 
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark.options import parse
+from firearrow.spark.source import table_schema
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import TABLES
 from tests import golden
@@ -22,11 +23,15 @@ FILE_STORES = [name for name in golden.golden_names if name.startswith("file")]
 
 
 def rows_of(root: Path, table: str, **options: str) -> list[dict[str, Any]]:
-    reader = TableReader(parse({"path": str(root), "table": table, **options}), TABLES[table])
+    parsed = parse({"path": str(root), "table": table, **options})
+    schema = table_schema(parsed)
+    required = [field.name for field in schema if not field.nullable]
+    reader = TableReader(parsed, schema)
     rows: list[dict[str, Any]] = []
     for task in reader.partitions():
         for batch in reader.read(task):
             batch.validate(full=True)
+            assert not any(batch.column(name).null_count for name in required)
             rows += batch.to_pylist()
     return rows
 

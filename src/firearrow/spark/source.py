@@ -29,7 +29,7 @@ from firearrow.spark.filters import Narrow, narrowed
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.origin import Queue, Span
 from firearrow.spark.storetables import TableReader
-from firearrow.spark.tables import PROPERTIES_MAP, TABLES
+from firearrow.spark.tables import OPTIONAL, PROPERTIES_MAP, TABLES
 
 if TYPE_CHECKING:
     from firearrow.spark.origin import Origin
@@ -81,22 +81,26 @@ class RocketMQSource(DataSource):
 
 
 def table_schema(options: Options) -> pa.Schema:
-    """The columns of the table, as the options have them."""
-    schema = TABLES[options.place.table]
+    """The columns of the table, as the options have them, and which of them always hold a value."""
+    table = options.place.table
+    optional = OPTIONAL.get(table, frozenset())
+    schema = pa.schema([column.with_nullable(column.name in optional) for column in TABLES[table]])
     place = schema.get_field_index("properties")
     if place < 0 or options.reading.properties == "raw":
         return schema
     if options.reading.properties == "none":
         return schema.remove(place)
-    return schema.set(place, pa.field("properties", PROPERTIES_MAP))
+    return schema.set(place, schema.field(place).with_type(PROPERTIES_MAP))
 
 
 def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     """A user's schema in Arrow's types.
 
-    Raises ConfigError for a column that the table has not, or not of that type.
+    Raises ConfigError for a column that the table has not, or not of that type, or that may be null
+    and is not to be.
     """
     table = TABLES[options.place.table]
+    optional = OPTIONAL.get(options.place.table, frozenset())
     asked: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for column in asked:
         if column.name not in table.names:
@@ -111,6 +115,11 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
             raise ConfigError(
                 f"column {column.name} of table {options.place.table} is "
                 f"{' or '.join(map(str, allowed))}, not {column.type}"
+            )
+        if not column.nullable and column.name in optional:
+            raise ConfigError(
+                f"column {column.name} of table {options.place.table} may be null: it can't be "
+                "NOT NULL in a schema"
             )
     return asked
 

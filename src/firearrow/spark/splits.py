@@ -22,6 +22,7 @@ Part = tuple[str, int, int, int]
 """Topic, queue id, and queue offsets from ... to before ..."""
 
 SAMPLES_MAX: Final = 65_536
+_OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128, not three of 86
 
 
 def cut(
@@ -70,7 +71,8 @@ def _boundaries(
     place, weight = place[order], weight[order].cumsum()
     if not len(place):
         return []
-    count = max(-(-int(weight[-1]) // split_bytes), splits_min)
-    wanted = np.arange(1, count) * (int(weight[-1]) / count)
+    whole = int(weight[-1])
+    count = max(-(-(whole - split_bytes // _OVER) // split_bytes), splits_min, 1)
+    wanted = np.arange(1, count) * (whole / count)
     chosen = np.unique(place[np.minimum(weight.searchsorted(wanted), len(place) - 1)])
     return [int(offset) for offset in chosen if offset > place[0]]
