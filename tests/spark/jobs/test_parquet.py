@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,6 +33,30 @@ def test_rows_come_sorted_whatever_order_they_are_read_in(tmp_path: Path, scramb
     assert len(places) == 747
     assert found.schema.equals(MESSAGES)
     assert found["body"][397].as_py() == b"T/a/1/0"
+
+
+def test_offsets_that_are_far_apart_come_sorted_too(tmp_path: Path) -> None:
+    spans = {A: Span(0, 200), B: Span(0, 100)}
+    origin = MemoryOrigin({q: Bound(*s) for q, s in spans.items()}, scrambled=True)
+    at = MESSAGES.get_field_index("queueOffset")
+    batches = (
+        batch.set_column(at, MESSAGES.field(at), pc.shift_left(batch.column(at), 54))
+        for batch in origin.read(Piece(spans), MESSAGES)
+    )
+    (file,) = write_messages(batches, tmp_path, "run", "name").files
+    found = pq.read_table(tmp_path / "run" / file.path, partitioning=None)
+    places = list(zip(found["queueId"].to_pylist(), found["queueOffset"].to_pylist(), strict=True))
+    assert places == [(q, n << 54) for q, count in ((0, 200), (1, 100)) for n in range(count)]
+
+
+def test_a_file_that_can_not_be_saved_is_an_error(tmp_path: Path) -> None:
+    origin = MemoryOrigin()
+    spans = {Queue(topic, "a", 0): Span(0, 9) for topic in ("S", "T", "U")}
+    day = "2024-10-04"
+    (tmp_path / "run" / partition_path("T", day) / "name.parquet").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        write_messages(origin.read(Piece(spans), MESSAGES), tmp_path, "run", "name")
+    assert (tmp_path / "run" / partition_path("S", day) / "name.parquet").is_file()
 
 
 def test_columns_are_stored_as_it_pays(tmp_path: Path) -> None:

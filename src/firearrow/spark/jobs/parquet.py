@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -33,6 +34,10 @@ _LOOKED_UP: Final = ("keys", "msgId")
 _ORDER: Final = ("topic", "broker", "queueId", "queueOffset")
 _DELTA: Final = ("queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp")
 UNMEASURED: Final = ("body", "properties")  # their statistics would be copies of long values
+
+_WORD_BITS: Final = 63
+
+Ints = npt.NDArray[np.int64]
 
 CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).parameters
 
@@ -65,45 +70,70 @@ def write_messages(
     queues = tuple(_queues(table))
     if unique:
         _require_unique(table)
-    files = []
-    for topic, day, part in _partitions(table):
-        path = f"{partition_path(topic, day)}/{stem}.parquet"
-        size_bytes = _write(part, staging / run / path)
-        stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
-        files.append(
-            DataFile(
-                path=path,
-                run=run,
-                topic=topic,
-                day=day,
-                rows=part.num_rows,
-                size_bytes=size_bytes,
-                stored_min_ms=stored["min"] // 1000,
-                stored_max_ms=stored["max"] // 1000,
-                queues=tuple(_queues(part)),
+    files: list[DataFile] = []
+    with ThreadPoolExecutor(1) as saver:  # a file goes to the disk while the next one is made
+        saved: list[Future[None]] = []
+        for topic, day, part in _partitions(table):
+            path = f"{partition_path(topic, day)}/{stem}.parquet"
+            fresh = _write(part, staging / run / path)
+            stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
+            files.append(
+                DataFile(
+                    path=path,
+                    run=run,
+                    topic=topic,
+                    day=day,
+                    rows=part.num_rows,
+                    size_bytes=fresh.stat().st_size,
+                    stored_min_ms=stored["min"] // 1000,
+                    stored_max_ms=stored["max"] // 1000,
+                    queues=tuple(_queues(part)),
+                )
             )
-        )
+            saved.append(saver.submit(_save, fresh, staging / run / path))
+        for each in saved:
+            each.result()
     return Written(tuple(files), queues)
 
 
 def _sorted(table: pa.Table) -> pa.Table:
     """Order rows by queue and queue offset, and cut them into chunks of one."""
     table = table.combine_chunks()
-    offsets, queue_ids = (table.column(name).to_numpy() for name in ("queueOffset", "queueId"))
-    ranks = (_ranks(table.column(name)) for name in ("broker", "topic"))
-    order = np.lexsort((offsets, queue_ids, *ranks))  # the last key goes first
+    numbers = (table.column(name).to_numpy() for name in ("queueId", "queueOffset"))
+    ranks = (_ranks(table.column(name)) for name in ("topic", "broker"))
+    order = _order([*ranks, *numbers])
     if (order[1:] > order[:-1]).all():
         return table
     return table.take(pa.array(order))
 
 
-def _ranks(texts: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _order(keys: Sequence[Ints]) -> Ints:
+    """Give the rows in the order of keys, the first of which goes first; equal ones as they come.
+
+    Where the keys and the number of the row have room in one word, words are sorted.
+    """
+    rows = np.arange(len(keys[0]))
+    word = np.zeros(len(rows), np.int64)
+    bits = 0
+    for key in (*keys, rows):
+        low, high = int(key.min()), int(key.max())
+        width = (high - low).bit_length()
+        bits += width
+        if bits > _WORD_BITS:
+            return np.lexsort(keys[::-1])
+        word <<= width
+        word |= key.astype(np.int64) - low
+    word.sort()
+    return word & ((1 << width) - 1)
+
+
+def _ranks(texts: pa.ChunkedArray) -> Ints:
     """Give numbers that are in the order of texts, of which there are few."""
     coded = texts.combine_chunks().dictionary_encode()
     known = coded.dictionary.to_pylist()
     ranks = np.empty(len(known), np.int64)
     ranks[sorted(range(len(known)), key=known.__getitem__)] = np.arange(len(known))
-    found: npt.NDArray[np.int64] = ranks[coded.indices.to_numpy()]
+    found: Ints = ranks[coded.indices.to_numpy()]
     return found
 
 
@@ -161,18 +191,20 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
             yield topics[begin].as_py(), str(np.datetime64(int(day), "D")), part
 
 
-def _write(table: pa.Table, path: Path) -> int:
-    """Write one file by another name first; give its size."""
+def _write(table: pa.Table, path: Path) -> Path:
+    """Write one file, by another name; give that."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with fresh.open("wb") as file:
-        with pq.ParquetWriter(file, table.schema, **_settings(table)) as writer:
-            writer.write_table(table, ROW_GROUP_ROWS)
-        file.flush()
+    with pq.ParquetWriter(fresh, table.schema, **_settings(table)) as writer:
+        writer.write_table(table, ROW_GROUP_ROWS)
+    return fresh
+
+
+def _save(fresh: Path, path: Path) -> None:
+    """Have a file on the disk, and by its name."""
+    with fresh.open("rb") as file:
         os.fsync(file.fileno())
-        size_bytes = file.tell()
     fresh.replace(path)
-    return size_bytes
 
 
 def _settings(table: pa.Table) -> dict[str, Any]:
