@@ -324,8 +324,9 @@ def streams(spark: SparkSession, root: Path, size: int) -> Iterator[Measured]:
     record_bytes = size / messages_in(root)
     cases: list[tuple[str, Sequence[str], Sequence[str], float | None]] = [
         ("the record's 14 columns of every row", RECORD, (), 450),
+        ("the record's 14 columns, bytes counted", RECORD, RECORD_BYTES_SUM, 450),
         ("all 21 columns of every row", MESSAGES.names, (), None),
-        ("all 21 columns, bytes counted", MESSAGES.names, BYTES_SUM, 450),
+        ("all 21 columns, bytes counted", MESSAGES.names, BYTES_SUM, None),
     ]
     for name, columns, totals, target in cases:
         steps = stream_steps(spark, root, {"maxBytesPerTrigger": "256m"}, columns, totals)

@@ -44,6 +44,7 @@ class InOrder:
         )
         places = self._all.physical_offset
         low, high = (int(places.min()), int(places.max())) if len(places) else (0, 0)
+        self._low = low
         self._shift = len(places).bit_length()
         self._start, self._end = 0, len(places)
         if (high - low).bit_length() + self._shift <= _WORD_BITS:
@@ -93,6 +94,14 @@ class InOrder:
         keys = self._keys[start:end]
         return keys & ((1 << self._shift) - 1) if self._shift else keys
 
+    def _some(self, start: int, end: int) -> Wanted:
+        rows = self._rows(start, end)
+        if not self._shift:
+            return self._all.take(rows)
+        places = (self._keys[start:end] >> self._shift) + self._low
+        known = self._all
+        return Wanted(known.queue_offset[rows], places, known.size[rows], known.part[rows])
+
     @property
     def first(self) -> int:
         """The place of the first."""
@@ -110,5 +119,5 @@ class InOrder:
             end = min(start + PIECE_ROWS, self._end)
             while end < self._end and self.place(end) == self.place(end - 1):
                 end += 1
-            yield self._all.take(self._rows(start, end))
+            yield self._some(start, end)
             start = end

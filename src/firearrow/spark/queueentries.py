@@ -10,7 +10,8 @@ Formats: ``firearrow.store.consumequeue``, ``firearrow.store.batchqueue``,
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -30,6 +31,7 @@ PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 LMQ_PREFIX: Final = "%LMQ%"
 
 QueueKey = tuple[str, int]
+_PLACE: Final = struct.Struct(">qi")  # of an entry: physical offset and size
 _DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
 
@@ -80,15 +82,17 @@ class FileQueue:
         self._storage = storage
         self._files = _last_run(files)
         self._bases = [file.base // ENTRY_BYTES for file in self._files]
-        self._maps: dict[int, npt.NDArray[Any]] = {}
+        self._buffers: dict[int, memoryview] = {}
+
+    def _buffer(self, number: int) -> memoryview:
+        found = self._buffers.get(number)
+        if found is None:
+            found = self._buffers[number] = self._storage.read(self._files[number].path)
+        return found
 
     def _map(self, number: int) -> npt.NDArray[Any]:
-        found = self._maps.get(number)
-        if found is None:
-            buffer = self._storage.read(self._files[number].path)
-            found = np.frombuffer(buffer, ENTRY, len(buffer) // ENTRY_BYTES)
-            self._maps[number] = found
-        return found
+        buffer = self._buffer(number)
+        return np.frombuffer(buffer, ENTRY, len(buffer) // ENTRY_BYTES)
 
     def bound(self, log_start: int) -> Bound:
         """What it holds of a log that begins at ``log_start``."""
@@ -117,9 +121,10 @@ class FileQueue:
         return bisect_left(range(end), physical_offset, start, key=self._physical)
 
     def _physical(self, queue_offset: int) -> int:
-        number = bisect_left(self._bases, queue_offset + 1) - 1
-        entry = self._map(number)[queue_offset - self._bases[number]]
-        return -1 if entry["size"] == PRE_BLANK_SIZE else int(entry["physical"])
+        number = bisect_right(self._bases, queue_offset) - 1
+        at = (queue_offset - self._bases[number]) * ENTRY_BYTES
+        physical, size = _PLACE.unpack_from(self._buffer(number), at)
+        return -1 if size == PRE_BLANK_SIZE else int(physical)
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
