@@ -66,6 +66,11 @@ def _fields(header: bytes, at: int) -> dict[str, str]:
         parts = shape.parts.unpack_from(header, at)
         if parts[::2] == shape.between:
             return dict(zip(shape.names, [value.decode() for value in parts[1::2]], strict=True))
+    return _fields_one_by_one(header, at, key)
+
+
+def _fields_one_by_one(header: bytes, at: int, key: bytes) -> dict[str, str]:
+    """The same, whose shape is kept by ``key``."""
     names: list[str] = []
     values: list[str] = []
     between: list[bytes] = []
