@@ -101,6 +101,21 @@ class _Target:
         self.write_queues = config.write_queue_nums
 
 
+def _binary_template(region: str, trace: str, id_prefix: str) -> bytes:
+    """Of the fields that answer a send: takes the physical offset, two numbers with how many digits
+    they have, and the unique id with its length as four bytes."""
+    return b"".join(
+        (
+            binary_field("MSG_REGION", region).replace(b"%", b"%%"),
+            binary_field("TRACE_ON", trace),
+            binary_field("msgId", f"{id_prefix}{0:016X}")[:-16] + b"%016X",
+            number_field("queueId"),
+            number_field("queueOffset"),
+            binary_field("transactionId") + b"%b%b",
+        )
+    )
+
+
 def _now(call: Callable[[], None]) -> None:
     """What ``later`` does where there is no event loop."""
     call()
@@ -153,19 +168,7 @@ class SendProcessor:
             '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
             '"serializeTypeCurrentRPC":"JSON","version":513}'
         ).encode()
-        self._binary_template = (
-            b"".join(
-                (
-                    binary_field("MSG_REGION", self._region).replace(b"%", b"%%"),
-                    binary_field("TRACE_ON", self._trace),
-                    binary_field("msgId", f"{self._id_prefix}{0:016X}")[:-16] + b"%016X",
-                    number_field("queueId"),
-                    number_field("queueOffset"),
-                    binary_field("transactionId"),
-                )
-            )
-            + b"%b%b"
-        )
+        self._binary_template = _binary_template(self._region, self._trace, self._id_prefix)
         self._batch_template = (
             f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
             '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
@@ -224,33 +227,38 @@ class SendProcessor:
         counters = target.counters
         counters.put_count += 1
         counters.put_bytes += self._log.end_offset - physical_offset
-        answer: Response | bytes
-        if not unique.isalnum():
-            answer = self._answer(queue_id, queue_offset, physical_offset, unique)
-        elif request.binary:
-            number, place = b"%d" % queue_id, b"%d" % queue_offset
-            fields = self._binary_template % (
-                physical_offset,
-                len(number),
-                number,
-                len(place),
-                place,
-                len(unique).to_bytes(4),
-                unique,
-            )
-            answer = success_frame(request.opaque, fields)
+        place = physical_offset, queue_id, queue_offset, unique
+        if request.binary or not unique.isalnum():
+            answer = self._other_answer(request, *place)
         else:
-            head = self._template % (
-                physical_offset,
-                queue_id,
-                queue_offset,
-                unique,
-                request.opaque,
-            )
+            head = self._template % (*place, request.opaque)
             answer = LENGTHS.pack(len(head) + 4, len(head)) + head
         if self._sync_flush:
             return self._when_flushed(peer, request, text, answer)
         return answer
+
+    def _other_answer(
+        self,
+        request: AnyCommand,
+        physical_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        unique: bytes,
+    ) -> Response | bytes:
+        """The answer to a send whose header is binary, or whose id JSON may have to escape."""
+        if not (request.binary and unique.isalnum()):
+            return self._answer(queue_id, queue_offset, physical_offset, unique)
+        number, place = b"%d" % queue_id, b"%d" % queue_offset
+        fields = self._binary_template % (
+            physical_offset,
+            len(number),
+            number,
+            len(place),
+            place,
+            len(unique).to_bytes(4),
+            unique,
+        )
+        return success_frame(request.opaque, fields)
 
     def _answer(
         self, queue_id: int, queue_offset: int, physical_offset: int, unique: bytes
