@@ -35,8 +35,8 @@ from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
 from firearrow.spark.options import parse as parse_options
-from firearrow.spark.source import MessageReader, open_origin, table_schema
-from firearrow.spark.tables import MESSAGES
+from firearrow.spark.source import MessageReader, open_origin
+from firearrow.spark.tables import DECLARED, MESSAGES
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.store.scan import scan
@@ -143,14 +143,13 @@ def alone(root: Path, size: int, rounds: int) -> Iterator[Measured]:
 
 
 def some(names: Sequence[str]) -> pa.Schema:
-    """Columns of the table of messages."""
-    return pa.schema([MESSAGES.field(name) for name in names])
+    """Columns of the table of messages, as the source declares them."""
+    return pa.schema([DECLARED["messages"].field(name) for name in names])
 
 
 def of_spark(names: Sequence[str]) -> StructType:
-    """The same for Spark, as the source declares them."""
-    declared = table_schema(parse_options({"path": "any"}))
-    return from_arrow_schema(pa.schema([declared.field(name) for name in names]))
+    """The same for Spark."""
+    return from_arrow_schema(some(names))
 
 
 def scanned(root: Path) -> int:

@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader, table_schema
+from firearrow.spark.source import MessageReader
+from firearrow.spark.tables import DECLARED
 
 TASKS: Final = 8
 
@@ -28,7 +29,7 @@ class Repeated(DataSource):
 
     def schema(self) -> StructType:
         """All columns of ``messages``, where a query does not name some."""
-        return from_arrow_schema(table_schema(parse({"path": self.options["path"]})))
+        return from_arrow_schema(DECLARED["messages"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads."""

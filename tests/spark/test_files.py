@@ -21,13 +21,12 @@ from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, Numbers
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader, table_schema
-from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
+from firearrow.spark.source import MessageReader
+from firearrow.spark.tables import DECLARED, MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES
 from tests import golden
 from tests.spark import logs, oracle
 
-DECLARED = table_schema(parse({"path": "any"}))
 WITH_MAP = MESSAGES.set(
     MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP)
 )
@@ -35,7 +34,7 @@ WITH_MAP = MESSAGES.set(
 
 def read(
     root: Path | str,
-    schema: pa.Schema = DECLARED,
+    schema: pa.Schema = DECLARED["messages"],
     narrow: Narrow | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:

@@ -52,7 +52,6 @@ class Topics:
         width = max(-(-longest // 8), 1)
         padded = b"".join([text.ljust(8 * width, b"\0") for text in texts])
         words = np.frombuffer(padded, np.uint64).reshape(len(texts), width)
-        self._size = len(texts[0]) if len(set(map(len, texts))) == 1 else None  # of them all
         left = self._sizes[:, None] - 8 * np.arange(width)  # bytes that are the topic's
         self._words = np.ascontiguousarray(words.T)
         self._masks = np.ascontiguousarray(_MASKS[np.clip(left, 0, 8)].T)
@@ -68,14 +67,13 @@ class Topics:
 
     def are(self, columns: Columns, number: Ints) -> Mask:
         """Whether the topic of each record is that of a number: eight bytes at a time."""
-        size = self._sizes[number] if self._size is None else self._size
-        same: Mask = columns.topic_size == size
+        same: Mask = columns.topic_size == self._sizes[number]
         edge = len(columns.buffer) - 8
         at = columns.topic_start
         for some_words, some_masks in zip(self._words, self._masks, strict=True):
             if edge < 0:
                 break
-            masks = some_masks[number] if self._size is None else some_masks[0]
+            masks = some_masks[number]
             same &= _words(columns.buffer, at, edge) & masks == some_words[number]
             at = at + 8
         return same

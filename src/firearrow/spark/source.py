@@ -29,7 +29,7 @@ from firearrow.spark.filters import Narrow, narrowed
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.origin import Queue, Span
 from firearrow.spark.storetables import TableReader
-from firearrow.spark.tables import OPTIONAL, PROPERTIES_MAP, TABLES
+from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
 
 if TYPE_CHECKING:
     from firearrow.spark.origin import Origin
@@ -82,9 +82,7 @@ class RocketMQSource(DataSource):
 
 def table_schema(options: Options) -> pa.Schema:
     """The columns of the table, as the options have them, and which of them always hold a value."""
-    table = options.place.table
-    optional = OPTIONAL.get(table, frozenset())
-    schema = pa.schema([column.with_nullable(column.name in optional) for column in TABLES[table]])
+    schema = DECLARED[options.place.table]
     place = schema.get_field_index("properties")
     if place < 0 or options.reading.properties == "raw":
         return schema
@@ -99,8 +97,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     Raises ConfigError for a column that the table has not, or not of that type, or that may be null
     and is not to be.
     """
-    table = TABLES[options.place.table]
-    optional = OPTIONAL.get(options.place.table, frozenset())
+    table = DECLARED[options.place.table]
     asked: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for column in asked:
         if column.name not in table.names:
@@ -116,7 +113,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
                 f"column {column.name} of table {options.place.table} is "
                 f"{' or '.join(map(str, allowed))}, not {column.type}"
             )
-        if not column.nullable and column.name in optional:
+        if table.field(column.name).nullable and not column.nullable:
             raise ConfigError(
                 f"column {column.name} of table {options.place.table} may be null: it can't be "
                 "NOT NULL in a schema"

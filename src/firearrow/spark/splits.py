@@ -72,7 +72,7 @@ def _boundaries(
     if not len(place):
         return []
     whole = int(weight[-1])
-    count = max(-(-(whole - split_bytes // _OVER) // split_bytes), splits_min, 1)
+    count = max(-(-(whole - split_bytes // _OVER) // split_bytes), splits_min)
     wanted = np.arange(1, count) * (whole / count)
     chosen = np.unique(place[np.minimum(weight.searchsorted(wanted), len(place) - 1)])
     return [int(offset) for offset in chosen if offset > place[0]]

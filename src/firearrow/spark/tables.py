@@ -12,8 +12,8 @@ table                     a row is
 ``timer``                 a delayed message that waits for its time
 ========================  ==========================================================
 
-In a few columns a row may have nothing (``OPTIONAL``); the others are declared so to Spark, which
-then hands rows on without looking for nulls: a seventh faster.
+In a few columns a row may have nothing; ``DECLARED`` says of the others that they always hold a
+value. Spark then hands rows on without looking for nulls, which makes a scan up to a tenth faster.
 
 Timestamps are those of the broker's clock in milliseconds, given in microseconds UTC, as Spark
 wants them. A user's schema may name any of the columns, in any order.
@@ -147,7 +147,11 @@ TABLES: Final[dict[str, pa.Schema]] = {
     "timer": TIMER,
 }
 
-OPTIONAL: Final[dict[str, frozenset[str]]] = {
-    "messages": frozenset({"tags", "keys"}),
-    "timer": frozenset({"queueId"}),
+_OPTIONAL: Final = {"messages": ("tags", "keys"), "timer": ("queueId",)}
+
+DECLARED: Final[dict[str, pa.Schema]] = {
+    name: pa.schema(
+        [column.with_nullable(column.name in _OPTIONAL.get(name, ())) for column in table]
+    )
+    for name, table in TABLES.items()
 }

@@ -112,10 +112,7 @@ def binary_header(
     if not -0x8000 <= code <= 0x7FFF:
         raise LocalProtocolError(f"code {code} does not fit the binary header: use JSON")
     text = (remark or "").encode()
-    ext = b"".join(
-        binary_field(name) + _LENGTH32.pack(len(value)) + value
-        for name, value in ((name, text_of(value).encode()) for name, value in fields.items())
-    )
+    ext = b"".join([binary_field(name, text_of(value)) for name, value in fields.items()])
     fixed = _FIXED.pack(code, LanguageCode.PYTHON, PROTOCOL_VERSION, opaque, flag, len(text))
     return b"".join((fixed, text, _LENGTH32.pack(len(ext)), ext))
 
@@ -126,7 +123,8 @@ def binary_field(name: str, value: str | None = None) -> bytes:
     named = _LENGTH16.pack(len(data)) + data
     if value is None:
         return named
-    return named + _LENGTH32.pack(len(value.encode())) + value.encode()
+    text = value.encode()
+    return b"".join((named, _LENGTH32.pack(len(text)), text))
 
 
 def number_field(name: str) -> bytes:

@@ -130,7 +130,8 @@ def test_properties_are_stored_as_sent(tmp_path: Path, sent: str, kept: dict[str
     calling(tmp_path, main)
 
 
-def test_a_unique_key_may_be_any_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_unique_key_may_be_any_text(tmp_path: Path, binary: bool) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         for unique in ('"\\', "a b", "键", "x_y", "%d"):
             fields = await caller.sent(i=f"UNIQ_KEY\x01{unique}\x02")
@@ -143,7 +144,7 @@ def test_a_unique_key_may_be_any_text(tmp_path: Path) -> None:
             "%d",
         ]
 
-    calling(tmp_path, main)
+    calling(tmp_path, main, binary=binary)
 
 
 def test_an_unknown_topic_is_created(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def _answer(
             "topicSysFlag": topic.topic_sys_flag,
             "groupSysFlag": group.group_sys_flag,
         }
-        return Response(code, result.status.name if code else None, fields, result.records)
+        return Response(code, result.status.name, fields, result.records)
     if request.binary:
         following = b"%d" % result.next_offset
         lowest = b"%d" % result.min_offset

@@ -246,7 +246,7 @@ class SendProcessor:
         unique: bytes,
     ) -> Response | bytes:
         """The answer to a send whose header is binary, or whose id JSON may have to escape."""
-        if not (request.binary and unique.isalnum()):
+        if not request.binary:
             return self._answer(queue_id, queue_offset, physical_offset, unique)
         number, place = b"%d" % queue_id, b"%d" % queue_offset
         fields = self._binary_template % (

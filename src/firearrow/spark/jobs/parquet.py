@@ -195,7 +195,10 @@ def _write(table: pa.Table, path: Path) -> Path:
     """Write one file, by another name; give that."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with pq.ParquetWriter(fresh, table.schema, **_settings(table)) as writer:
+    with (
+        pa.OSFile(str(fresh), "wb") as file,
+        pq.ParquetWriter(file, table.schema, **_settings(table)) as writer,
+    ):
         writer.write_table(table, ROW_GROUP_ROWS)
     return fresh
 
