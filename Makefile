@@ -1,18 +1,21 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
+# ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check unit format fuzz chaos spark-oldest bench docs setup clean
+.PHONY: help run demo test check unit format fuzz chaos spark-oldest bench docs setup setup-run clean
+
+ARGS =
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
-run: setup ## name server and broker in one process, store under ./data, ports 9876 and 10911
+run: setup-run ## name server and broker in one process, store under ./data, ports 9876 and 10911
 	@exec .venv/bin/firearrow serve
 
 demo: setup ## a broker, a consumer that fails, and what Spark says of it: a minute
 	@exec .venv/bin/python -m tools.demo
 
 test: check ## everything: lint, types, architecture, unit and interop tests
-	@tools/test.sh
+	@tools/test.sh $(ARGS)
 
 check: setup ## lint, format, types, architecture
 	@.venv/bin/ruff check --quiet
@@ -21,14 +24,14 @@ check: setup ## lint, format, types, architecture
 	@.venv/bin/lint-imports --no-logo --cache-dir .import_linter_cache
 
 unit: setup ## the tests that need nothing but Python
-	@.venv/bin/python -m pytest -n 2 --dist loadgroup -m "not interop and not spark"
+	@.venv/bin/python -m pytest -n 2 --dist loadgroup -m "not interop and not spark" $(ARGS)
 
 format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff check --fix
 	@.venv/bin/ruff format
 
 fuzz: setup ## the property tests of codec and server, for a long time
-	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz --timeout 0
+	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz --timeout 0 $(ARGS)
 
 chaos: setup ## kills and losses of power, thousands of them
 	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
@@ -37,7 +40,7 @@ chaos: setup ## kills and losses of power, thousands of them
 		tests/spark/jobs/test_archive_spark.py
 
 spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
-	@tools/spark_oldest.sh
+	@tools/spark_oldest.sh $(ARGS)
 
 bench: setup ## this broker against RocketMQ's own, in the same run (needs Java, Maven, cargo)
 	@exec .venv/bin/python -m benchmarks
@@ -46,7 +49,10 @@ docs: setup ## write the tables in docs/ that come from the code
 	@.venv/bin/python -m tools.write_docs
 
 setup:
-	@tools/setup.sh
+	@tools/setup.sh dev
+
+setup-run:
+	@tools/setup.sh run
 
 clean: ## remove everything that set-up and tests have made
 	rm -rf .venv .venv-spark-* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist

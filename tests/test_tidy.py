@@ -40,11 +40,23 @@ ONLY_CHECKED = {"brokerRole"}
 
 @cache
 def files() -> list[Path]:
-    """Every file that git has or would take."""
+    """Every file that git has or would take; in an unpacked sdist, every file that came with it."""
+    if not (ROOT / ".git").exists():
+        return _files_of_sdist()
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
     paths = (ROOT / name for name in names.decode().split("\0") if name)
     return [path for path in paths if path.is_file()]
+
+
+def _files_of_sdist() -> list[Path]:
+    made = {".venv", "data", "dist", "target", "__pycache__"}
+    paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return [
+        ROOT / path
+        for path in paths
+        if not made & set(path.parts) and not re.match(r"\.\w+_?cache|\.hypothesis", path.parts[0])
+    ]
 
 
 def python_files(under: Path = ROOT) -> list[Path]:

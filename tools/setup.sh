@@ -1,29 +1,36 @@
 #!/usr/bin/env bash
-# Make .venv with the newest Python from 3.11 to 3.13 that runs here, and install the project and
-# its development tools into it. Does nothing when that has been done for this pyproject.toml.
-# FIREARROW_PYTHON=/path/to/python chooses the interpreter.
+# setup.sh run|dev: make .venv with the newest Python from 3.11 to 3.14 that runs here, and install
+# into it what the servers need (run) or what tests, tools and Spark need as well (dev). Does nothing
+# when that has been done for this pyproject.toml.
+# FIREARROW_PYTHON=/path/to/python chooses the interpreter; another than before makes .venv again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+level=${1:-dev}
+minors=(14 13 12 11)
 
 say() { echo "firearrow: $*" >&2; }
 
 # An interpreter counts only if it starts and is what it claims to be: pyenv's shims, for one,
 # exist for versions that are not active and fail.
-runs() { # runs PYTHON MINOR...
-  local python=$1 minors=" ${*:2} "
-  local found
+runs() { # runs PYTHON [MINOR...]: all supported versions if none is named
+  local python=$1 allowed=("${@:2}") found
+  [ ${#allowed[@]} -gt 0 ] || allowed=("${minors[@]}")
   found=$("$python" -c 'import sys; print(sys.version_info[1] if sys.version_info[0] == 3 else 0)' \
-    2>/dev/null) && [[ $minors == *" $found "* ]]
+    2>/dev/null) && [[ " ${allowed[*]} " == *" $found "* ]]
+}
+
+base_of() { # the interpreter that a Python is, or was made from
+  "$1" -c 'import os, sys; print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))'
 }
 
 find_python() {
   local minor python
-  for minor in 13 12 11; do
+  for minor in "${minors[@]}"; do
     for python in "python3.$minor" $(pyenv_versions "$minor"); do
       if runs "$python" "$minor"; then echo "$python"; return; fi
     done
   done
-  if runs python3 13 12 11; then echo python3; return; fi
+  if runs python3; then echo python3; return; fi
   return 1
 }
 
@@ -45,22 +52,33 @@ make_venv() { # make_venv PYTHON
   return 1
 }
 
-stamp=.venv/stamp-$(cat pyproject.toml tools/setup.sh | cksum | tr ' ' -)
-[ -f "$stamp" ] && .venv/bin/python -c '' 2>/dev/null && exit 0
+is_usable() { # whether .venv starts, and is what FIREARROW_PYTHON asks for
+  runs .venv/bin/python || return 1
+  [ -z "${FIREARROW_PYTHON:-}" ] && return
+  runs "$FIREARROW_PYTHON" && [ "$(base_of .venv/bin/python)" = "$(base_of "$FIREARROW_PYTHON")" ]
+}
 
-if ! runs .venv/bin/python 13 12 11; then
+sum=$(cat pyproject.toml tools/setup.sh | cksum | tr ' ' -)
+if is_usable; then
+  for done in dev "$level"; do # who has all has what running needs
+    [ -f ".venv/stamp-$done-$sum" ] && exit 0
+  done
+else
   python=${FIREARROW_PYTHON:-$(find_python)} || {
-    say "Python 3.11, 3.12 or 3.13 is missing: install one (Debian: apt-get install python3 python3-venv)."
+    say "Python 3.11, 3.12, 3.13 or 3.14 is missing: install one (Debian: apt-get install python3 python3-venv)."
     exit 1
   }
-  runs "$python" 13 12 11 || { say "$python is not Python 3.11, 3.12 or 3.13."; exit 1; }
+  runs "$python" || { say "$python is not Python 3.11, 3.12, 3.13 or 3.14."; exit 1; }
   make_venv "$python" || {
     say "$python cannot make a virtual environment: install its venv module (Debian: apt-get install python3-venv)."
     exit 1
   }
 fi
-say "setting up .venv with $(.venv/bin/python --version)"
+
+what=('.[compress]')
+if [ "$level" = dev ]; then what+=(--group dev); fi
+say "setting up .venv with $(.venv/bin/python --version), to $level"
 .venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1' # the first that knows --group
-.venv/bin/python -m pip install --quiet --editable '.[compress]' --group dev
-rm -f .venv/stamp-*
-touch "$stamp"
+.venv/bin/python -m pip install --quiet --editable "${what[@]}"
+rm -f ".venv/stamp-$level-"* .venv/stamp-[0-9]*
+touch ".venv/stamp-$level-$sum"
