@@ -211,6 +211,8 @@ class Webhook:
                 with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS_MAX):
                     return
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+                if isinstance(error, urllib.error.HTTPError):
+                    error.close()  # it is the answer, too
                 if not left:
                     raise FirearrowError(
                         f"webhook {self.url}: {error} after {WEBHOOK_TRIES} tries, "
