@@ -15,6 +15,7 @@ from pathlib import Path
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.cli.main import build_parser
+from firearrow.config.demands import DEMANDS
 from firearrow.config.table import Key, ServerConfig, keys
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.spark.options import as_markdown
@@ -32,11 +33,22 @@ def render(page: str) -> str:
 
 def key_table(struct: type[ServerConfig]) -> str:
     """Give the Markdown table of a struct's keys."""
-    rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    rows = ["| key | default | allowed | changes | meaning |", "|---|---|---|---|---|"]
     rows += [
-        f"| `{key.name}` | {_default(key)} | {key.allowed} | {key.description} |"
+        f"| `{key.name}` | {_default(key)} | {_cell(key.allowed)} | "
+        f"{'at once' if key.is_live else 'at the start'} | {key.description} |"
         for key in keys(struct).values()
     ]
+    return "\n".join(rows) + "\n"
+
+
+def demand_table() -> str:
+    """Give the Markdown table of what a configuration may ask for in vain."""
+    asked: dict[str, list[str]] = {}
+    for name, demand in DEMANDS.items():
+        asked.setdefault(demand.what, []).append(f"`{name}`")
+    rows = ["| asked for | by |", "|---|---|"]
+    rows += [f"| {what} | {', '.join(names)} |" for what, names in asked.items()]
     return "\n".join(rows) + "\n"
 
 
@@ -97,6 +109,10 @@ def invariant_table() -> str:
     return "\n".join(rows) + "\n"
 
 
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 def _default(key: Key) -> str:
     if key.name in DEPENDS:
         return DEPENDS[key.name]
@@ -116,6 +132,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "store keys": lambda: key_table(StoreConfig),
     "broker keys": lambda: key_table(BrokerConfig),
     "name server keys": lambda: key_table(NamesrvConfig),
+    "demands": demand_table,
     "commands": option_tables,
     "invariants": invariant_table,
     "spark options": as_markdown,

@@ -18,7 +18,7 @@ def plan(*arguments: str) -> Plan:
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
     path.write_text(
-        "brokerName = from-file\nbrokerId=3\nlistenPort=20911\nhaHousekeepingInterval=48\n"
+        "brokerName = from-file\nregionId=R3\nlistenPort=20911\nhaHousekeepingInterval=48\n"
     )
     return path
 
@@ -59,14 +59,14 @@ def test_the_nearer_word_wins(conf: Path) -> None:
         "-c",
         str(conf),
         "--set",
-        "brokerId=4",
+        "regionId=R4",
         "--set",
         "listenPort=1",
         "--broker-port",
         "2",
     ).broker
     assert broker
-    assert (broker.broker_name, broker.broker_id, broker.listen_port) == ("from-file", 4, 2)
+    assert (broker.broker_name, broker.region_id, broker.listen_port) == ("from-file", "R4", 2)
 
 
 def test_what_has_no_effect_is_kept_and_noted(conf: Path) -> None:
@@ -107,6 +107,23 @@ def test_a_name_server_takes_its_own_file(tmp_path: Path) -> None:
         "unknown key brokerName is kept and has no effect",
         "serverWorkerThreads=4 is known to RocketMQ and has no effect here yet",
     ]
+
+
+def test_files_that_rocketmq_wrote_in_full_start_without_a_word() -> None:
+    written = Path(__file__).parents[1] / "data" / "config"
+    assert plan("broker", "-c", str(written / "broker.conf")).notes == []
+    assert plan("namesrv", "-c", str(written / "namesrv.conf")).notes == []
+
+
+@pytest.mark.parametrize("command", ["serve", "namesrv", "broker"])
+def test_what_is_asked_for_and_not_there_stops_the_start(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="useTLS=true asks for"):
+        plan(command, "--set", "useTLS=true")
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.server.mode=enforcing")
+    with pytest.raises(ConfigError, match="JAVA_OPT_EXT: tls"):
+        plan(command)
 
 
 def test_a_broker_announces_what_it_is_told_or_where_it_listens() -> None:

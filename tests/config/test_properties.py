@@ -1,5 +1,6 @@
 """Java's properties format: what `java.util.Properties` makes of the same text."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,12 @@ def test_reads_utf8_and_latin1_files(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.conf: No such file"):
         load(tmp_path / "gone.conf")
+
+
+@pytest.mark.parametrize("piece", ["\\\n", "\\\\", "\\\\x", "\n", " \\\n", "a\\\n", "=", "\\u0041"])
+def test_reading_takes_time_in_proportion(piece: str) -> None:
+    """A quarter of a MiB that anybody may send; by the square it would take minutes."""
+    text = piece * (256 * 1024 // len(piece)) + "x"
+    began = time.process_time()
+    loads(text)
+    assert time.process_time() - began < 2

@@ -332,14 +332,16 @@ def test_the_configuration_is_told_and_changed_and_kept(tmp_path: Path) -> None:
         text = (await asker.ask(Code.GET_NAMESRV_CONFIG)).body.decode()
         assert "orderMessageEnable=false\n" in text
         assert text.splitlines() == sorted(text.splitlines())
-        await asker.ask(Code.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nfoo=bar\n")
+        change = b"orderMessageEnable=true\nserverWorkerThreads=4\nfoo=bar\n"
+        await asker.ask(Code.UPDATE_NAMESRV_CONFIG, change)
         text = (await asker.ask(Code.GET_NAMESRV_CONFIG)).body.decode()
         assert "orderMessageEnable=true\n" in text
         assert asker.server.config.order_message_enable
         await asker.ask(Code.UPDATE_NAMESRV_CONFIG)
         saved = (tmp_path / "namesrv.properties").read_text()
         assert "orderMessageEnable=true\n" in saved
-        assert "foo=bar\n" in saved
+        assert "serverWorkerThreads=4\n" in saved
+        assert "foo" not in saved
 
     asking(tmp_path, main)
 
@@ -351,6 +353,11 @@ def test_the_configuration_is_told_and_changed_and_kept(tmp_path: Path) -> None:
         (b"configBlackList=x", 16, "Can not update config in black list."),
         (b"listenPort=1\nconfigStorePath=/x", 16, "Can not update config in black list."),
         (b"orderMessageEnable=maybe", 29, "orderMessageEnable=maybe: allowed is true or false"),
+        (b"listenPort=1", 29, "listenPort counts only at the start"),
+        (b"useTLS=true", 29, "useTLS=true asks for connections by TLS"),
+        (b"productEnvName=a\\nb=c", 29, "allowed is text of one line"),
+        (b"a" * (256 * 1024 + 1), 1, "at most 262144 bytes, this one 262145"),
+        (b"".join(b"k%d=\n" % at for at in range(1001)), 1, "at most 1000 keys, this one 1001"),
         (b"a=\\u12", 1, "request 318 has a bad body"),
         (b"a=\xff", 1, "request 318 has a bad body"),
     ],
@@ -364,6 +371,7 @@ def test_a_change_of_the_configuration_that_is_refused(
         assert error.code == code
         assert remark in error.remark
         assert asker.server.config == before
+        assert not (tmp_path / "namesrv.properties").exists()
 
     asking(tmp_path, main)
 

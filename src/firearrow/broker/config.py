@@ -6,15 +6,27 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from firearrow.config.table import (
+    LIVE,
     CountLong,
+    Host,
+    KeyList,
+    Name,
+    OptionalHost,
     Port,
     PositiveInt,
     PositiveLong,
     ServerConfig,
+    ServerList,
 )
 from firearrow.files import GENERATIONS
 
+# The groups of RocketMQ's keys that belong to a broker, see `firearrow.config.table.load`.
+KEY_GROUPS = ("broker", "store", "server", "client", "auth")
+
 Permission = Annotated[int, Meta(ge=0, le=7)]
+TopicName = Annotated[
+    str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
+]
 
 
 class BrokerConfig(ServerConfig, frozen=True):
@@ -22,33 +34,33 @@ class BrokerConfig(ServerConfig, frozen=True):
 
     # --- who it is ---
     broker_name: Annotated[
-        str,
+        Name,
         Meta(description="name of the broker, shared by a master and its slaves"),
     ] = field(default_factory=socket.gethostname)
     broker_cluster_name: Annotated[
-        str,
+        Name,
         Meta(description="name of the cluster"),
     ] = "DefaultCluster"
     broker_id: Annotated[
         CountLong,
-        Meta(description="number of the broker under its name; 0 is the master"),
+        Meta(description="number of the broker under its name; 0, for only masters are there yet"),
     ] = 0
     broker_ip1: Annotated[
-        str,
+        OptionalHost,
         Meta(description="address that clients are told; empty: the host it listens on"),
     ] = ""
     broker_ip2: Annotated[
-        str,
+        OptionalHost,
         Meta(description="address that slaves are told; empty: brokerIP1"),
     ] = ""
     region_id: Annotated[
-        str,
+        Name,
         Meta(description="region that is written into each message and answer"),
     ] = "DefaultRegion"
 
     # --- connections ---
     namesrv_addr: Annotated[
-        str,
+        ServerList,
         Meta(description="name servers to register with, `host:port` separated by `;`"),
     ] = ""
     listen_port: Annotated[
@@ -56,7 +68,7 @@ class BrokerConfig(ServerConfig, frozen=True):
         Meta(description="port to listen on; 0 takes a free one"),
     ] = 10911
     bind_address: Annotated[
-        str,
+        Host,
         Meta(description="address to listen on"),
     ] = "0.0.0.0"
     server_channel_max_idle_time_seconds: Annotated[
@@ -80,14 +92,17 @@ class BrokerConfig(ServerConfig, frozen=True):
     broker_permission: Annotated[
         Permission,
         Meta(description="what clients may do here: 2 write, 4 read, 6 both"),
+        LIVE,
     ] = 6
     auto_create_topic_enable: Annotated[
         bool,
         Meta(description="whether a send to an unknown topic creates it"),
+        LIVE,
     ] = True
     auto_create_subscription_group: Annotated[
         bool,
         Meta(description="whether an unknown consumer group is created at first use"),
+        LIVE,
     ] = True
     default_topic_queue_nums: Annotated[
         PositiveInt,
@@ -106,7 +121,7 @@ class BrokerConfig(ServerConfig, frozen=True):
         Meta(description="whether the topic for message traces exists"),
     ] = False
     msg_trace_topic_name: Annotated[
-        str,
+        TopicName,
         Meta(description="name of the topic for message traces"),
     ] = "RMQ_SYS_TRACE_TOPIC"
     trace_on: Annotated[
@@ -116,40 +131,48 @@ class BrokerConfig(ServerConfig, frozen=True):
     validate_system_topic_when_update_topic: Annotated[
         bool,
         Meta(description="whether changes of system topics are refused"),
+        LIVE,
     ] = True
 
     # --- sending ---
     start_accept_send_request_time_stamp: Annotated[
         CountLong,
         Meta(description="ms since 1970 before which sends are refused"),
+        LIVE,
     ] = 0
 
     # --- pulling ---
     long_polling_enable: Annotated[
         bool,
         Meta(description="whether a pull waits for as long as its client offers"),
+        LIVE,
     ] = True
     short_polling_time_mills: Annotated[
         PositiveLong,
         Meta(description="ms that a pull waits where long polling is off"),
+        LIVE,
     ] = 1000
     lite_pull_message_enable: Annotated[
         bool,
         Meta(description="whether lite pull consumers (code 361) are served"),
+        LIVE,
     ] = True
     reject_pull_consumer_enable: Annotated[
         bool,
         Meta(description="whether pulls of groups without a push consumer are refused"),
+        LIVE,
     ] = False
 
     # --- clients and offsets ---
     channel_expired_timeout: Annotated[
         PositiveLong,
         Meta(description="ms without a heartbeat after which a client is forgotten"),
+        LIVE,
     ] = 120_000
     notify_consumer_ids_changed_enable: Annotated[
         bool,
         Meta(description="whether members are told when their group changes"),
+        LIVE,
     ] = True
     config_generations: Annotated[
         PositiveInt,
@@ -166,6 +189,6 @@ class BrokerConfig(ServerConfig, frozen=True):
 
     # --- administration ---
     config_black_list: Annotated[
-        str,
+        KeyList,
         Meta(description="keys that no client may change, separated by `;`"),
     ] = "configBlackList;brokerConfigPath"

@@ -25,7 +25,6 @@ import msgspec
 from firearrow import __version__
 from firearrow.cli.settings import Plan, reachable
 from firearrow.clock import Clock, SystemClock
-from firearrow.config.table import Effect
 from firearrow.errors import FirearrowError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ async def _serve(plan: Plan, banner_as_log: bool) -> None:
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     for note in plan.notes:
-        log.log(logging.WARNING if note.effect is Effect.UNKNOWN else logging.INFO, note.text)
+        log.warning("%s", note)
     async with AsyncExitStack() as stack:
         served = await _start(plan, SystemClock(), stack)
         _settle_memory()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
-import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,19 +21,15 @@ import msgspec
 
 from firearrow.cli.main import EMBEDDED_STORE
 from firearrow.config import properties
+from firearrow.config.demands import refuse, refuse_of_jvm
 from firearrow.config.table import Note, ServerConfig, as_properties, load, review, take
-from firearrow.errors import ConfigError
+from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
 
 if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.store.config import StoreConfig
 
-# The groups of RocketMQ's keys that belong into each file, see `firearrow.config.table.load`.
-BROKER_FILE = ("broker", "store", "server", "client", "auth")
-NAMESRV_FILE = ("namesrv", "server", "client")
-
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}")
 _ELSEWHERE = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 
@@ -54,6 +49,8 @@ class Plan(msgspec.Struct, frozen=True):
         """Read file and options; raises `ConfigError` for what cannot be served."""
         pairs = properties.load(options.file) if options.file else {}
         pairs |= dict(options.pairs)
+        refuse(pairs)
+        refuse_of_jvm(os.environ)
         return {"serve": _serve, "namesrv": _namesrv, "broker": _broker}[options.command](
             options, pairs
         )
@@ -73,7 +70,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
-    from firearrow.broker.config import BrokerConfig
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
     pairs = {"storePathRootDir": str(EMBEDDED_STORE), "bindAddress": "127.0.0.1"} | pairs
@@ -82,7 +79,7 @@ def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
     notes = review(
-        rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=BROKER_FILE + NAMESRV_FILE
+        rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS
     )
     return Plan(
         namesrv=msgspec.structs.replace(
@@ -97,19 +94,19 @@ def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
 def _namesrv(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     given = {"listenPort": options.port, "bindAddress": options.host}
     pairs |= _present(given)
-    namesrv, notes = load(NamesrvConfig, pairs, servers=NAMESRV_FILE)
+    namesrv, notes = load(NamesrvConfig, pairs, servers=NAMESRV_GROUPS)
     return Plan(namesrv=namesrv, broker=None, store=None, notes=notes)
 
 
 def _broker(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
-    from firearrow.broker.config import BrokerConfig
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
     pairs = _present({"namesrvAddr": os.environ.get("NAMESRV_ADDR")}) | pairs
     pairs |= _broker_options(options)
     store, rest = take(StoreConfig, pairs)
     broker, rest = take(BrokerConfig, rest)
-    notes = review(rest, StoreConfig, BrokerConfig, servers=BROKER_FILE)
+    notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
     file = Path(options.file) if options.file else None
     return Plan(namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file)
@@ -148,12 +145,7 @@ def _absolute(store: StoreConfig) -> StoreConfig:
 
 
 def _complete(broker: BrokerConfig) -> BrokerConfig:
-    """Settle the addresses that a broker announces, and check those it is to find."""
-    for address in filter(None, broker.namesrv_addr.split(";")):
-        if not _ADDRESS.fullmatch(address):
-            raise ConfigError(
-                f"namesrvAddr={broker.namesrv_addr}: allowed is host:port, several separated by ;"
-            )
+    """Settle the addresses that a broker announces."""
     address = broker.broker_ip1 or reachable(broker.bind_address)
     return msgspec.structs.replace(
         broker, broker_ip1=address, broker_ip2=broker.broker_ip2 or address

@@ -22,7 +22,6 @@ from firearrow.errors import ConfigError
 
 _BLANK = " \t\f"
 _NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_BACKSLASHES_AT_END = re.compile(r"\\*\Z")
 _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -64,11 +63,12 @@ def _logical_lines(text: str) -> Iterator[str]:
     parts: list[str] = []
     for natural in _NATURAL_LINE.findall(text):
         line = natural.rstrip("\r\n").lstrip(_BLANK)
-        if not any(parts) and (not line or line[0] in "#!"):
+        if parts in ([], [""]) and (not line or line[0] in "#!"):
             parts = []
             continue
         if _goes_on(line):
-            parts.append(line[:-1])
+            if line != "\\" or not parts:  # many that hold nothing must not cost anything
+                parts.append(line[:-1])
         else:
             yield "".join([*parts, line])
             parts = []
@@ -77,8 +77,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _goes_on(line: str) -> bool:
-    match = _BACKSLASHES_AT_END.search(line)
-    return match is not None and len(match[0]) % 2 == 1
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _pair(line: str) -> tuple[str, str]:

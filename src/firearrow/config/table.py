@@ -14,7 +14,11 @@ the documentation prints:
 Values are text, trimmed, as in RocketMQ's files. Unlike RocketMQ, which silently keeps the default
 when a number does not parse and takes any word but `true` for false, a bad value is refused.
 A key that the struct lacks is kept in `extra`, and a `Note` says what that means: RocketMQ 5.5.0
-knows 541 keys, and the ones that have no effect here are told apart from the misspelt.
+knows 548 keys, and the ones that have no effect here are told apart from the misspelt. Those that
+ask for more than this version can do are `firearrow.config.demands`.
+
+A field that is marked `LIVE` is obeyed from the moment on that a client changes it. All others
+count when the server starts, and no client may change them (`firearrow.config.changes`).
 """
 
 import re
@@ -27,6 +31,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from firearrow.config.demands import DEMANDS, shown
 from firearrow.errors import ConfigError
 
 INT_MAX = 2**31 - 1  # Java's int and long bound every number that a file can set
@@ -39,6 +44,26 @@ PositiveLong = Annotated[int, Meta(ge=1, le=LONG_MAX)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
+_LINE = r"[^\x00-\x1f\x7f\x85\u2028\u2029]"
+_ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}"
+Name = Annotated[str, Meta(pattern=f"{_LINE}{{1,255}}", title="1 to 255 characters")]
+FilePath = Annotated[str, Meta(pattern=f"{_LINE}+", title="a path")]
+OptionalPath = Annotated[str, Meta(pattern=f"{_LINE}*", title="a path, or nothing")]
+Host = Annotated[str, Meta(pattern=r"[^\s;,/]+", title="the name or address of a host")]
+OptionalHost = Annotated[
+    str, Meta(pattern=r"[^\s;,/]*", title="the name or address of a host, or nothing")
+]
+ServerList = Annotated[
+    str,
+    Meta(
+        pattern=rf"({_ADDRESS}(\s*;\s*{_ADDRESS})*\s*;?)?",
+        title="host:port, several separated by ;",
+    ),
+]
+KeyList = Annotated[str, Meta(pattern=r"[\w.; -]*", title="names of keys, separated by ;")]
+
+LIVE = "live"  # marks a field that is obeyed from the moment on that a client changes it
+
 # Where RocketMQ's spelling is not plain camel case.
 _SPELT_OTHERWISE = {
     "broker_ip1": "brokerIP1",
@@ -48,6 +73,7 @@ _SPELT_OTHERWISE = {
 }
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTH = {"true": True, "false": False}
+SUGGESTIONS_MAX = 10  # each takes ms, and a file with more slips is not one of ours
 _SUGGESTION_LIKENESS = 0.75  # below this, difflib's proposals are other words, not misspellings
 
 C = TypeVar("C", bound="ServerConfig")
@@ -85,6 +111,8 @@ class Key(msgspec.Struct, frozen=True):
     """What a text has to match as a whole; empty: any text will do."""
     texts: str = ""
     """Says in words which texts match (`title` of the `Meta`)."""
+    is_live: bool = False
+    """Whether a client may change it while the server runs."""
 
     @property
     def allowed(self) -> str:
@@ -177,18 +205,26 @@ def review(
 
     A key that RocketMQ has and that is given its default changes nothing anywhere: no note.
     """
-    if not rest:
-        return []
     dormant = {name: text for server in servers for name, text in rocketmq_defaults(server).items()}
     candidates = [*dormant, *(name for struct in struct_types for name in keys(struct))]
-    notes = []
+    notes: list[Note] = []
+    suggestions = iter(range(SUGGESTIONS_MAX))
     for name, value in rest.items():
-        if name not in dormant:
-            notes.append(Note(name, Effect.UNKNOWN, _unknown(name, candidates)))
-        elif value.strip() != dormant[name]:
-            text = f"{name}={value} is known to RocketMQ and has no effect here yet"
+        if name in DEMANDS or _changes_nothing(value, dormant.get(name)):
+            continue
+        if name in dormant:
+            text = f"{shown(name, value)} is known to RocketMQ and has no effect here yet"
             notes.append(Note(name, Effect.DORMANT, text))
+        else:
+            hint = "" if next(suggestions, None) is None else _suggestion(name, candidates)
+            text = f"unknown key {name} is kept and has no effect{hint}"
+            notes.append(Note(name, Effect.UNKNOWN, text))
     return notes
+
+
+def _changes_nothing(value: str, default: str | None) -> bool:
+    """Whether a value is the default, or takes the place of one that the machine decides."""
+    return default is not None and (default.startswith("<") or value.strip() == default)
 
 
 @cache
@@ -227,7 +263,8 @@ def _read(base: Any, text: str) -> Any:
 
 
 def _key(field: msgspec.structs.FieldInfo) -> Key:
-    base, *metas = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    base, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    metas = [mark for mark in marks if isinstance(mark, Meta)]
     return Key(
         name=field.encode_name,
         field=field.name,
@@ -238,6 +275,7 @@ def _key(field: msgspec.structs.FieldInfo) -> Key:
         description=next((meta.description for meta in metas if meta.description), ""),
         pattern=next((meta.pattern for meta in metas if meta.pattern), ""),
         texts=next((meta.title for meta in metas if meta.title), ""),
+        is_live=LIVE in marks,
     )
 
 
@@ -245,9 +283,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unknown(name: str, candidates: list[str]) -> str:
+def _suggestion(name: str, candidates: list[str]) -> str:
     import difflib  # only a misspelt key pays for it
 
     like = difflib.get_close_matches(name, candidates, n=1, cutoff=_SUGGESTION_LIKENESS)
-    hint = f"; did you mean {like[0]}?" if like else ""
-    return f"unknown key {name} is kept and has no effect{hint}"
+    return f"; did you mean {like[0]}?" if like else ""

@@ -5,7 +5,20 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from firearrow.config.table import CountInt, Port, PositiveInt, PositiveLong, ServerConfig
+from firearrow.config.table import (
+    LIVE,
+    CountInt,
+    FilePath,
+    Host,
+    KeyList,
+    Port,
+    PositiveInt,
+    PositiveLong,
+    ServerConfig,
+)
+
+# The groups of RocketMQ's keys that belong to a name server, see `firearrow.config.table.load`.
+KEY_GROUPS = ("namesrv", "server", "client")
 
 
 def _in_home(name: str) -> str:
@@ -21,7 +34,7 @@ class NamesrvConfig(ServerConfig, frozen=True):
         Meta(description="port to listen on; 0 takes a free one"),
     ] = 9876
     bind_address: Annotated[
-        str,
+        Host,
         Meta(description="address to listen on"),
     ] = "0.0.0.0"
     server_channel_max_idle_time_seconds: Annotated[
@@ -31,15 +44,15 @@ class NamesrvConfig(ServerConfig, frozen=True):
 
     # --- files ---
     kv_config_path: Annotated[
-        str,
+        FilePath,
         Meta(description="file that keeps the key-value configuration"),
     ] = field(default_factory=lambda: _in_home("kvConfig.json"))
     config_store_path: Annotated[
-        str,
+        FilePath,
         Meta(description="file that a changed configuration is written to"),
     ] = field(default_factory=lambda: _in_home("namesrv.properties"))
     config_black_list: Annotated[
-        str,
+        KeyList,
         Meta(description="keys that no client may change, separated by `;`"),
     ] = "configBlackList;configStorePath;kvConfigPath"
 
@@ -47,40 +60,50 @@ class NamesrvConfig(ServerConfig, frozen=True):
     scan_not_active_broker_interval: Annotated[
         PositiveLong,
         Meta(description="ms between looks for brokers that went silent"),
+        LIVE,
     ] = 5000
     delete_topic_with_broker_registration: Annotated[
         bool,
         Meta(description="whether a topic that a broker no longer registers is removed"),
+        LIVE,
     ] = False
     order_message_enable: Annotated[
         bool,
         Meta(description="whether routes carry the order configuration of their topic"),
+        LIVE,
     ] = False
     return_order_topic_config_to_broker: Annotated[
         bool,
         Meta(description="whether brokers get the order configuration when they register"),
+        LIVE,
     ] = True
     support_acting_master: Annotated[
         bool,
         Meta(description="whether a slave may stand in for a lost master in routes"),
+        LIVE,
     ] = False
     notify_min_broker_id_changed: Annotated[
         bool,
         Meta(description="whether brokers are told when the smallest id of their name changes"),
+        LIVE,
     ] = False
     enable_all_topic_list: Annotated[
         bool,
         Meta(description="whether the list of all topics is given out"),
+        LIVE,
     ] = True
     enable_topic_list: Annotated[
         bool,
         Meta(description="whether the lists of topics by cluster and kind are given out"),
+        LIVE,
     ] = True
     need_wait_for_service: Annotated[
         bool,
         Meta(description="whether routes are withheld for a while after the start"),
+        LIVE,
     ] = False
     wait_seconds_for_service: Annotated[
         CountInt,
         Meta(description="seconds of that while"),
+        LIVE,
     ] = 45

@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.clock import Clock
-from firearrow.config import properties, table
+from firearrow.config import changes, properties, table
 from firearrow.errors import BrokerError, ConfigError, MessageError
 from firearrow.files import replace_atomically
-from firearrow.namesrv.config import NamesrvConfig
+from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
 from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
 from firearrow.net.server import Answer, Handler, Peer
@@ -292,25 +292,24 @@ class Processor:
 
     def get_config(self, peer: Peer, request: AnyCommand) -> Answer:
         """319: all keys, sorted, one ``key=value`` a line."""
-        pairs = table.as_properties(self.config)
-        return Response(body="".join(f"{key}={pairs[key]}\n" for key in sorted(pairs)).encode())
+        return Response(body=_text_of(self.config).encode())
 
     def update_config(self, peer: Peer, request: AnyCommand) -> Answer:
-        """318: change keys and save the configuration; a bad value changes nothing.
+        """318: change keys and save the configuration, all or none.
 
         Java: DefaultRequestProcessor#updateConfig skips values that it can't read.
         """
-        pairs = _body_of(request, lambda data: properties.loads(data.decode()))
-        if not pairs:
-            return Response()
+        pairs = _body_of(request, changes.read)
         if not self._black_list().isdisjoint(pairs):
             raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        if not pairs:
+            return Response()
         try:
-            config = table.update(self.config, pairs)
+            own = changes.acceptable(pairs, self.config, servers=KEY_GROUPS)
+            config = table.update(self.config, own)
         except ConfigError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        text = properties.dumps(table.as_properties(config))
-        replace_atomically(Path(config.config_store_path), text.encode())
+        replace_atomically(Path(config.config_store_path), _text_of(config).encode())
         self.config = config
         self._encoded.clear()
         return Response()
@@ -319,6 +318,10 @@ class Processor:
         # The list itself and the paths can't be freed by changing the list.
         always = ("configBlackList", "configStorePath", "kvConfigPath")
         return {*always, *self.config.config_black_list.split(";")}
+
+
+def _text_of(config: NamesrvConfig) -> str:
+    return properties.dumps(dict(sorted(table.as_properties(config).items())))
 
 
 def _body_of(request: AnyCommand, read: Callable[[bytes], Any]) -> Any:

@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from firearrow.config.table import (
+    INT_MAX,
+    LIVE,
     CountInt,
+    FilePath,
+    OptionalPath,
     Percent,
     Port,
     PositiveInt,
@@ -19,14 +23,20 @@ BATCH_FILE_BYTES = 300_000 * BATCH_UNIT_BYTES
 FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
-# SLAVE is missing on purpose: a slave that behaves like a master would fork the log.
-BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER"]
+# SLAVE is missing on purpose: a slave that behaves like a master would fork the log. SYNC_MASTER
+# is, too: it answers a send once a slave has the message.
+BrokerRole = Literal["ASYNC_MASTER"]
 UnconsumedPolicy = Literal["delete", "warn", "keep"]
 _HOUR = "([01]?[0-9]|2[0-3])"
 Hours = Annotated[
     str, Meta(pattern=f"{_HOUR}(;{_HOUR})*", title="hours from 0 to 23, separated by ;")
 ]
-
+BodyBytes = Annotated[int, Meta(ge=1024, le=INT_MAX)]
+_LEVEL = "[0-9]{1,9}[smhd]"
+DelayLevelList = Annotated[
+    str,
+    Meta(pattern=f"{_LEVEL}( +{_LEVEL})*", title="numbers with s, m, h or d, separated by spaces"),
+]
 
 StoreType = Literal["default", "defaultRocksDB"]
 RocksCompression = Literal["none", "lz4", "lz4hc", "snappy", "zlib", "bz2", "zstd"]
@@ -37,11 +47,11 @@ class StoreConfig(ServerConfig, frozen=True):
 
     # --- where ---
     store_path_root_dir: Annotated[
-        str,
+        FilePath,
         Meta(description="directory of the store"),
     ] = field(default_factory=lambda: str(Path.home() / "store"))
     store_path_commit_log: Annotated[
-        str,
+        OptionalPath,
         Meta(description="directory of the CommitLog; empty: `commitlog` in the store"),
     ] = ""
 
@@ -113,7 +123,7 @@ class StoreConfig(ServerConfig, frozen=True):
         Meta(description="entries of one IndexFile"),
     ] = 20_000_000
     max_message_size: Annotated[
-        PositiveInt,
+        BodyBytes,
         Meta(description="bytes of the largest body; a larger one is refused with code 13"),
     ] = 4 * 1024 * 1024
 
@@ -126,7 +136,7 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- when it is on disk ---
     broker_role: Annotated[
         BrokerRole,
-        Meta(description="role of the broker; a slave is not supported yet"),
+        Meta(description="role of the broker; replication is not supported yet"),
     ] = "ASYNC_MASTER"
     flush_disk_type: Annotated[
         FlushDiskType,
@@ -167,10 +177,12 @@ class StoreConfig(ServerConfig, frozen=True):
     file_reserved_time: Annotated[
         CountInt,
         Meta(description="hours since its last message for which a CommitLog file is kept"),
+        LIVE,
     ] = 72
     delete_when: Annotated[
         Hours,
         Meta(description="hours of the day (local time) in which older files are deleted"),
+        LIVE,
     ] = "04"
     unconsumed_policy: Annotated[
         UnconsumedPolicy,
@@ -179,6 +191,7 @@ class StoreConfig(ServerConfig, frozen=True):
             "`delete` as RocketMQ does, `warn` names in the log who loses what, "
             "`keep` does not delete it, even if sends must be refused then"
         ),
+        LIVE,
     ] = "delete"
     clean_resource_interval: Annotated[
         PositiveInt,
@@ -187,18 +200,22 @@ class StoreConfig(ServerConfig, frozen=True):
     delete_commit_log_files_interval: Annotated[
         CountInt,
         Meta(description="ms between the deletion of one CommitLog file and the next"),
+        LIVE,
     ] = 100
     delete_consume_queue_files_interval: Annotated[
         CountInt,
         Meta(description="ms between the deletion of one ConsumeQueue file and the next"),
+        LIVE,
     ] = 100
     delete_file_batch_max: Annotated[
         PositiveInt,
         Meta(description="CommitLog files that are deleted at one look"),
+        LIVE,
     ] = 10
     disk_max_used_space_ratio: Annotated[
         Percent,
         Meta(description="percent of used disk above which older files are deleted at any hour"),
+        LIVE,
     ] = 75
     disk_space_clean_forcibly_ratio: Annotated[
         Percent,
@@ -206,6 +223,7 @@ class StoreConfig(ServerConfig, frozen=True):
             description="percent of used disk, taken as 30 to 85, above which the oldest files are "
             "deleted whatever their age"
         ),
+        LIVE,
     ] = 85
     disk_space_warning_level_ratio: Annotated[
         Percent,
@@ -213,10 +231,12 @@ class StoreConfig(ServerConfig, frozen=True):
             description="percent of used disk, taken as 35 to 90, above which sends are refused, "
             "until it is no more than diskSpaceCleanForciblyRatio again"
         ),
+        LIVE,
     ] = 90
     clean_file_forcibly_enable: Annotated[
         bool,
         Meta(description="whether files are deleted before their time when the disk gets full"),
+        LIVE,
     ] = True
 
     # --- start ---
@@ -261,8 +281,8 @@ class StoreConfig(ServerConfig, frozen=True):
         Meta(description="port that is announced for replication"),
     ] = 10912
     message_delay_level: Annotated[
-        str,
-        Meta(description="the delay levels, shortest first, each a number with s, m, h or d"),
+        DelayLevelList,
+        Meta(description="the delay levels, shortest first"),
     ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
     @property

@@ -35,19 +35,23 @@ def broker() -> FakeBroker:
 
 
 def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
-    assert broker.call(25, body=b"defaultTopicQueueNums=5\n") == Response()
-    assert broker.settings.broker.default_topic_queue_nums == 5
+    assert broker.call(25, body=b"shortPollingTimeMills=5\n") == Response()
+    assert broker.settings.broker.short_polling_time_mills == 5
     answer = broker.call(26)
     assert answer.fields["version"] == f'{{"counter":1,"stateVersion":0,"timestamp":{NOW_MS}}}'
-    assert properties.loads(answer.body.decode())["defaultTopicQueueNums"] == "5"
+    assert properties.loads(answer.body.decode())["shortPollingTimeMills"] == "5"
 
 
 @pytest.mark.parametrize(
     ("body", "code", "remark"),
     [
         (b"configBlackList=x\n", 16, "Can not update config in black list."),
-        (b"brokerConfigPath=x\ndefaultTopicQueueNums=6", 16, "black list"),
-        (b"defaultTopicQueueNums=abc\n", 29, "defaultTopicQueueNums=abc"),
+        (b"brokerConfigPath=x\nshortPollingTimeMills=6", 16, "black list"),
+        (b"shortPollingTimeMills=abc\n", 29, "shortPollingTimeMills=abc"),
+        (b"brokerPermission=4\nlistenPort=1\n", 29, "listenPort counts only at the start"),
+        (b"authenticationEnabled=true\n", 29, "authenticationEnabled=true asks for a check"),
+        (b"a" * (256 * 1024 + 1), 1, "at most 262144 bytes, this one 262145"),
+        (b"".join(b"k%d=\n" % at for at in range(1001)), 1, "at most 1000 keys, this one 1001"),
         (b"\x00\\u12", 1, "string2Properties error"),
         (b"\xff", 1, "string2Properties error"),
     ],
@@ -76,14 +80,14 @@ def test_a_new_permission_is_a_new_version_of_the_topics(broker: FakeBroker) -> 
 def test_a_change_goes_into_the_file(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     broker = FakeBroker(config_file=file)
-    broker.ask(25, body=b"defaultTopicQueueNums=5\n")
-    assert properties.load(file)["defaultTopicQueueNums"] == "5"
+    broker.ask(25, body=b"shortPollingTimeMills=5\n")
+    assert properties.load(file)["shortPollingTimeMills"] == "5"
     file.unlink()
     tmp_path.chmod(0o700)
     (tmp_path / "broker.conf.tmp").mkdir()
-    refused = broker.call(25, body=b"defaultTopicQueueNums=6\n")
+    refused = broker.call(25, body=b"shortPollingTimeMills=6\n")
     assert refused.code == 1
-    assert broker.settings.broker.default_topic_queue_nums == 6
+    assert broker.settings.broker.short_polling_time_mills == 5
 
 
 def test_runtime_info_has_every_name_that_tools_expect(broker: FakeBroker) -> None:

@@ -23,19 +23,19 @@ def test_a_change_is_seen_at_once_and_told() -> None:
     settings = settings_of()
     told: list[Collection[str]] = []
     settings.on_change = told.append
-    settings.change({"defaultTopicQueueNums": "5", "defaultQueryMaxNum": "7"})
-    assert settings.broker.default_topic_queue_nums == 5
-    assert settings.store.default_query_max_num == 7
+    settings.change({"brokerPermission": "4", "fileReservedTime": "7"})
+    assert settings.broker.broker_permission == 4
+    assert settings.store.file_reserved_time == 7
     assert settings.version.counter == 1
-    assert [sorted(keys) for keys in told] == [["defaultQueryMaxNum", "defaultTopicQueueNums"]]
+    assert [sorted(keys) for keys in told] == [["brokerPermission", "fileReservedTime"]]
 
 
 def test_a_bad_value_changes_nothing() -> None:
     settings = settings_of()
-    with pytest.raises(ConfigError, match="defaultTopicQueueNums=abc"):
-        settings.change({"brokerPermission": "4", "defaultTopicQueueNums": "abc"})
+    with pytest.raises(ConfigError, match="shortPollingTimeMills=abc"):
+        settings.change({"brokerPermission": "4", "shortPollingTimeMills": "abc"})
     with pytest.raises(ConfigError, match="brokerPermission=9"):
-        settings.change({"defaultQueryMaxNum": "7", "brokerPermission": "9"})
+        settings.change({"fileReservedTime": "7", "brokerPermission": "9"})
     assert settings.broker == CONFIG
     assert settings.store == StoreConfig()
     assert settings.version.counter == 0
@@ -61,20 +61,70 @@ def test_the_text_holds_every_key_of_both_configurations_in_order() -> None:
 def test_the_file_holds_what_was_changed(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=broker-a\n")
-    settings_of(file).change({"defaultTopicQueueNums": "5"})
+    settings_of(file).change({"brokerPermission": "4"})
     again, _ = load(BrokerConfig, properties.load(file), servers=["store"])
-    assert again.default_topic_queue_nums == 5
+    assert again.broker_permission == 4
     assert again.broker_name == "broker-a"
     assert (tmp_path / "broker.conf.bak").read_text() == "brokerName=broker-a\n"
 
 
-def test_a_file_that_cannot_be_written_is_an_error_and_the_change_holds(tmp_path: Path) -> None:
+def test_nothing_is_changed_when_the_file_cannot_be_written(tmp_path: Path) -> None:
     obstacle = tmp_path / "dir"
     obstacle.write_text("")
     settings = settings_of(obstacle / "broker.conf")
     with pytest.raises(OSError, match="dir"):
-        settings.change({"defaultTopicQueueNums": "5"})
-    assert settings.broker.default_topic_queue_nums == 5
+        settings.change({"brokerPermission": "4"})
+    assert settings.broker == CONFIG
+    assert settings.version.counter == 0
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        {"storePathRootDir": "/nowhere"},
+        {"listenPort": "1"},
+        {"maxMessageSize": "65536"},
+        {"messageDelayLevel": "1s"},
+        {"brokerName": "other"},
+    ],
+)
+def test_what_counts_only_at_the_start_is_refused(pair: dict[str, str]) -> None:
+    settings = settings_of()
+    with pytest.raises(ConfigError, match=f"{next(iter(pair))} counts only at the start"):
+        settings.change({"brokerPermission": "4"} | pair)
+    assert (settings.broker, settings.store) == (CONFIG, StoreConfig())
+
+
+def test_what_counts_only_at_the_start_may_be_said_again() -> None:
+    settings = settings_of()
+    settings.change({"maxMessageSize": "4194304", "brokerPermission": "4"})
+    assert settings.broker.broker_permission == 4
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        {"maxMessageSize": "10"},
+        {"messageDelayLevel": "xx"},
+        {"brokerName": "a\nlistenPort=1"},
+        {"metricsLabel": "a\nlistenPort=1"},
+        {"aclEnable": "true"},
+    ],
+)
+def test_nonsense_and_what_is_not_there_are_refused(pair: dict[str, str], tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "broker.conf")
+    with pytest.raises(ConfigError, match=next(iter(pair))):
+        settings.change(pair)
+    assert (settings.broker, settings.store) == (CONFIG, StoreConfig())
+    assert not (tmp_path / "broker.conf").exists()
+
+
+def test_many_unknown_keys_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        settings_of().change({f"fooBar{number}": "x" for number in range(1000)})
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("unknown keys are ignored: 'fooBar0', 'fooBar1', ")
+    assert line.endswith("'fooBar4' and 995 more")
 
 
 @pytest.mark.parametrize(

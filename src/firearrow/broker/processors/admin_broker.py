@@ -15,7 +15,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.clock import Clock
-from firearrow.config import properties
+from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.net.server import Handler
 from firearrow.wire import fastjson
@@ -103,7 +103,7 @@ class BrokerAdminProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         except OSError as error:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"changed, but not written to the file: {error}"
+                ResponseCode.SYSTEM_ERROR, f"not changed, the file can't be written: {error}"
             ) from None
         if "brokerPermission" in pairs:
             self._topics.touch()  # it is a part of what name servers know of each topic
@@ -161,7 +161,7 @@ class BrokerAdminProcessor:
 
 def _pairs_of(body: bytes) -> dict[str, str]:
     try:
-        return properties.loads(body.decode())
+        return changes.read(body)
     except (UnicodeDecodeError, ConfigError) as error:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
 

@@ -1,30 +1,26 @@
 """The configuration as it is now.
 
 Configurations are frozen; a change at run time (request 25) puts new ones in their place. Whoever
-obeys a key reads it here each time it matters, and so obeys changes; a key that is read only at
-start, such as a port or a file size, has its new value after the next start, as upstream. Source:
-upstream ``Configuration``.
+obeys a key that is `LIVE` in its table reads it here each time it matters; the others, a port or a
+file size for example, are as they were at the start. Source: upstream ``Configuration``.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from firearrow.broker.config import BrokerConfig
+from firearrow.broker.config import KEY_GROUPS, BrokerConfig
 from firearrow.clock import Clock
 from firearrow.config import properties
-from firearrow.config.table import Effect, as_properties, keys, review, update
+from firearrow.config.changes import acceptable
+from firearrow.config.table import as_properties, keys, update
 from firearrow.files import replace_atomically
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import DataVersion
 
-log = logging.getLogger(__name__)
-
 _NEVER_CHANGED: Final = ("brokerConfigPath", "configBlackList", "rocketmqHome")
-_SERVERS: Final = ("broker", "store", "server", "client", "auth")
 
 
 class Settings:
@@ -51,8 +47,7 @@ class Settings:
 
     def text(self) -> str:
         """Give all keys and their values, one ``key=value`` a line, in order of the keys."""
-        pairs = as_properties(self.broker) | as_properties(self.store)
-        return properties.dumps(dict(sorted(pairs.items())))
+        return _text_of(self.broker, self.store)
 
     def is_fixed(self, key: str) -> bool:
         """Whether no client may change a key (upstream ``configBlackList``)."""
@@ -60,33 +55,24 @@ class Settings:
         return key in _NEVER_CHANGED or key in listed
 
     def change(self, pairs: Mapping[str, str]) -> None:
-        """Set keys, write them to the file, and tell who wants to know.
+        """Set keys, here and in the file, and tell who wants to know.
 
         A key that RocketMQ does not know either is ignored with a log entry, as upstream. Raises
-        ConfigError for a value that its key can't have; then nothing is changed. Java:
-        Configuration#update silently skips such a value. Raises OSError when the file can't be
-        written; then the change holds until the broker stops.
+        ConfigError for what can't be changed so, and OSError when the file can't be written; then
+        nothing is changed. Java: Configuration#update has changed by then.
         """
-        ignored = self._ignored(pairs)
-        own = {name: value for name, value in pairs.items() if name not in ignored}
+        own = acceptable(pairs, self.broker, self.store, servers=KEY_GROUPS)
         store_keys = keys(StoreConfig)
         stored = {name: value for name, value in own.items() if name in store_keys}
         rest = {name: value for name, value in own.items() if name not in store_keys}
         store, broker = update(self.store, stored), update(self.broker, rest)
+        if self._file is not None:
+            replace_atomically(self._file, _text_of(broker, store).encode())
         self.store, self.broker = store, broker
         self.version = self.version.next_version(self._clock.now_ms())
         self.on_change(own.keys())
-        if self._file is not None:
-            replace_atomically(self._file, self.text().encode())
 
-    def _ignored(self, pairs: Mapping[str, str]) -> set[str]:
-        known = keys(BrokerConfig).keys() | keys(StoreConfig).keys()
-        rest = {name: value for name, value in pairs.items() if name not in known}
-        notes = review(rest, BrokerConfig, StoreConfig, servers=_SERVERS)
-        unknown = {note.key for note in notes if note.effect is Effect.UNKNOWN}
-        for note in notes:
-            if note.key in unknown:
-                log.warning("unknown key %s is ignored", note.key)
-            else:
-                log.warning("%s", note)
-        return unknown
+
+def _text_of(broker: BrokerConfig, store: StoreConfig) -> str:
+    pairs = as_properties(broker) | as_properties(store)
+    return properties.dumps(dict(sorted(pairs.items())))

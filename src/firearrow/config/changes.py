@@ -1,0 +1,71 @@
+"""What a client may change of a server's configuration while the server runs (requests 25 and 318).
+
+A request is taken as a whole or refused as a whole. It may change keys that are `LIVE` in their
+table, and keys of RocketMQ's that have no effect here, which are kept for whoever asks. A key that
+counts only at the start is refused unless it has that value already: it would be in the file and in
+each answer, and yet not be obeyed. Java: Configuration#update takes such keys, skips values that it
+can't read, and goes on.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from firearrow.config import properties
+from firearrow.config.demands import refuse
+from firearrow.config.table import ServerConfig, keys, parse, rocketmq_defaults
+from firearrow.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+# RocketMQ has 548 keys, and all with their values are 20 KiB: who sends more sends something else.
+CHANGE_BYTES_MAX: Final = 256 * 1024
+CHANGE_KEYS_MAX: Final = 1000
+IGNORED_NAMES_MAX: Final = 5  # of those in one line of the log
+LOGGED_NAME_CHARS_MAX: Final = 100
+
+
+def read(body: bytes) -> dict[str, str]:
+    """Read the pairs of a request; raises `ConfigError` for what is no properties text.
+
+    UnicodeDecodeError, if it is no UTF-8.
+    """
+    if len(body) > CHANGE_BYTES_MAX:
+        raise ConfigError(f"a change has at most {CHANGE_BYTES_MAX} bytes, this one {len(body)}")
+    pairs = properties.loads(body.decode())
+    if len(pairs) > CHANGE_KEYS_MAX:
+        raise ConfigError(f"a change has at most {CHANGE_KEYS_MAX} keys, this one {len(pairs)}")
+    return pairs
+
+
+def acceptable(
+    pairs: Mapping[str, str], *configs: ServerConfig, servers: Iterable[str]
+) -> dict[str, str]:
+    """Give the pairs that these configurations may take; keys that nobody knows are left out.
+
+    ``servers`` are the groups of RocketMQ's keys that belong here. Raises `ConfigError` for a pair
+    that must not be taken.
+    """
+    refuse(pairs)
+    tables = {name: (config, key) for config in configs for name, key in keys(type(config)).items()}
+    known = {name for server in servers for name in rocketmq_defaults(server)}
+    for name, value in pairs.items():
+        if name in tables:
+            config, key = tables[name]
+            if parse(key, value) != getattr(config, key.field) and not key.is_live:
+                raise ConfigError(
+                    f"{name} counts only at the start: write {name}={value} into the file of the "
+                    "server and start it again"
+                )
+        elif name in known and not value.isprintable():
+            raise ConfigError(f"{name}={value!r}: allowed is text of one line")
+    taken = {name: value for name, value in pairs.items() if name in tables or name in known}
+    _log_ignored([name for name in pairs if name not in taken])
+    return taken
+
+
+def _log_ignored(names: list[str]) -> None:
+    if names:
+        some = ", ".join(repr(name[:LOGGED_NAME_CHARS_MAX]) for name in names[:IGNORED_NAMES_MAX])
+        more = len(names) - IGNORED_NAMES_MAX
+        log.warning("unknown keys are ignored: %s%s", some, f" and {more} more" if more > 0 else "")

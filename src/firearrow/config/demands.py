@@ -1,0 +1,130 @@
+"""What a configuration may ask for that this version can't do: a table of keys.
+
+Most of RocketMQ's keys that have no effect here tune what does not exist, a thread pool for
+example: a warning is enough. The keys of this table ask for more: that clients are checked, that
+messages are on a second broker, that data lie elsewhere. To go on without would leave open what was
+protected, or lose what was safe. So a server does not start with them, and a client can't set them.
+Values that ask for nothing, such as RocketMQ's defaults, pass.
+
+TLS has no keys in RocketMQ's files but properties of the JVM (``-Dtls.server.mode=enforcing``),
+which are looked for in the variables that its start scripts read, and in files, too.
+
+    refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for a check of what clients
+                                        may do, which this version does not have; remove the key to
+                                        go on without
+    refuse({"aclEnable": "false"})  ->  nothing
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from firearrow.errors import ConfigError
+
+JVM_VARIABLES: Final = ("JAVA_OPT", "JAVA_OPT_EXT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_JVM_PROPERTY: Final = re.compile(r"-D(tls\.[\w.]+)=(\S*)")
+_SECRET: Final = re.compile(r"password|credentials|initAuthenticationUser", re.IGNORECASE)
+
+
+class Demand(NamedTuple):
+    """What a key asks for, unless its value matches ``harmless`` as a whole."""
+
+    what: str
+    harmless: str
+
+
+def _asking(what: str, harmless: str, *keys: str) -> dict[str, Demand]:
+    return dict.fromkeys(keys, Demand(what, harmless))
+
+
+_OFF: Final = "(?i:false)"
+_FEW: Final = "[01]"  # copies, this broker's own among them
+_NONE: Final = ""
+
+# fmt: off
+DEMANDS: Final[Mapping[str, Demand]] = {
+    # --- who may do what ---
+    **_asking("a check of who clients are and what they may do", _OFF,
+              "aclEnable", "authenticationEnabled", "authorizationEnabled",
+              "migrateAuthFromV1Enabled"),
+    **_asking("connections by TLS", _OFF,
+              "useTLS", "tls.enable", "tls.server.authClient", "tls.client.authServer"),
+    **_asking("connections by TLS", "disabled|permissive", "tls.server.mode"),
+    **_asking("connections by TLS", "none", "tls.server.need.client.auth"),
+    **_asking("connections by TLS", "(?i:true|false)", "tls.test.mode.enable"),
+    **_asking("connections by TLS", "/etc/rocketmq/tls.properties", "tls.config.file"),
+    **_asking("connections by TLS", _NONE,
+              "tls.server.keyPath", "tls.server.keyPassword", "tls.server.certPath",
+              "tls.server.trustCertPath", "tls.client.keyPath", "tls.client.keyPassword",
+              "tls.client.certPath", "tls.client.trustCertPath", "tls.ciphers", "tls.protocols"),
+    # --- other brokers ---
+    **_asking("replication between brokers", "ASYNC_MASTER", "brokerRole"),
+    **_asking("replication between brokers", "[+-]?0+", "brokerId"),
+    **_asking("replication between brokers", _NONE, "haMasterAddress"),
+    **_asking("replication between brokers", _FEW,
+              "totalReplicas", "inSyncReplicas", "minInSyncReplicas"),
+    **_asking("replication between brokers", _OFF,
+              "allAckInSyncStateSet", "asyncLearner", "duplicationEnable",
+              "enableAutoInSyncReplicas", "enableDLegerCommitLog", "offsetCheckInSlave",
+              "syncFromLastFile", "syncMasterFlushOffsetWhenStartup"),
+    **_asking("a controller", _OFF, "enableControllerMode", "enableControllerInNamesrv"),
+    **_asking("a slave that stands in for its master", _OFF,
+              "enableSlaveActingMaster", "enableRemoteEscape"),
+    **_asking("name servers that are looked up instead of named by namesrvAddr", _OFF,
+              "fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrByAddressServer"),
+    **_asking("a proxy between it and other servers", r"(\{\s*\})?", "socksProxyConfig"),
+    **_asking("routes of another environment", _OFF, "clusterTest"),
+    # --- where and how data are kept ---
+    **_asking("another store, from a plug-in", _NONE, "messageStorePlugIn"),
+    **_asking("a CommitLog in several directories", "[^,]*", "storePathCommitLog"),
+    **_asking("a CommitLog in several directories", _NONE, "readOnlyCommitLogStorePaths"),
+    **_asking("another form of topics, groups and offsets on disk", "v1", "configManagerVersion"),
+    **_asking("another form of topics, groups and offsets on disk", _OFF,
+              "useSingleRocksDBForAllConfigs"),
+    **_asking("queues in two forms at once", _OFF, "rocksdbCQDoubleWriteEnable"),
+    **_asking("files beside the queues for filters", _OFF, "enableConsumeQueueExt"),
+    **_asking("an index, timers or transactions in RocksDB", _OFF,
+              "indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable"),
+    **_asking("a buffer outside of the page cache for what is sent", _OFF,
+              "transientStorePoolEnable"),
+    **_asking("checksums of whole messages", _OFF, "enabledAppendPropCRC", "forceVerifyPropCRC"),
+    **_asking("a disk that is shared by several brokers", _FEW, "replicasPerDiskPartition"),
+    # --- what clients get ---
+    **_asking("consumption by POP", "PULL", "defaultMessageRequestMode"),
+    **_asking("filters by SQL", _OFF, "enablePropertyFilter"),
+    **_asking("messages that can be recalled", _OFF, "recallMessageEnable"),
+    **_asking("slow groups to be shut out", _OFF, "disableConsumeIfConsumerReadSlowly"),
+    **_asking("exported metrics", "DISABLE|0", "metricsExporterType"),
+}
+# fmt: on
+
+
+def refuse(pairs: Mapping[str, str]) -> None:
+    """Raise a `ConfigError` for the first pair that asks for what this version can't do."""
+    for key, value in pairs.items():
+        demand = DEMANDS.get(key)
+        if demand is not None and value and not re.fullmatch(demand.harmless, value.strip()):
+            raise ConfigError(
+                f"{shown(key, value)} asks for {demand.what}, which this version does not have; "
+                "remove the key to go on without"
+            )
+
+
+def refuse_of_jvm(environment: Mapping[str, str]) -> None:
+    """Raise a `ConfigError` for options of a JVM in the environment that ask for such a thing."""
+    for variable, key, value in _jvm_properties(environment):
+        try:
+            refuse({key: value})
+        except ConfigError as error:
+            raise ConfigError(f"{variable}: {error}") from None
+
+
+def _jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for variable in JVM_VARIABLES:
+        for key, value in _JVM_PROPERTY.findall(environment.get(variable, "")):
+            yield variable, key, value.strip("\"'")
+
+
+def shown(key: str, value: str) -> str:
+    """Give ``key=value`` for a message to people, without the value where that is a secret."""
+    return key if _SECRET.search(key) else f"{key}={value}"
