@@ -1,5 +1,7 @@
 """How a store says in which state it was left: `checkpoint`, `abort`, `lock`."""
 
+import errno
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,6 +12,8 @@ import pytest
 
 from firearrow.errors import StoreLocked
 from firearrow.store.checkpoint import CHECKPOINT_BYTES, Checkpoint, End, StoreGuard
+from firearrow.store.fs import FileSystem
+from firearrow.store.offline.view import lock_holder
 from tests.golden import extract
 
 TAKE = """
@@ -137,6 +141,45 @@ def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
     assert take_elsewhere(tmp_path) == f"store {tmp_path} is in use by process {os.getpid()}"
     guard.release(clean=True)
     assert take_elsewhere(tmp_path) == ""
+
+
+def test_without_its_lock_file_a_store_lets_nobody_in(tmp_path: Path) -> None:
+    guard = StoreGuard(tmp_path)
+    guard.take()
+    guard.mark()
+    (tmp_path / "lock").unlink()
+    assert take_elsewhere(tmp_path) == f"store {tmp_path} is in use by process {os.getpid()}"
+    assert lock_holder(tmp_path / "lock") == os.getpid()
+    guard.release(clean=True)
+    assert take_elsewhere(tmp_path) == ""
+
+
+def test_a_file_system_without_such_locks_has_the_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.EBADF, "no lock for a directory")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    guard = StoreGuard(tmp_path)
+    guard.take()
+    assert "only its file `lock` keeps others out" in caplog.text
+    assert take_elsewhere(tmp_path) == f"store {tmp_path} is in use by another process"
+    guard.release(clean=True)
+    assert take_elsewhere(tmp_path) == ""
+
+
+def test_who_can_not_remove_the_mark_lets_go_all_the_same(tmp_path: Path) -> None:
+    class Stubborn(FileSystem):
+        def remove(self, path: Path) -> None:
+            raise OSError(errno.EMFILE, "refused", str(path))
+
+    guard = StoreGuard(tmp_path, Stubborn())
+    guard.take()
+    guard.mark()
+    guard.release(clean=True)
+    assert take_elsewhere(tmp_path) == ""
+    assert how_it_ended(tmp_path) is End.LOST
 
 
 def test_one_store_by_two_names_is_one(tmp_path: Path) -> None:

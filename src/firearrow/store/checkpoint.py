@@ -15,7 +15,8 @@ offset field
 
 ``abort`` exists while a broker serves and holds its pid: a start that finds it is an abnormal one.
 ``lock`` is locked for as long as the store is open; its bytes are ``lock``, and the holder's pid is
-in ``abort``.
+in ``abort``. The directory is locked, too, by ``flock``, which RocketMQ does not know: whoever
+deletes ``lock`` lets no second process of ours in.
 
 ``settled`` is Firearrow's own. It is there from the end of recovery on, and names the process, the
 boot of the machine and the directory: if all three are still the same at the next start, then only
@@ -27,6 +28,7 @@ Source: upstream ``StoreCheckpoint``, ``DefaultMessageStore#createTempFile``.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import struct
 from collections.abc import Callable
@@ -37,6 +39,8 @@ from typing import Final
 
 from firearrow.errors import StoreLocked
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")
@@ -105,7 +109,7 @@ class StoreGuard:
         self._abort = root / "abort"
         self._settled = root / "settled"
         self._lock = root / "lock"
-        self._fd = -1
+        self._fd = self._directory_fd = -1
 
     def take(self) -> End:
         """Lock the store; return how the last run ended.
@@ -123,13 +127,40 @@ class StoreGuard:
         except OSError:
             os.close(fd)
             raise StoreLocked(f"store {self._lock.parent} is in use by {self._holder()}") from None
-        os.pwrite(fd, _LOCK_TEXT, 0)
+        try:
+            self._directory_fd = self._hold_directory()
+            os.pwrite(fd, _LOCK_TEXT, 0)
+        except BaseException:
+            self._let_go(fd)
+            raise
         self._fd = fd
         _held.add(self._lock.resolve())
         if not self._abort.exists():
             return End.CLEAN
         facts = self._facts(self._abort.read_text())
         return End.KILLED if facts and self._settled_facts() == facts else End.LOST
+
+    def _hold_directory(self) -> int:
+        """Lock the directory itself; -1 where the file system has no such locks."""
+        directory = self._lock.parent
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise StoreLocked(f"store {directory} is in use by {self._holder()}") from None
+        except OSError as error:
+            os.close(fd)
+            log.warning("only its file `lock` keeps others out of %s: %s", directory, error)
+            return -1
+        return fd
+
+    def _let_go(self, fd: int) -> None:
+        os.close(fd)
+        if self._directory_fd >= 0:
+            fcntl.flock(self._directory_fd, fcntl.LOCK_UN)  # children may have the descriptor, too
+            os.close(self._directory_fd)
+            self._directory_fd = -1
 
     def _facts(self, pid: str) -> str:
         """What ``settled`` says of a run; nothing where a machine can't tell its boots apart."""
@@ -168,9 +199,12 @@ class StoreGuard:
         """Unlock the store, and remove the mark if everything is on the disk."""
         if self._fd < 0:
             return
-        for mark in (self._settled, self._abort):
-            if clean and mark.exists():
-                self._fs.remove(mark)
-        os.close(self._fd)
+        try:
+            for mark in (self._settled, self._abort):
+                if clean and mark.exists():
+                    self._fs.remove(mark)
+        except OSError as error:
+            log.error("the next start will look at everything again: %s", error)
+        self._let_go(self._fd)
         self._fd = -1
         _held.discard(self._lock.resolve())

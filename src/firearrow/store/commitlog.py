@@ -278,8 +278,12 @@ class CommitLog:
     def _create(self, base: int) -> Segment:
         """Make a file; its size and its name are on the disk before anything is written to it."""
         segment = self.segments.create(base)
-        self._fs.sync_file(segment.path)
-        self._fs.sync_directory(self.segments.directory)
+        try:
+            self._fs.sync_file(segment.path)
+            self._fs.sync_directory(self.segments.directory)
+        except OSError:
+            self.segments.drop(segment)
+            raise
         return segment
 
     def prepare_next(self) -> None:
@@ -292,10 +296,16 @@ class CommitLog:
         if not self.prepares_aside:
             self._prepare(base)
             return
-        self._preparing = threading.Thread(
+        thread = threading.Thread(
             target=self._prepare, args=(base,), name="firearrow-next-file", daemon=True
         )
-        self._preparing.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many threads on the machine
+            log.warning("can't make the next CommitLog file ready: %s", error)
+            self._prepare_at = base
+            return
+        self._preparing = thread
 
     def _prepare(self, base: int) -> None:
         try:

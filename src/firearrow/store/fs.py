@@ -15,11 +15,16 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from firearrow.files import sync_directory
+
+# A map needs no descriptor: each file of very many queues would hold one.
+_NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class FileSystem:
@@ -37,7 +42,8 @@ class FileSystem:
             if reserved_bytes:
                 os.posix_fallocate(fd, 0, reserved_bytes)
         except OSError:
-            path.unlink()
+            with suppress(OSError):
+                path.unlink()
             raise
         finally:
             os.close(fd)
@@ -173,7 +179,7 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
 def _map(path: Path, flags: int, access: int) -> mmap.mmap:
     fd = os.open(path, flags)
     try:
-        return mmap.mmap(fd, 0, access=access)
+        return mmap.mmap(fd, 0, access=access, **_NO_DESCRIPTOR)
     finally:
         os.close(fd)
 

@@ -93,8 +93,12 @@ class IndexFile:
         """
         at = HEADER.size + 4 * slots
         fs.create_file(path, at + _ENTRY.itemsize * entries, at)
-        fs.sync_directory(path.parent)
-        file = IndexFile(path, slots, entries, fs)
+        try:
+            fs.sync_directory(path.parent)
+            file = IndexFile(path, slots, entries, fs)
+        except OSError:  # an empty one would hide those before it
+            fs.remove(path)
+            raise
         if previous is not None:
             file.begin_ms = file.end_ms = previous.end_ms
             file.begin_physical_offset = previous.end_physical_offset

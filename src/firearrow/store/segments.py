@@ -76,6 +76,8 @@ class Segments:
         """
         paths = self._remove_empty(self._paths())
         for path in paths:
+            if not path.is_file():
+                raise CorruptStore(f"{path} is no file")
             size = path.stat().st_size
             if size < self.file_size_bytes and path == paths[-1] and len(paths) > 1:
                 log.warning("%s is lengthened: it has only %d bytes", path, size)
@@ -103,7 +105,7 @@ class Segments:
         return starts
 
     def _remove_empty(self, paths: list[Path]) -> list[Path]:
-        while paths and paths[-1].stat().st_size == 0:
+        while paths and paths[-1].is_file() and paths[-1].stat().st_size == 0:
             log.warning("%s is deleted: it is empty", paths[-1])
             self._fs.remove(paths.pop())
         return paths
@@ -131,11 +133,37 @@ class Segments:
         return self.directory / f"{base:0{NAME_DIGITS}d}"
 
     def create(self, base: int) -> Segment:
-        """Create the file that starts at ``base``, not yet part of the space (see ``attach``)."""
+        """Create the file that starts at ``base``, not yet part of the space (see ``attach``).
+
+        Raises OSError if it can't be. What is left then has no data, and is no obstacle later.
+        """
         path = self.path_of(base)
         reserved = min(self._reserve_step_bytes, self.file_size_bytes)
-        self._fs.create_file(path, self.file_size_bytes, reserved)
-        return Segment(base, path, self._fs.map_file(path), reserved)
+        try:
+            self._fs.create_file(path, self.file_size_bytes, reserved)
+        except FileExistsError:
+            self._remove_blank(path)
+            self._fs.create_file(path, self.file_size_bytes, reserved)
+        try:
+            mapped = self._fs.map_file(path)
+        except OSError:
+            self._fs.remove(path)
+            raise
+        return Segment(base, path, mapped, reserved)
+
+    def _remove_blank(self, path: Path) -> None:
+        """Remove what an earlier try to create it has left; FileExistsError if it holds data."""
+        if not path.is_file():
+            raise FileExistsError(errno.EEXIST, "something else is in the place of a file", path)
+        if path.stat().st_size:
+            found = Segment(0, path, self._fs.map_file(path), 0)
+            try:
+                if next(_written(found, 0), None) is not None:
+                    raise FileExistsError(errno.EEXIST, "a file with data is in the way", path)
+            finally:
+                unmap(found.map)
+        log.warning("%s is made again: nothing was written to it", path)
+        self._fs.remove(path)
 
     def attach(self, segment: Segment) -> None:
         """Put a created file at the end of the space."""

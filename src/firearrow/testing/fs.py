@@ -11,11 +11,12 @@ decided by a seed, some and not other. Unsynced bytes get lost or survive by sec
 any order, as a kernel writes them back; unsynced names appear, stay or vanish one by one.
 
 Every operation first calls ``before``: a test that raises ``PowerLoss`` there stops the store
-between two operations, wherever it stands.
+between two operations, wherever it stands; one that raises OSError has this operation refused.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable
@@ -90,6 +91,11 @@ class CrashableFileSystem(FileSystem):
         self.before("reserve", path)
         super().reserve(path, start_bytes, size_bytes)
 
+    def map_file(self, path: Path) -> mmap.mmap:
+        """Map a file, which changes nothing."""
+        self.before("map", path)
+        return super().map_file(path)
+
     def resize(self, path: Path, size_bytes: int) -> None:
         """Cut or lengthen a file; not on the disk before it is synced."""
         self.before("resize", path)
@@ -120,7 +126,7 @@ class CrashableFileSystem(FileSystem):
         """Remove a file; its name may come back."""
         self.before("remove", path)
         super().remove(path)
-        del self._live[path.relative_to(self.root)]
+        self._live.pop(path.relative_to(self.root), None)
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and all in it; any of it may come back."""

@@ -244,18 +244,22 @@ def free_directory(root: Path, purpose: str, clock: Clock) -> Path:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The pid of the process that holds a store's lock, None if nobody does.
+    """The pid of the process that holds a store's lock, or its directory; None if nobody does.
 
     Asked of the kernel's table: to open the file and close it again would release the lock of a
     store that this process has open itself.
     """
+    held = {
+        (kind, str(path.stat().st_ino))
+        for kind, path in (("POSIX", lock), ("FLOCK", lock.parent))
+        if path.exists()
+    }
     try:
-        inode = str(lock.stat().st_ino)
         table = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:
         return None
     for line in table.splitlines():
         words = line.split()
-        if len(words) >= 6 and words[1] == "POSIX" and words[5].rpartition(":")[2] == inode:
+        if len(words) >= 6 and (words[1], words[5].rpartition(":")[2]) in held:
             return int(words[4])
     return None
