@@ -27,6 +27,7 @@ from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
+from firearrow.broker.takeover import warn_of_waiting
 from firearrow.clock import Clock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.net.server import Handler, Peer, RunHandler, Server
@@ -146,6 +147,7 @@ class Broker:
             self.store.close()
             raise
         self._save_state()
+        warn_of_waiting(self.store, self.topics, self.offsets, self.config.broker_cluster_name)
         self._pulls = PullProcessor(
             self.settings,
             self.store,

@@ -1,6 +1,6 @@
 """Delayed messages that wait for their time: in the timer's log, and in the queues of delay levels.
 
-Formats: ``firearrow.store.offline.timercheck`` has the timer's files. A delay level's queue of
+Formats: ``firearrow.store.timerfiles`` has the timer's files. A delay level's queue of
 ``SCHEDULE_TOPIC_XXXX`` holds the time of delivery in place of a tag code, and ``delayOffset.json``
 says which entry is next.
 """
@@ -8,7 +8,6 @@ says which entry is next.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -23,11 +22,9 @@ from firearrow.spark.queueentries import Ints
 from firearrow.spark.stateread import read_json
 from firearrow.spark.storage import numbered_files
 from firearrow.spark.stores import Store
-from firearrow.store.offline.timercheck import UNIT
 from firearrow.store.scan import Columns
+from firearrow.store.timerfiles import CHECK, DELETE, UNIT
 
-_CHECK: Final = Struct(">q")
-_DELETE: Final = 4
 _BATCH_ROWS: Final = 4096
 
 Rows = dict[str, Any]
@@ -45,7 +42,7 @@ def waiting(store: Store, reading: Reading) -> Iterator[Rows]:
 
 def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
     try:
-        (read_ms,) = _CHECK.unpack_from(store.storage.read("config/timercheck"))
+        read_ms, *_ = CHECK.unpack_from(store.storage.read("config/timercheck"))
     except FileNotFoundError:
         return
     for file in numbered_files(store.storage, "timerlog"):
@@ -63,7 +60,7 @@ def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
                 units["physical_offset"].astype(np.int64),
                 units["record_size"].astype(np.int64),
                 due_ms[chosen],
-                units["magic"] & _DELETE != 0,
+                units["magic"] & DELETE != 0,
             )
 
 

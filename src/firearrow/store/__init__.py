@@ -21,6 +21,7 @@ from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange
 from firearrow.store.reader import GetResult, GetStatus
 from firearrow.store.retention import Consumed, standing
 from firearrow.store.scan import Ints
+from firearrow.store.timerfiles import OnWheel, TimerLog, on_wheel
 
 __all__ = [
     "MESSAGES_MAX",
@@ -33,15 +34,18 @@ __all__ = [
     "GetStatus",
     "Ints",
     "MessageStore",
+    "OnWheel",
     "Part",
     "QueueEnd",
     "QueueEntry",
     "QueueRange",
+    "TimerLog",
     "Together",
     "append_batch",
     "light_names",
     "members_alike",
     "members_of",
     "offset_ids",
+    "on_wheel",
     "standing",
 ]

@@ -1,31 +1,11 @@
 """Verifies the timer's files: ``config/timercheck``, ``timerwheel`` and ``timerlog``.
 
-A unit of the timer log, 52 bytes, big-endian:
-
-====== ==== =========================================================
-offset size field
-====== ==== =========================================================
-0      4    size, 52
-4      8    position of the unit before it in the same slot, -1 first
-12     4    bits: 1 always, 2 roll, 4 delete
-16     8    time of writing, ms
-24     4    ms from then until it is due
-28     8    physical offset of the timer record
-36     4    its size
-40     4    hash of its real topic
-44     8    reserved
-====== ==== =========================================================
-
-A slot of the wheel, 32 bytes: i64 its second (ms / 1000), i64 first and i64 last position in the
-timer log, i32 number of units, i32 zero. Where a unit does not fit, a file ends with i32 remaining
-size, i64 0, i32 0xCBD43194.
-
+Their formats are in ``firearrow.store.timerfiles``.
 Source: upstream ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final
 
 import numpy as np
@@ -35,26 +15,8 @@ from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.mapped import Directory, StoreFile, list_files
 from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import Ints
+from firearrow.store.timerfiles import CHECK, CHECK_BYTES, SLOT, UNIT, WHEEL_SLOTS
 
-CHECK_BYTES: Final = 4096
-_CHECK: Final = struct.Struct(">7q")
-UNIT: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("previous", ">i8"),
-        ("magic", ">i4"),
-        ("written_ms", ">i8"),
-        ("delay_ms", ">i4"),
-        ("physical_offset", ">i8"),
-        ("record_size", ">i4"),
-        ("topic_hash", ">i4"),
-        ("reserved", ">i8"),
-    ]
-)
-SLOT: Final = np.dtype(
-    [("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("number", ">i4"), ("magic", ">i4")]
-)
-WHEEL_SLOTS: Final = 7 * 86_400 * 2
 _MAGICS: Final = (1, 3, 5)
 _BLANK_MAGIC: Final = b"\xcb\xd4\x31\x94"
 
@@ -181,7 +143,7 @@ def _check_timercheck(view: StoreView, end: int, findings: Findings) -> None:
         text = f"has {len(data)} bytes, not {CHECK_BYTES}"
         findings.add("timer-check", text, file="config/timercheck")
         return
-    read_ms, flushed, queue_offset, *_ = _CHECK.unpack_from(data)
+    read_ms, flushed, queue_offset, *_ = CHECK.unpack_from(data)
     if min(read_ms, flushed, queue_offset) < 0 or flushed > end:
         text = f"says that the timer log is on the disk up to {flushed}, it ends at {end}"
         findings.add("timer-check", text, file="config/timercheck", position=8)

@@ -1,0 +1,237 @@
+"""What waits in a store that its last broker would have delivered by itself, and this one does not.
+
+A store that RocketMQ's broker has left may hold messages that are not in their topics yet: delayed
+ones, timers, halves of transactions, what POP consumers took or failed to consume. Nothing is lost,
+but nobody gets them before a broker that delivers them opens the store. So a start counts them and
+says so, once for each kind. Retries of push consumers need no word: their group reads
+``%RETRY%group`` itself, and copies that still wait for their delay are delayed messages.
+
+The counts are differences of offsets, but for halves and POP, where records say what is done
+already: of those `RECORDS_MAX` are read at most, and beyond that a line says "up to" or "about".
+
+Source: upstream ``ScheduleMessageService``, ``TimerMessageStore#recover``,
+``TransactionalMessageServiceImpl#check``, ``PopReviveService``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, typed
+from firearrow.broker.state.topics import TopicTable
+from firearrow.errors import ConfigError, MessageError
+from firearrow.message import names
+from firearrow.message.model import MessageView
+from firearrow.message.properties import REAL_TOPIC
+from firearrow.message.record import decode_record
+from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
+from firearrow.wire import fastjson
+
+log = logging.getLogger(__name__)
+
+RECORDS_MAX: Final = 10_000  # decoded for one kind: some 0.2 s
+_POPPED_MAX: Final = 32  # messages of one POP
+_DELAYS: Final = "delayOffset.json"
+
+
+class Waiting(NamedTuple):
+    """So many messages of a kind wait; ``sense`` is how the number is meant if not exactly."""
+
+    kind: str
+    messages: int
+    sense: str = ""
+
+
+class PopRecord(msgspec.Struct, frozen=True):
+    """A checkpoint of POP, or an acknowledgement of ``ao`` or all of ``aol``.
+
+    A checkpoint is of ``n`` messages of queue ``q``, at the distances ``d`` from ``so``; ``bm`` has
+    a bit for each that is acknowledged already.
+    """
+
+    t: str | None = None
+    c: str | None = None
+    q: int = 0
+    so: int = 0
+    pt: int = 0
+    n: int = 0
+    d: list[int] | None = None
+    bm: int = 0
+    ao: int = 0
+    aol: list[int] | None = None
+
+
+def warn_of_waiting(
+    store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, cluster: str
+) -> None:
+    """Log what waits in a store, a line for each kind that there is any of."""
+    for kind, messages, sense in waiting(store, topics, offsets, cluster):
+        log.warning(
+            "%s wait in the store: %s%d. This version does not deliver them: they wait until "
+            "RocketMQ's broker, or a version that does, opens the store again",
+            kind,
+            sense,
+            messages,
+        )
+
+
+def waiting(
+    store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, cluster: str
+) -> list[Waiting]:
+    """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
+    found = _Count(store, topics, offsets, names.revive_topic(cluster))
+    kinds = (found.delayed(), *found.timed_and_taken(), found.halves(), found.rocksdb_halves())
+    return [kind for kind in (*kinds, found.retries()) if kind.messages > 0]
+
+
+class _Count:
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, revive_topic: str
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._revive_topic = revive_topic
+
+    def delayed(self) -> Waiting:
+        """Messages with a delay level, from the next that each level would deliver."""
+        topic = names.SCHEDULE_TOPIC
+        next_offsets = _next_of_levels(self._store.root)
+        queue_ids = {*self._queue_ids(topic), *(level - 1 for level in next_offsets)}
+        count = sum(
+            len(self._left(topic, queue_id, next_offsets.get(queue_id + 1, 0)))
+            for queue_id in queue_ids
+        )
+        return Waiting("delayed messages (delay levels and retries)", count)
+
+    def timed_and_taken(self) -> tuple[Waiting, Waiting]:
+        """Messages with a delivery time, and what POP consumers took and did not acknowledge.
+
+        POP's checkpoints are messages with a delivery time, too, until they are due; then they are
+        in the revive topic. Where there are too many to tell them apart, all count as timers.
+        """
+        wheel = on_wheel(self._store.root)
+        units = 0 if wheel is None else wheel.messages
+        new = self._left(names.TIMER_TOPIC, 0, self._enqueued(wheel))
+        of_pop = [view for view in self._views(names.TIMER_TOPIC, 0, new) if self._is_pop(view)]
+        if wheel is not None and units <= RECORDS_MAX:
+            of_pop += self._pop_on(wheel)
+        is_known = (wheel is not None or not new) and max(units, len(new)) <= RECORDS_MAX
+        timers = Waiting(
+            "messages with a delivery time", units + len(new) - len(of_pop), _up_to(is_known)
+        )
+        for queue_id in self._queue_ids(self._revive_topic):
+            done = self._offsets.query(names.REVIVE_GROUP, self._revive_topic, queue_id)
+            due = self._left(self._revive_topic, queue_id, done + 1)
+            is_known = is_known and len(due) <= RECORDS_MAX
+            of_pop += self._views(self._revive_topic, queue_id, due)
+        text = "messages that POP consumers took and did not acknowledge"
+        return timers, Waiting(text, _unacknowledged(of_pop), "" if is_known else "about ")
+
+    def halves(self) -> Waiting:
+        """Halves of transactions from the next to be checked, but those that are decided."""
+        half, op = names.TRANS_HALF_TOPIC, names.TRANS_OP_HALF_TOPIC
+        left = self._left(half, 0, self._offsets.query(names.TRANS_GROUP, half, 0))
+        ops = self._left(op, 0, self._offsets.query(names.TRANS_GROUP, op, 0)) if left else range(0)
+        decided = {
+            int(number)
+            for view in self._views(op, 0, ops)
+            for number in view.body.decode("latin-1").split(",")
+            if number.strip().isdecimal()
+        }
+        count = len(left) - sum(number in left for number in decided)
+        return Waiting("undecided halves of transactions", count, _up_to(len(ops) <= RECORDS_MAX))
+
+    def rocksdb_halves(self) -> Waiting:
+        """The same of brokers with ``transRocksDBEnable``; what is decided is in a database."""
+        left = self._left(names.ROCKSDB_TRANS_HALF_TOPIC, 0, 0)
+        return Waiting("halves of transactions (transRocksDBEnable)", len(left), "up to ")
+
+    def retries(self) -> Waiting:
+        """What POP consumers are to get again: no other consumer reads those topics."""
+        count = 0
+        for key, queues in self._offsets.committed.items():
+            topic, group = names.topic_and_group(key)
+            retry = names.retry_topic(group)
+            if topic.startswith((f"{retry}_", f"{retry}+")):
+                left = (self._left(topic, queue_id, start) for queue_id, start in queues.items())
+                count += sum(map(len, left))
+        return Waiting("messages that POP consumers are to get again", count)
+
+    def _queue_ids(self, topic: str) -> range:
+        config = self._topics.get(topic)
+        return range(0 if config is None else max(config.read_queue_nums, config.write_queue_nums))
+
+    def _left(self, topic: str, queue_id: int, start: int) -> range:
+        """The offsets of a queue from one on."""
+        store = self._store
+        first = max(start, store.min_queue_offset(topic, queue_id), 0)
+        return range(first, max(first, store.max_queue_offset(topic, queue_id)))
+
+    def _views(self, topic: str, queue_id: int, offsets: range) -> Iterator[MessageView]:
+        """Messages of a queue, `RECORDS_MAX` at most."""
+        count = min(len(offsets), RECORDS_MAX)
+        for entry in self._store.iterate_from(topic, queue_id, offsets.start, count):
+            yield from self._view(entry.physical_offset)
+
+    def _view(self, physical_offset: int) -> list[MessageView]:
+        record = self._store.record_at(physical_offset)
+        return [] if record is None else [decode_record(record)]
+
+    def _enqueued(self, wheel: OnWheel | None) -> int:
+        """The first message of the timer's topic that is not on the wheel."""
+        if wheel is None:
+            return 0
+        found = TimerLog(self._store.root).unit(wheel.newest)
+        newest = [] if found is None else self._view(found[0].physical_offset)
+        return newest[0].queue_offset + 1 if newest else wheel.queue_offset
+
+    def _pop_on(self, wheel: OnWheel) -> Iterator[MessageView]:
+        """POP's messages on the wheel."""
+        timer_log = TimerLog(self._store.root)
+        for last, first in wheel.chains:
+            for unit in timer_log.chain(last, first):
+                if unit.topic_hash == names.java_hash(self._revive_topic):
+                    yield from filter(self._is_pop, self._view(unit.physical_offset))
+
+    def _is_pop(self, view: MessageView) -> bool:
+        return view.properties.get(REAL_TOPIC) == self._revive_topic
+
+
+def _up_to(is_known: bool) -> str:
+    return "" if is_known else "up to "
+
+
+def _next_of_levels(root: Path) -> dict[int, int]:
+    """The offset of the next message that each delay level delivers."""
+    try:
+        raw, _ = JsonFile(root / CONFIG_DIRECTORY / _DELAYS).read()
+        return typed(raw.get("offsetTable") or {}, dict[int, int], _DELAYS)
+    except ConfigError as error:
+        log.warning("all delayed messages that are in the store are counted: %s", error)
+        return {}
+
+
+def _unacknowledged(views: Iterable[MessageView]) -> int:
+    """How many messages POP's checkpoints mean that no acknowledgement does."""
+    taken: set[tuple[object, ...]] = set()
+    acknowledged: set[tuple[object, ...]] = set()
+    for view in views:
+        try:
+            pop = fastjson.decode(view.body, PopRecord)
+        except MessageError:
+            continue  # whatever it is, no broker will make a message of it
+        batch = (pop.t, pop.c, pop.q, pop.so, pop.pt)
+        if view.tags == "ck":
+            deltas = pop.d or range(min(pop.n, _POPPED_MAX))
+            open_deltas = (delta for at, delta in enumerate(deltas) if not pop.bm >> at & 1)
+            taken.update((*batch, pop.so + delta) for delta in open_deltas)
+        else:
+            acknowledged.update((*batch, queue_offset) for queue_offset in pop.aol or (pop.ao,))
+    return len(taken - acknowledged)
