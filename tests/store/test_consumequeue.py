@@ -175,3 +175,23 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert queue.max_offset == 14
     assert queue.read(8, 2) + queue.read(10, 9) == entries(8, 6)
     queue.close()
+
+
+def test_the_system_reads_nothing_ahead_in_its_files(tmp_path: Path) -> None:
+    """Of a new file, it would make all pages for the first entry."""
+    queue = queue_in(tmp_path)
+    queue.put(0, entries(0, 1))
+    assert "rr" in map_flags(queue.segments.files[0].path)
+    queue.close()
+    again = queue_in(tmp_path)
+    assert "rr" in map_flags(again.segments.files[0].path)
+    again.close()
+
+
+def map_flags(path: Path) -> list[str]:
+    """What Linux notes of the map of a file, such as ``rr``: it is read here and there."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        if line.endswith(str(path)):
+            break
+    return next(line.split()[1:] for line in lines if line.startswith("VmFlags:"))

@@ -1,5 +1,6 @@
 """Queues in files: which kind a topic's are, and queues of batches in a store."""
 
+import itertools
 import logging
 import shutil
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from firearrow.errors import StoreError
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import Boundary, GetStatus, MessageStore
-from firearrow.store.queuefiles import FileConsumeQueues, batch_topics
+from firearrow.store.fs import FileSystem
+from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_topics
 from tests.golden import expected, extract
 from tests.store.stores import abandon, append, make_store, opened, settle
 from tests.store.test_queues import entries_of, ignore
@@ -290,3 +292,33 @@ def test_in_a_light_queue_an_inner_batch_is_one_message(tmp_path: Path) -> None:
     assert store.max_queue_offset("%LMQ%a", 0) == 3
     assert store.get("%LMQ%a", 0, 0, 32).count == 3
     store.close()
+
+
+def test_a_step_of_dispatch_makes_few_new_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of new queues are made in many steps, and each has its message in the end."""
+    made: list[Path] = []
+    create_file = FileSystem.create_file
+
+    def counted(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
+        if "consumequeue" in path.parts:
+            made.append(path)
+        create_file(fs, path, size_bytes, reserved_bytes)
+
+    with opened(tmp_path) as store:
+        for queue_id in range(500):
+            append(store, b"first", "T", queue_id)
+        monkeypatch.setattr(FileSystem, "create_file", counted)
+        steps = []
+        turns = itertools.cycle((store.dispatch, store.catch_up))  # who reads waits for no more
+        while store.behind_bytes:
+            before = len(made)
+            next(turns)()
+            steps.append(len(made) - before)
+        assert sum(steps) == 500
+        assert max(steps) <= 2 * NEW_QUEUES_MAX
+        assert [store.max_queue_offset("T", queue_id) for queue_id in range(500)] == [1] * 500
+        assert all(
+            store.get("T", queue_id, 0, 1).status is GetStatus.FOUND for queue_id in (0, 499)
+        )

@@ -34,10 +34,12 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
 from firearrow.store.light import LightEntries, light_entries
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Runs
+from firearrow.store.queues import ConsumeQueues, Entries, ManyNewQueues, OnArrivals, Runs
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
+
+_NEW_QUEUES_STEP: Final = 64  # records after a step that met too many new queues
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
@@ -70,6 +72,7 @@ class Dispatcher:
         self._on_arrivals = on_arrivals
         self.offset = 0
         self.queues_offset = 0  # queues have what they are to have of the records before
+        self.shortened = False  # whether the last step ended sooner because of new queues
         self.complete = False  # whether ``offset`` began at the start of the log
         self.last_store_ms = 0
         self.last_physical_offset = 0
@@ -82,8 +85,18 @@ class Dispatcher:
     def run(self, records_max: int = RECORDS_MAX) -> int:
         """Dispatch up to ``records_max`` records; return how many there were.
 
-        Raises OSError when the disk is full: the next call goes on where this one could not.
+        It ends sooner where many queues are new. Raises OSError when the disk is full: the next
+        call goes on where this one could not.
         """
+        self.shortened = False
+        while True:
+            try:
+                return self._run(records_max)
+            except ManyNewQueues:  # each time, some of them have become old
+                self.shortened = True
+                records_max = _NEW_QUEUES_STEP
+
+    def _run(self, records_max: int) -> int:
         if self.offset >= self._log.end_offset:
             return 0
         columns = self._log.scan(self.offset, self._log.end_offset, records_max)

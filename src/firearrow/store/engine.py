@@ -307,11 +307,15 @@ class MessageStore:
         return self.working
 
     def catch_up(self) -> None:
-        """Dispatch what still waits for its batch: who reads now sees what was answered before."""
+        """Dispatch what still waits for its batch: who reads now sees what was answered before.
+
+        Not where very many queues are new: that takes too long for one turn, and reads nothing of
+        most of them.
+        """
         behind = self.behind_bytes if self.working and not self._stuck else 0
         while behind and self.dispatch():
             behind, before = self.behind_bytes, behind
-            if behind >= before:
+            if behind >= before or self._dispatcher.shortened:
                 return
 
     def _arrived(self, arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:

@@ -61,7 +61,8 @@ class FileQueue(ABC):
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic)
         file_size = -(-file_size_bytes // self.unit_bytes) * self.unit_bytes
-        self.segments = Segments(directory, file_size, min(_RESERVE_STEP_BYTES, file_size), fs)
+        reserved = min(_RESERVE_STEP_BYTES, file_size)
+        self.segments = Segments(directory, file_size, reserved, fs, read_ahead=False)
         self._lives = 1
         self._forget()
 

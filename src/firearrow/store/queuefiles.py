@@ -27,12 +27,23 @@ from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, units_of
 from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
-from firearrow.store.queues import ENTRY_BYTES, Entries, HasRecord, OnArrivals, QueueRange
+from firearrow.store.queues import (
+    ENTRY_BYTES,
+    Entries,
+    HasRecord,
+    ManyNewQueues,
+    OnArrivals,
+    QueueRange,
+)
 
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 AnyQueue = FileConsumeQueue | FileBatchQueue
+
+NEW_QUEUES_MAX: Final = 64
+"""Queues that get their first file in one round. Each costs a tenth of a millisecond, a directory
+included; a round may be all there is between two reads of a socket."""
 
 
 def no_topic(_: str) -> bool:
@@ -153,9 +164,15 @@ class FileConsumeQueues:
         rows["tag_code"] = entries.tag_code
         data = rows.tobytes()
         arrived: list[tuple[AnyQueue, int]] = []
+        made = 0
         for topic, queue_id, first, start, end in entries.each_run():
             try:
                 queue = self.open(topic, queue_id)
+                if not queue.segments.files:
+                    if made == NEW_QUEUES_MAX:
+                        on_arrivals(arrived)
+                        raise ManyNewQueues
+                    made += 1
                 if isinstance(queue, FileBatchQueue):
                     queue.put(units_of(entries, start, end), complete=complete)
                 else:

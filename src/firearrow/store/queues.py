@@ -23,6 +23,11 @@ ENTRY: Final = struct.Struct(">qiq")
 ``consumequeue``."""
 
 
+class ManyNewQueues(Exception):
+    """A round would make files for too many queues at once: a part of it is written, the rest is to
+    be asked for again."""
+
+
 class Run(NamedTuple):
     """Entries of one queue that follow each other: the rows ``start`` to ``end``."""
 
@@ -222,7 +227,8 @@ class ConsumeQueues(Protocol):
         A queue that would get a hole is left out, with the reason logged. ``complete`` says that
         the log is being dispatched from its start: what is missing before the first message of a
         queue, or between two, is really gone, and the queue goes on behind it. Raises OSError when
-        the disk is full: then a part may be written, and the call is to be repeated.
+        the disk is full: then a part may be written, and the call is to be repeated. Raises
+        ManyNewQueues likewise, when others have waited long enough.
         """
 
     @property
