@@ -10,6 +10,7 @@
     │   ├── CorruptStore            bytes on disk contradict the format
     │   ├── DiskFull                there is no room, or too little to go on writing
     │   └── StoreLocked             another process has the store open
+    ├── CannotListen                a port can't be had
     ├── ConfigError                 a setting is unknown or has an impossible value
     ├── DataLost                    messages that were to be read are gone
     ├── MessageError                a message, or a part of one, is malformed
@@ -70,6 +71,10 @@ class DiskFull(StoreError):
 
 class StoreLocked(StoreError):
     """Another process holds the lock of the store directory."""
+
+
+class CannotListen(FirearrowError, OSError):
+    """A server can't have its address and port, its ``filename``; ``strerror`` says why."""
 
 
 class ConfigError(FirearrowError):

@@ -33,7 +33,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 from zlib import crc32
@@ -127,9 +128,21 @@ def sync_directory(path: Path) -> None:
     """Return once the names in a directory are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError name the file: calls on descriptors and writes don't know it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -138,7 +151,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 def _write_synced(path: Path, data: bytes, modified_ns_min: int) -> int:
     """Write a file and return its modification time, which is made no lower than that."""
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         modified_ns = os.fstat(file.fileno()).st_mtime_ns

@@ -289,6 +289,27 @@ def test_a_silent_name_server_is_given_up_after_the_timeout(
     assert "did not answer in 0.01 s" in caplog.text
 
 
+def test_a_start_waits_a_while_for_a_silent_name_server_and_says_who_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "START_SECONDS_MAX", 0.5)
+
+    async def main() -> None:
+        mute, stub = NameServerStub(), NameServerStub()
+        mute.silent = True
+        address = f"127.0.0.1:{await mute.server.start('127.0.0.1', 0)}"
+        try:
+            async with registered(stub, Broker(), address) as registration:
+                assert registration.missing == [address]
+                await mute.topics()
+                assert await stub.topics() == ["T1", "T2"]
+        finally:
+            await mute.server.stop()
+
+    monkeypatch.setattr(module, "UNREGISTER_SECONDS_MAX", 0.01)
+    run(main)
+
+
 @pytest.mark.parametrize(("permission", "perm"), [(6, 7), (7, 7), (4, 4), (2, 2), (0, 0)])
 def test_topics_are_registered_with_no_more_than_the_broker_permits(
     permission: int, perm: int

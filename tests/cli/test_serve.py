@@ -2,11 +2,12 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -18,12 +19,33 @@ READY = re.compile(r"ready namesrv=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)\
 STOP_SECONDS_MAX = 30
 
 
+def _terminal() -> None:
+    """Run in the new process: a hangup is not ignored, however these tests were started."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _no_room() -> None:
+    """A disk can't be filled here; under this limit the same calls fail."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
 @contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    *arguments: str, before: Callable[[], None] = _terminal
+) -> Iterator[subprocess.Popen[str]]:
     """Start the command; it must have ended by itself when the block ends."""
     command = [sys.executable, "-m", "firearrow", *arguments]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_plain_environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_plain_environment(),
+        preexec_fn=before,
     )
     with process:
         try:
@@ -33,9 +55,11 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
 
 
-def serving(store: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+def serving(
+    store: Path, *arguments: str, before: Callable[[], None] = _terminal
+) -> AbstractContextManager[subprocess.Popen[str]]:
     ports = ("--namesrv-port", "0", "--broker-port", "0")
-    return running("serve", "--store", str(store), *ports, *arguments)
+    return running("serve", "--store", str(store), *ports, *arguments, before=before)
 
 
 def _plain_environment() -> dict[str, str]:
@@ -58,7 +82,7 @@ def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM
     return err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_serves_until_a_signal_and_leaves_a_clean_store(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -73,6 +97,61 @@ def test_serves_until_a_signal_and_leaves_a_clean_store(
     assert f"firearrow {__version__}" in banner
     for fact in [f"pid {process.pid}", str(tmp_path / "store"), *ready.groups()]:
         assert fact in banner
+
+
+def test_a_lost_terminal_is_nothing_under_nohup_and_more_signals_disturb_no_stop(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "store", before=_nohup) as process:
+        read_line(process)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGQUIT)
+        assert process.stderr is not None
+        while "most recent call first" not in process.stderr.readline():  # where it is, as Java's
+            assert process.poll() is None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            process.send_signal(number)
+        stop(process)
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    with serving(tmp_path / "store", before=_no_room) as process:
+        out, err = process.communicate(timeout=STOP_SECONDS_MAX)
+    assert (process.returncode, out) == (1, "")
+    file = tmp_path / "store" / "lock"
+    assert last_line(err) == f"firearrow: the broker cannot use {file}: File too large"
+
+
+def test_a_host_that_is_none_is_told(tmp_path: Path) -> None:
+    with running("namesrv", "--host", "no.such.host.invalid", "--port", "0") as process:
+        _, err = process.communicate(timeout=STOP_SECONDS_MAX)
+    assert process.returncode == 1
+    assert "cannot listen on no.such.host.invalid:0: " in last_line(err)
+    assert "Unknown error" not in last_line(err)
+
+
+def test_name_servers_that_do_not_answer_are_named_when_ready(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        absent = f"127.0.0.1:{gone.getsockname()[1]}"
+    with serving(tmp_path / "store", "-n", absent) as process:
+        line = read_line(process)
+        assert line.endswith(f" (not registered with {absent})\n")
+        assert READY.match(line.partition(" (")[0] + "\n")
+        stop(process)
+
+
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_what_is_asked_for_and_not_there_ends_the_start(tmp_path: Path, level: str) -> None:
+    arguments = ("--log-level", level, "--set", "authenticationEnabled=true")
+    with serving(tmp_path / "store", *arguments) as process:
+        out, err = process.communicate(timeout=STOP_SECONDS_MAX)
+    assert (process.returncode, out) == (1, "")
+    assert err == (
+        "firearrow: authenticationEnabled=true asks for a check of who clients are and what they "
+        "may do, which this version does not have; remove the key to go on without\n"
+    )
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_log_can_be_json(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_a_name_server_takes_its_own_file(tmp_path: Path) -> None:
     planned = plan("namesrv", "-c", str(path), "--host", "::1")
     assert planned.namesrv
     assert (planned.namesrv.listen_port, planned.namesrv.bind_address) == (9999, "::1")
+    assert planned.namesrv.config_store_path == str(path)
     assert (planned.broker, planned.store) == (None, None)
     assert [str(note) for note in planned.notes] == [
         "unknown key brokerName is kept and has no effect",

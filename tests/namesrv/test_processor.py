@@ -332,6 +332,7 @@ def test_the_configuration_is_told_and_changed_and_kept(tmp_path: Path) -> None:
         text = (await asker.ask(Code.GET_NAMESRV_CONFIG)).body.decode()
         assert "orderMessageEnable=false\n" in text
         assert text.splitlines() == sorted(text.splitlines())
+        assert f"listenPort={asker.port}\n" in text
         change = b"orderMessageEnable=true\nserverWorkerThreads=4\nfoo=bar\n"
         await asker.ask(Code.UPDATE_NAMESRV_CONFIG, change)
         text = (await asker.ask(Code.GET_NAMESRV_CONFIG)).body.decode()

@@ -82,8 +82,8 @@ class Broker:
     async def start(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port.
 
-        Raises OSError when the port is taken, StoreError when the store can't be opened,
-        ConfigError when a state file can't be read.
+        Raises CannotListen when the port is taken, StoreError or an OSError that names the file
+        when the store can't be opened, ConfigError when a state file can't be read.
         """
         bound = await self._server.bind(host, port)
         try:
@@ -215,6 +215,11 @@ class Broker:
             timeout_ms=config.register_broker_timeout_mills,
             compressed=config.compressed_register,
         )
+
+    @property
+    def not_registered_with(self) -> list[str]:
+        """The name servers that do not know this broker."""
+        return self._registration.missing
 
     async def stop(self) -> None:
         """Take leave of the name servers, answer who waits, and close the store cleanly."""

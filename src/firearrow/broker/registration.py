@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 PERIOD_MS_MIN: Final = 10_000
 PERIOD_MS_MAX: Final = 60_000  # half of the lease that a name server gives
 RETRY_MS: Final = 3_000
+START_SECONDS_MAX: Final = 3.0  # a start doesn't wait longer for a name server that is silent
 UNREGISTER_SECONDS_MAX: Final = 3.0  # a stop doesn't wait longer: the lost connection says the same
 
 _ALL: Final = PERM_READ | PERM_WRITE
@@ -100,10 +101,22 @@ class Registration:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Register with each name server, or fail to, and keep at it in the background."""
-        await asyncio.gather(*(keeper.register() for keeper in self._keepers))
+        """Register with each name server, or fail to, and keep at it in the background.
+
+        Returns after 3 s at most; ``missing`` says who has not answered by then.
+        """
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(keeper.run()) for keeper in self._keepers]
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await asyncio.gather(*(keeper.tried.wait() for keeper in self._keepers))
+        except TimeoutError:
+            log.warning("not registered yet: %s silent", ", ".join(self.missing))
+
+    @property
+    def missing(self) -> list[str]:
+        """The name servers that don't know the broker, or not all of it."""
+        return [keeper.address for keeper in self._keepers if not keeper.knows_all]
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Tell the name servers of these topics at once; returns before they know."""
@@ -169,11 +182,12 @@ class _Keeper:
     """Keeps the broker registered with one name server."""
 
     def __init__(self, address: str, registration: Registration) -> None:
-        self._address = address
+        self.address = address
+        self.tried = asyncio.Event()
+        self.knows_all = False
         self._registration = registration
         self._changed: set[str] = set()
         self._woken = asyncio.Event()
-        self._knows_all = False
         self._failing = False
 
     def wake(self, names: Iterable[str]) -> None:
@@ -182,34 +196,35 @@ class _Keeper:
 
     async def run(self) -> None:
         while True:
-            wait = self._registration.period_seconds if self._knows_all else RETRY_MS / 1000
+            await self.register()
+            self.tried.set()
+            wait = self._registration.period_seconds if self.knows_all else RETRY_MS / 1000
             try:
                 async with asyncio.timeout(wait):
                     await self._woken.wait()
             except TimeoutError:
-                self._knows_all = False  # the period is over: send all, whatever they know
-            await self.register()
+                self.knows_all = False  # the period is over: send all, whatever they know
 
     async def register(self) -> None:
         """Send what is to be sent now."""
         self._woken.clear()
-        only = tuple(self._changed) if self._knows_all else None
+        only = tuple(self._changed) if self.knows_all else None
         self._changed.clear()
-        self._knows_all = await self._attempt(self._registration.send_register(self._address, only))
+        self.knows_all = await self._attempt(self._registration.send_register(self.address, only))
 
     async def unregister(self) -> None:
         # Even one that failed: it may have taken a registration whose answer was lost.
-        await self._attempt(self._registration.send_unregister(self._address))
+        await self._attempt(self._registration.send_unregister(self.address))
 
     async def _attempt(self, sending: Coroutine[Any, Any, None]) -> bool:
         try:
             await sending
         except (OSError, FirearrowError) as error:
             if not self._failing:
-                log.warning("name server %s can't be told, trying on: %s", self._address, error)
+                log.warning("name server %s can't be told, trying on: %s", self.address, error)
             self._failing = True
             return False
         if self._failing:
-            log.info("name server %s is told again", self._address)
+            log.info("name server %s is told again", self.address)
         self._failing = False
         return True

@@ -1,8 +1,12 @@
 """Run the servers of a plan until a signal, and stop them in the opposite order.
 
-Standard output gets one line, when every server answers:
+Standard output gets one line, when every server answers and the broker is registered:
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
+
+Name servers that did not take the registration are named behind that, and asked on and on:
+
+    ready broker=127.0.0.1:10911 (not registered with 10.0.0.1:9876)
 
 Everything else goes to standard error.
 """
@@ -10,6 +14,7 @@ Everything else goes to standard error.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -25,16 +30,17 @@ import msgspec
 from firearrow import __version__
 from firearrow.cli.settings import Plan, reachable
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import FirearrowError
+from firearrow.errors import CannotListen, FirearrowError
 
 if TYPE_CHECKING:
+    from firearrow.broker.app import Broker
     from firearrow.broker.config import BrokerConfig
     from firearrow.namesrv.config import NamesrvConfig
 
 ROCKETMQ_VERSION = "5.5.0"
 GC_THRESHOLD_OBJECTS = 50_000
 LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +54,24 @@ class Served(msgspec.Struct):
 
     namesrv: str | None = None
     broker: str | None = None
+    not_registered_with: list[str] = []
 
     def ready_line(self) -> str:
         """Give the line that says where to connect."""
         named = {"namesrv": self.namesrv, "broker": self.broker}
-        return " ".join(["ready", *(f"{name}={at}" for name, at in named.items() if at)])
+        words = ["ready", *(f"{name}={at}" for name, at in named.items() if at)]
+        if self.not_registered_with:
+            words.append(f"(not registered with {', '.join(self.not_registered_with)})")
+        return " ".join(words)
 
 
 def run(plan: Plan, *, banner_as_log: bool = False) -> int:
-    """Serve until SIGINT or SIGTERM; give the exit code.
+    """Serve until SIGINT, SIGTERM or SIGHUP; give the exit code.
 
     Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
     """
+    # Who knows Java asks a process by `kill -QUIT` where it is: it must not die of that.
+    faulthandler.register(signal.SIGQUIT, all_threads=True)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(plan, banner_as_log))
     return 0
@@ -88,7 +100,8 @@ def endpoint(host: str, port: int) -> str:
 async def _serve(plan: Plan, banner_as_log: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
+    stopping = _stop_signals()
+    for number in stopping:
         loop.add_signal_handler(number, stop.set)
     for note in plan.notes:
         log.warning("%s", note)
@@ -99,6 +112,15 @@ async def _serve(plan: Plan, banner_as_log: bool) -> None:
         await stop.wait()
         log.info("stopping")
     log.info("stopped")
+    for number in stopping:  # a second one must not end what is left of this process in another way
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """The signals that stop a server: under nohup, a lost terminal does not, as for a JVM."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [it for it in STOP_SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
 
 
 async def _start(plan: Plan, clock: Clock, stack: AsyncExitStack) -> Served:
@@ -107,7 +129,8 @@ async def _start(plan: Plan, clock: Clock, stack: AsyncExitStack) -> Served:
         served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
     if plan.broker is not None:
         broker = _registering_with(served.namesrv, plan.broker)
-        served.broker = await _start_broker(broker, plan, clock, stack)
+        server = await _start_broker(broker, plan, clock, stack)
+        served.broker, served.not_registered_with = server.address, server.not_registered_with
     return served
 
 
@@ -123,7 +146,7 @@ async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncEx
 
 async def _start_broker(
     config: BrokerConfig, plan: Plan, clock: Clock, stack: AsyncExitStack
-) -> str:
+) -> Broker:
     from firearrow.broker.app import Broker
 
     assert plan.store is not None, "a broker has a store"
@@ -131,7 +154,7 @@ async def _start_broker(
     with _explained("the broker", config.bind_address, config.listen_port):
         await server.start(config.bind_address, config.listen_port)
     stack.push_async_callback(server.stop)
-    return server.address
+    return server
 
 
 def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:
@@ -146,8 +169,11 @@ def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig
 def _explained(server: str, host: str, port: int) -> Iterator[None]:
     try:
         yield
+    except CannotListen as error:
+        where = endpoint(host, port)
+        raise CannotServe(f"{server} cannot listen on {where}: {error.strerror}") from error
     except OSError as error:
-        what = f"open {error.filename}" if error.filename else f"listen on {endpoint(host, port)}"
+        what = f"use {error.filename}" if error.filename else "start"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise CannotServe(f"{server} cannot {what}: {reason}") from error
 

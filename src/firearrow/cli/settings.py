@@ -94,6 +94,8 @@ def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
 def _namesrv(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     given = {"listenPort": options.port, "bindAddress": options.host}
     pairs |= _present(given)
+    if options.file:  # as upstream: what clients change is there at the next start
+        pairs["configStorePath"] = str(options.file.absolute())
     namesrv, notes = load(NamesrvConfig, pairs, servers=NAMESRV_GROUPS)
     return Plan(namesrv=namesrv, broker=None, store=None, notes=notes)
 

@@ -11,6 +11,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from firearrow.clock import Clock
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
@@ -51,10 +53,12 @@ class NameServer:
     async def start(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port.
 
-        Raises ConfigError when the key-value file can't be read, OSError when the port is taken.
+        Raises ConfigError when the key-value file can't be read, CannotListen without the port.
         """
         self._kv.load()
         bound = await self._server.start(host, port)
+        # Who asks for the configuration is told the port that was found, not that any would do.
+        self._processor.config = structs.replace(self.config, listen_port=bound)
         self._plan_scan()
         return bound
 

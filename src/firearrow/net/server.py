@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from itertools import groupby
 from typing import Final, cast
 
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
+from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
@@ -276,15 +277,22 @@ class Server:
         self.loop = cast(asyncio.AbstractEventLoop, None)
 
     async def bind(self, host: str, port: int) -> int:
-        """Take ``host:port`` (0: a free port) and return the port; OSError if it can't be had.
+        """Take ``host:port`` (0: a free port) and return the port; CannotListen without it.
 
         Clients are not accepted before ``serve``: what their requests need may not be there yet.
         """
         self.loop = asyncio.get_running_loop()
         self._all_gone = None
-        self._server = await self.loop.create_server(
+        listening = self.loop.create_server(
             lambda: Peer(self), host, port, backlog=1024, reuse_address=True, start_serving=False
         )
+        try:
+            self._server = await listening
+        except socket.gaierror as error:
+            raise CannotListen(error.errno, error.strerror, f"{host}:{port}") from error
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise CannotListen(error.errno, reason, f"{host}:{port}") from error
         return int(self._server.sockets[0].getsockname()[1])
 
     async def serve(self) -> None:

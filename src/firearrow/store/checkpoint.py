@@ -27,6 +27,7 @@ Source: upstream ``StoreCheckpoint``, ``DefaultMessageStore#createTempFile``.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -38,6 +39,7 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.errors import StoreLocked
+from firearrow.files import naming
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 
 log = logging.getLogger(__name__)
@@ -123,13 +125,16 @@ class StoreGuard:
         try:
             # The same range as upstream's FileChannel.tryLock(0, 1, false), so the two exclude
             # each other.
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError:
+            with naming(self._lock):
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                os.pwrite(fd, _LOCK_TEXT, 0)
+        except OSError as error:
             os.close(fd)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
             raise StoreLocked(f"store {self._lock.parent} is in use by {self._holder()}") from None
         try:
             self._directory_fd = self._hold_directory()
-            os.pwrite(fd, _LOCK_TEXT, 0)
         except BaseException:
             self._let_go(fd)
             raise

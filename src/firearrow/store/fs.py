@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.files import sync_directory
+from firearrow.files import naming, sync_directory
 
 # A map needs no descriptor: each file of very many queues would hold one.
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -38,9 +38,10 @@ class FileSystem:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            os.ftruncate(fd, size_bytes)
-            if reserved_bytes:
-                os.posix_fallocate(fd, 0, reserved_bytes)
+            with naming(path):
+                os.ftruncate(fd, size_bytes)
+                if reserved_bytes:
+                    os.posix_fallocate(fd, 0, reserved_bytes)
         except OSError:
             with suppress(OSError):
                 path.unlink()
@@ -56,7 +57,8 @@ class FileSystem:
         """Give a stretch of an existing file its blocks; what is there already stays as it is."""
         fd = os.open(path, os.O_RDWR)
         try:
-            os.posix_fallocate(fd, start_bytes, size_bytes)
+            with naming(path):
+                os.posix_fallocate(fd, start_bytes, size_bytes)
         finally:
             os.close(fd)
 
@@ -75,17 +77,18 @@ class FileSystem:
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if os.fstat(fd).st_size != size_bytes:
-                os.ftruncate(fd, size_bytes)
-            os.pwrite(fd, data, 0)
-            os.fdatasync(fd)
+            with naming(path):
+                if os.fstat(fd).st_size != size_bytes:
+                    os.ftruncate(fd, size_bytes)
+                os.pwrite(fd, data, 0)
+                os.fdatasync(fd)
         finally:
             os.close(fd)
 
     def write_file(self, path: Path, pieces: Iterable[bytes]) -> None:
         """Write a new file, in a directory that is made if it is missing. Durable on return."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
+        with naming(path), path.open("xb") as file:
             file.writelines(pieces)
             file.flush()
             os.fdatasync(file.fileno())
@@ -118,7 +121,8 @@ class FileSystem:
         """Return once all that was written to the file, also through maps, is on the disk."""
         fd = os.open(path, os.O_RDONLY)
         try:
-            os.fdatasync(fd)
+            with naming(path):
+                os.fdatasync(fd)
         finally:
             os.close(fd)
 
@@ -179,7 +183,8 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
 def _map(path: Path, flags: int, access: int) -> mmap.mmap:
     fd = os.open(path, flags)
     try:
-        return mmap.mmap(fd, 0, access=access, **_NO_DESCRIPTOR)
+        with naming(path):
+            return mmap.mmap(fd, 0, access=access, **_NO_DESCRIPTOR)
     finally:
         os.close(fd)
 

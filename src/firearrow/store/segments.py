@@ -268,6 +268,7 @@ def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
             except OSError as error:
                 if error.errno == errno.ENXIO:
                     return
+                error.filename = str(segment.path)
                 raise
             start = os.lseek(fd, at, os.SEEK_HOLE)
             yield at, start
