@@ -15,6 +15,7 @@ from pathlib import Path
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.cli.main import build_parser
+from firearrow.cli.parser import EXAMPLES
 from firearrow.config.demands import DEMANDS
 from firearrow.config.table import Key, ServerConfig, keys
 from firearrow.namesrv.config import NamesrvConfig
@@ -93,7 +94,8 @@ def _option_table(name: str, parser: argparse.ArgumentParser) -> str:
     rows += [
         f"| `{option.replace('|', chr(92) + '|')}` | {text} |" for option, text in options(parser)
     ]
-    return "\n".join(rows) + "\n"
+    examples = "".join(f"    {example}\n" for example in EXAMPLES[parser.prog])
+    return "\n".join(rows) + f"\n\nFor example:\n\n{examples}"
 
 
 def invariant_table() -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firearrow import __version__
+from firearrow.cli.parser import Parser
 from firearrow.cli.summaries import as_sentence
 from firearrow.errors import FirearrowError
 
@@ -31,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     from firearrow.cli.pipeline import add_pipeline
     from firearrow.cli.store import add_store
 
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="firearrow",
         description="Apache RocketMQ's message system in Python.",
         epilog="`firearrow COMMAND --help` lists the options of a command.",
