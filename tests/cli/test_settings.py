@@ -90,6 +90,11 @@ def test_name_servers_come_from_option_file_or_environment(
     ]
 
 
+@pytest.mark.parametrize("addresses", ["a:1", " a:1 ; b:2;", ";a:1;;b:2", "[::1]:9876", ""])
+def test_name_servers_may_be_written_loosely(addresses: str) -> None:
+    assert plan("broker", "-n", addresses).broker
+
+
 @pytest.mark.parametrize("address", ["nowhere", "host:", "host:port", "a:1,b:2", "::1:9876"])
 def test_a_bad_name_server_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match=r"namesrvAddr=.*: allowed is host:port"):

@@ -356,7 +356,7 @@ def test_the_configuration_is_told_and_changed_and_kept(tmp_path: Path) -> None:
         (b"orderMessageEnable=maybe", 29, "orderMessageEnable=maybe: allowed is true or false"),
         (b"listenPort=1", 29, "listenPort counts only at the start"),
         (b"useTLS=true", 29, "useTLS=true asks for connections by TLS"),
-        (b"productEnvName=a\\nb=c", 29, "allowed is text of one line"),
+        (b"productEnvName=a\\nb=c", 29, "is not of its type"),
         (b"a" * (256 * 1024 + 1), 1, "at most 262144 bytes, this one 262145"),
         (b"".join(b"k%d=\n" % at for at in range(1001)), 1, "at most 1000 keys, this one 1001"),
         (b"a=\\u12", 1, "request 318 has a bad body"),

@@ -8,12 +8,13 @@ can't read, and goes on.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from firearrow.config import properties
-from firearrow.config.demands import refuse
-from firearrow.config.table import ServerConfig, keys, parse, rocketmq_defaults
+from firearrow.config.demands import refuse, shown
+from firearrow.config.table import ServerConfig, keys, parse, rocketmq_texts
 from firearrow.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 # RocketMQ has 548 keys, and all with their values are 20 KiB: who sends more sends something else.
 CHANGE_BYTES_MAX: Final = 256 * 1024
 CHANGE_KEYS_MAX: Final = 1000
-IGNORED_NAMES_MAX: Final = 5  # of those in one line of the log
+LOGGED_NAMES_MAX: Final = 5
 LOGGED_NAME_CHARS_MAX: Final = 100
 
 
@@ -48,24 +49,24 @@ def acceptable(
     """
     refuse(pairs)
     tables = {name: (config, key) for config in configs for name, key in keys(type(config)).items()}
-    known = {name for server in servers for name in rocketmq_defaults(server)}
+    known = {name: text for server in servers for name, text in rocketmq_texts(server).items()}
     for name, value in pairs.items():
         if name in tables:
             config, key = tables[name]
             if parse(key, value) != getattr(config, key.field) and not key.is_live:
                 raise ConfigError(
-                    f"{name} counts only at the start: write {name}={value} into the file of the "
-                    "server and start it again"
+                    f"{name} counts only at the start: write {shown(name, value)} into the file of "
+                    "the server and start it again"
                 )
-        elif name in known and not value.isprintable():
-            raise ConfigError(f"{name}={value!r}: allowed is text of one line")
-    taken = {name: value for name, value in pairs.items() if name in tables or name in known}
-    _log_ignored([name for name in pairs if name not in taken])
-    return taken
+        elif name in known and not re.fullmatch(known[name], value.strip()):
+            raise ConfigError(f"{shown(name, value)} is not of its type")
+    _log("keys that have no effect here are kept: %s", pairs.keys() & known - tables.keys())
+    _log("unknown keys are ignored: %s", pairs.keys() - known - tables.keys())
+    return {name: value for name, value in pairs.items() if name in tables or name in known}
 
 
-def _log_ignored(names: list[str]) -> None:
+def _log(text: str, names: Collection[str]) -> None:
     if names:
-        some = ", ".join(repr(name[:LOGGED_NAME_CHARS_MAX]) for name in names[:IGNORED_NAMES_MAX])
-        more = len(names) - IGNORED_NAMES_MAX
-        log.warning("unknown keys are ignored: %s%s", some, f" and {more} more" if more > 0 else "")
+        some = [name[:LOGGED_NAME_CHARS_MAX] for name in sorted(names)[:LOGGED_NAMES_MAX]]
+        more = len(names) - LOGGED_NAMES_MAX
+        log.warning(text, f"{some}{f' and {more} more' if more > 0 else ''}")

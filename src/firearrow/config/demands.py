@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from firearrow.errors import ConfigError
 
 JVM_VARIABLES: Final = ("JAVA_OPT", "JAVA_OPT_EXT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+SHOWN_CHARS_MAX: Final = 200  # of a value: a remark and a line of the log hold no more
 _JVM_PROPERTY: Final = re.compile(r"-D(tls\.[\w.]+)=(\S*)")
 _SECRET: Final = re.compile(r"password|credentials|initAuthenticationUser", re.IGNORECASE)
 
@@ -126,5 +127,9 @@ def _jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, 
 
 
 def shown(key: str, value: str) -> str:
-    """Give ``key=value`` for a message to people, without the value where that is a secret."""
-    return key if _SECRET.search(key) else f"{key}={value}"
+    """Give ``key=value`` for one line to people, without the value where that is a secret."""
+    if _SECRET.search(key):
+        return key
+    if len(value) > SHOWN_CHARS_MAX:
+        return f"{key}={value[:SHOWN_CHARS_MAX]!r}..."
+    return f"{key}={value if value.isprintable() else repr(value)}"

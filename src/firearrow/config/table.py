@@ -56,7 +56,7 @@ OptionalHost = Annotated[
 ServerList = Annotated[
     str,
     Meta(
-        pattern=rf"({_ADDRESS}(\s*;\s*{_ADDRESS})*\s*;?)?",
+        pattern=rf"[\s;]*({_ADDRESS}(\s*;[\s;]*{_ADDRESS})*[\s;]*)?",
         title="host:port, several separated by ;",
     ),
 ]
@@ -70,6 +70,13 @@ _SPELT_OTHERWISE = {
     "broker_ip2": "brokerIP2",
     "check_crc_on_recover": "checkCRCOnRecover",
     "use_separate_store_path_for_rocksdb_cq": "useSeparateStorePathForRocksdbCQ",
+}
+# What a text of one of Java's types looks like; any other type takes any text of one line.
+_JAVA_TEXTS = {
+    "boolean": "(?i:true|false)",
+    "int": "[+-]?[0-9]{1,10}",
+    "long": "[+-]?[0-9]{1,19}",
+    "double": r"[+-]?[0-9]{1,19}(\.[0-9]{1,19})?",
 }
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTH = {"true": True, "false": False}
@@ -234,9 +241,20 @@ def rocketmq_defaults(server: str) -> Mapping[str, str]:
     Empty text stands for null, too; `${user.home}` and words in angle brackets for what depends
     on the machine. The groups are those of `load`.
     """
+    return {name: default for group, name, _, default in _rocketmq_rows() if group == server}
+
+
+@cache
+def rocketmq_texts(server: str) -> Mapping[str, str]:
+    """Give every key of one group of RocketMQ 5.5.0's keys with a pattern of what it takes."""
+    rows = (row for row in _rocketmq_rows() if row[0] == server)
+    return {name: _JAVA_TEXTS.get(kind, f"{_LINE}*") for _, name, kind, _ in rows}
+
+
+@cache
+def _rocketmq_rows() -> list[list[str]]:
     text = Path(__file__).with_name("rocketmq-5.5.0.tsv").read_text(encoding="utf-8")
-    rows = (line.split("\t") for line in text.splitlines() if not line.startswith("#"))
-    return {name: default for group, name, _, default in rows if group == server}
+    return [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
 
 
 def parse(key: Key, text: str) -> Any:
@@ -246,7 +264,7 @@ def parse(key: Key, text: str) -> Any:
     high = key.most is not None and value is not None and value > key.most
     odd = key.pattern and value is not None and not re.fullmatch(key.pattern, value)
     if value is None or low or high or odd:
-        raise ConfigError(f"{key.name}={text}: allowed is {key.allowed}")
+        raise ConfigError(f"{shown(key.name, text)}: allowed is {key.allowed}")
     return value
 
 
