@@ -20,9 +20,10 @@ from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
-from firearrow.errors import BrokerError
-from firearrow.store import QueueRange
+from firearrow.errors import BrokerError, DiskFull
+from firearrow.store import Boundary, QueueRange
 from firearrow.wire import fastjson
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand
 
@@ -72,6 +73,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.queues: dict[tuple[str, int], tuple[int, int, bool]] = {}
         self.deleted: list[str] = []
+        self.is_full = False
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         return self.queues.get((topic, queue_id), (0, 0, False))[0]
@@ -83,10 +85,16 @@ class FakeStore:
         first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
         return NOW_MS + queue_offset if first <= queue_offset < after else -1
 
+    def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
+        first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
+        return min(max(first, time_ms - NOW_MS), after)
+
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
         return self.queues.get((topic, queue_id), (0, 0, False))[2]
 
     def delete_topic(self, topic: str) -> None:
+        if self.is_full:
+            raise DiskFull(f"topic {topic} can't be deleted")
         self.deleted.append(topic)
 
     def admit_batches(self, topic: str) -> bool:
@@ -124,11 +132,14 @@ class FakeBroker:
         self.locks = QueueLocks(self.clock)
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
         self.channel = FakeChannel()
+        self.resets: list[tuple[str, int]] = []
         settings, store, stats = self.settings, self.store, self.stats
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
         self._handlers: dict[int, Any] = {
             **ClientProcessor(settings, topics, groups, clients, self.locks).handlers(),
-            **OffsetProcessor(topics, groups, offsets, store).handlers(),
+            **OffsetProcessor(
+                settings, topics, groups, offsets, store, lambda *queue: self.resets.append(queue)
+            ).handlers(),
             **TopicAdminProcessor(settings, topics, offsets, clients, store, stats).handlers(),
             **GroupAdminProcessor(
                 settings, topics, groups, offsets, clients, store, stats
@@ -151,6 +162,8 @@ class FakeBroker:
             answer = self._handlers[code](channel or self.channel, command)
         except BrokerError as error:
             answer = Response(error.code, error.remark)
+        except DiskFull as error:
+            answer = Response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         assert isinstance(answer, Response)
         return answer
 

@@ -108,6 +108,13 @@ class HeldPulls:
                 for pull in over:
                     self._resume(pull.peer, pull.request)
 
+    def release(self, topic: str, queue_id: int) -> None:
+        """Run the pulls of a queue again: an offset was reset."""
+        waiting = self._by_queue.get((topic, queue_id), [])
+        self._keep((topic, queue_id), [], waiting)
+        for pull in waiting:
+            self._resume(pull.peer, pull.request)
+
     def release_all(self) -> None:
         """Run all again (the broker stops)."""
         everything = [pull for waiting in self._by_queue.values() for pull in waiting]

@@ -51,7 +51,7 @@ def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dic
     }
     for family in (
         QueryProcessor(store, topics),
-        OffsetProcessor(topics, groups, offsets, store),
+        OffsetProcessor(settings, topics, groups, offsets, store, pulls.held.release),
         ClientProcessor(settings, topics, groups, clients, locks),
         TopicAdminProcessor(settings, topics, offsets, clients, store, stats),
         GroupAdminProcessor(settings, topics, groups, offsets, clients, store, stats),

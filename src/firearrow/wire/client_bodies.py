@@ -176,6 +176,12 @@ class ConsumeStats(Body, frozen=True):
     consume_tps: float = 0.0
 
 
+class ResetOffsets(Body, frozen=True):
+    """222: where a group goes on in each queue."""
+
+    offset_table: dict[MessageQueue, int]
+
+
 class GroupList(Body, frozen=True):
     """300: names of groups."""
 

@@ -114,6 +114,16 @@ class UpdateConsumerOffset(Header):
     commit_offset: Int64 | None = None
 
 
+class ResetOffset(Header):
+    """222: have a group go on at a time, or, with a queue id, at an offset of one queue."""
+
+    group: str
+    topic: str
+    timestamp: Int64
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
+
+
 class SearchOffset(Header):
     """29: the offset by store time."""
 

@@ -1,22 +1,35 @@
-"""Whatever a client sends to these processors, it gets an answer with a code."""
+"""Whatever a client sends to these processors, it gets an answer with a code, and what is refused
+changes nothing."""
 
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import Response
 from tests.broker.fakes import FakeBroker
 
 CODES = (14, 15, 17, 18, 21, 25, 26, 28, 34, 35, 38, 41, 42, 46)
-CODES_OF_ADMINS = (200, 201, 202, 203, 204, 207, 208, 215, 225, 300, 305, 315, 351, 352)
+CODES_OF_ADMINS = (200, 201, 202, 203, 204, 207, 208, 215, 222, 225, 300, 305, 315, 351, 352)
 
 FIELDS = st.dictionaries(
     st.sampled_from(
         [
             *("topic", "consumerGroup", "group", "groupName", "producerGroup", "clientID"),
-            *("queueId", "commitOffset", "perm", "readQueueNums", "writeQueueNums", "order"),
+            *(
+                "queueId",
+                "commitOffset",
+                "offset",
+                "timestamp",
+                "perm",
+                "readQueueNums",
+                "writeQueueNums",
+                "order",
+            ),
             *("attributes", "topicFilterType", "topicSeq", "maxTopicNum", "dataVersion"),
             *("statsName", "statsKey", "cleanOffset", "topicList", "setZeroIfNotFound"),
         ]
@@ -55,6 +68,72 @@ BODIES = st.recursive(
 @pytest.mark.parametrize("code", [*CODES, *CODES_OF_ADMINS])
 @given(fields=FIELDS, body=BODIES | st.binary(max_size=20))
 def test_every_request_is_answered(code: int, fields: dict[str, Any], body: Any) -> None:
-    answer = FakeBroker().call(code, fields, body)
+    broker = furnished()
+    before = state_of(broker)
+    answer = broker.call(code, fields, body)
     assert isinstance(answer, Response)
-    assert answer.code == 0 or answer.remark
+    if answer.code != 0:
+        assert answer.remark
+        assert state_of(broker) == before
+
+
+def furnished(root: Path | None = None) -> FakeBroker:
+    """A broker that has a topic T, a group g, and an offset of it."""
+    broker = FakeBroker(root=root, config_file=root and root / "broker.conf")
+    for topic in ("T", "%RETRY%g_T"):
+        broker.topics.put(TopicConfig(topic, 4, 4))
+        broker.offsets.commit("g", topic, 0, 5)
+    broker.groups.find("g")
+    broker.offsets.save()
+    return broker
+
+
+def state_of(broker: FakeBroker) -> Any:
+    """All that administrators can change."""
+    topics, groups, offsets = broker.topics, broker.groups, broker.offsets
+    versions = topics.data_version, groups.data_version, offsets.data_version
+    tables = [table.copy() for table in (topics.table, groups.table, groups.forbidden)]
+    queues = [deepcopy(table) for table in (offsets.committed, offsets.resets)]
+    return versions, tables, queues, broker.store.deleted.copy(), broker.settings.version
+
+
+TOPIC = {"topicName": "N", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (15, {"consumerGroup": "g", "topic": "T", "queueId": 9, "commitOffset": 1}, b""),
+        (17, {"topic": "T", "readQueueNums": 1, "writeQueueNums": 0, "perm": 6}, b""),
+        (17, {"topic": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+              "attributes": "+no=1"}, b""),
+        (18, {}, {"topicConfigList": [TOPIC, {**TOPIC, "topicName": "a b"}]}),
+        (18, {}, {"topicConfigList": [TOPIC, {**TOPIC, "attributes": {"+no": "1"}}]}),
+        (25, {}, b"fileReservedTime=48\nbrokerPermission=often"),
+        (25, {}, b"fileReservedTime=48\nbrokerConfigPath=x"),
+        (34, {}, {"clientID": "c", "consumerDataSet": [
+            {"groupName": "n1"},
+            {"groupName": "n2", "subscriptionDataSet": [{"topic": "T", "subString": "x" * 70_000}]},
+        ]}),
+        (200, {}, {"groupName": "g", "consumeEnable": False, "attributes": {"+no": "1"}}),
+        (215, {"topic": "../T"}, b""),
+        (215, {"topic": "T"}, b""),  # the disk is full
+        (222, {"group": "g", "topic": "T", "timestamp": 0, "queueId": 0, "offset": 99}, b""),
+        (225, {}, {"groupConfigList": [{"groupName": "n"}, {"groupName": "a b"}]}),
+        (225, {}, {"groupConfigList": [
+            {"groupName": "n"}, {"groupName": "g", "attributes": {"+no": "1"}}]}),
+    ],
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(
+    tmp_path: Path, code: int, fields: dict[str, Any], body: Any
+) -> None:
+    broker = furnished(tmp_path)
+    broker.store.is_full = True
+    before = state_of(broker), files_of(tmp_path)
+    assert broker.call(code, fields, body).code != 0
+    broker.offsets.save()
+    assert (state_of(broker), files_of(tmp_path)) == before
+
+
+def files_of(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}

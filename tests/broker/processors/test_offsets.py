@@ -6,7 +6,7 @@ from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import Command, FieldValue, Response
 from firearrow.wire.headers import UpdateConsumerOffset
-from tests.broker.fakes import FakeBroker, FakeChannel
+from tests.broker.fakes import NOW_MS, FakeBroker, FakeChannel
 
 QUEUE: dict[str, FieldValue] = {"consumerGroup": "G1", "topic": "T1", "queueId": 0}
 
@@ -26,7 +26,8 @@ def test_a_committed_offset_is_found(broker: FakeBroker) -> None:
 
 
 def test_a_header_that_is_typed_already_is_taken_as_it_is(broker: FakeBroker) -> None:
-    processor = OffsetProcessor(broker.topics, broker.groups, broker.offsets, broker.store)
+    state = (broker.settings, broker.topics, broker.groups, broker.offsets, broker.store)
+    processor = OffsetProcessor(*state, lambda *_: None)
     command = Command(code=15, ext=UpdateConsumerOffset("G1", "T1", 2, 9))
     assert processor.commit(FakeChannel(), command).code == 0
     assert broker.offsets.query("G1", "T1", 2) == 9
@@ -102,3 +103,65 @@ def test_a_client_may_not_want_to_start_with_it(broker: FakeBroker) -> None:
 def test_an_offset_below_zero_counts_as_none(broker: FakeBroker) -> None:
     assert broker.call(15, QUEUE | {"commitOffset": -5}).code == 0
     assert broker.call(14, QUEUE).code == 22
+
+
+RESET: dict[str, FieldValue] = {"group": "G1", "topic": "T1", "timestamp": NOW_MS + 7}
+
+
+def test_a_group_is_had_to_go_on_at_a_time(broker: FakeBroker) -> None:
+    for queue_id in range(4):
+        broker.store.queues["T1", queue_id] = (queue_id * 5, 12, True)
+    broker.offsets.commit("G1", "T1", 0, 11)
+    table = broker.ask(222, RESET | {"offset": -1, "isForce": True})["offsetTable"]
+    starts = {0: 7, 1: 7, 2: 10, 3: 12}
+    queues = {key["queueId"]: at for key, at in table.items()}
+    assert queues == starts
+    assert {(key["topic"], key["brokerName"]) for key in table} == {("T1", "broker-a")}
+    assert broker.offsets.committed == {"T1@G1": starts}
+    assert broker.resets == [("T1", queue_id) for queue_id in range(4)]
+
+
+def test_a_group_is_had_to_go_on_at_the_end_or_at_an_offset(broker: FakeBroker) -> None:
+    broker.store.queues["T1", 1] = (5, 12, True)
+    broker.ask(222, RESET | {"timestamp": -1, "queueId": 1})
+    assert broker.offsets.committed == {"T1@G1": {1: 12}}
+    for offset in (5, 13):
+        broker.ask(222, RESET | {"queueId": 1, "offset": offset})
+        assert broker.offsets.committed == {"T1@G1": {1: offset}}
+
+
+def test_a_commit_does_not_undo_a_reset(broker: FakeBroker) -> None:
+    broker.ask(222, RESET | {"queueId": 0})
+    ignored = broker.call(15, QUEUE | {"commitOffset": 9})
+    assert ignored == Response(remark="Offset has been previously reset")
+    assert broker.call(15, QUEUE | {"queueId": 1, "commitOffset": 9}) == Response()
+    assert broker.call(14, QUEUE) == Response(fields={"offset": 0})
+    assert broker.offsets.take_reset("G1", "T1", 0) == 0
+    assert broker.offsets.take_reset("G1", "T1", 0) is None
+    assert broker.call(15, QUEUE | {"commitOffset": 9}) == Response()
+    assert broker.offsets.resets == {}
+
+
+def test_a_reset_goes_with_its_topic(broker: FakeBroker) -> None:
+    broker.ask(222, RESET)
+    broker.ask(215, {"topic": "T1"})
+    assert broker.offsets.resets == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"group": "nope"}, 26, "Group nope not exist!"),
+        ({"topic": "nope"}, 17, "Topic nope not exist!"),
+        ({"queueId": 6}, 29, "QueueId 6 is not from 0 to 5, topic is T1"),
+        ({"queueId": 0, "offset": 4}, 1, "Target offset 4 not in consume queue range [5-12]"),
+        ({"queueId": 0, "offset": 14}, 1, "Target offset 14 not in consume queue range [5-12]"),
+    ],
+)
+def test_a_reset_that_makes_no_sense_changes_nothing(
+    broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
+) -> None:
+    broker.store.queues["T1", 0] = (5, 12, True)
+    assert broker.call(222, RESET | fields) == Response(code, remark)
+    assert broker.offsets.committed == broker.offsets.resets == {}
+    assert broker.resets == []

@@ -303,3 +303,46 @@ def test_a_pull_that_will_not_wait_sees_all_that_was_answered_before(tmp_path: P
         assert bodies_of(answer) == [b"dispatched", b"not yet"]
 
     calling(tmp_path, main)
+
+
+def test_a_reset_is_told_to_a_waiting_consumer_at_once(tmp_path: Path) -> None:
+    place: dict[str, FieldValue] = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for _ in range(3):
+            await caller.sent()
+        await served.dispatched()
+        async with served.caller() as consumer:
+            flags = SUBSCRIPTION | SUSPEND | COMMIT
+            waits = pull_fields(3, sysFlag=flags, commitOffset=3, suspendTimeoutMillis=60_000)
+            consumer.tell(11, waits)
+            await served.holding(1)
+            reset: dict[str, FieldValue] = {"group": "g", "topic": "T", "timestamp": 0}
+            assert (await caller.call(222, reset | {"queueId": 0, "offset": 1})).code == 0
+            told = await consumer.talker.answer()
+            assert (told.code, told.remark) == (21, "OFFSET_RESET")
+            assert told.ext.items() >= {
+                ("nextBeginOffset", "1"),
+                ("minOffset", "0"),
+                ("maxOffset", "3"),
+            }
+            assert (await caller.call(14, place)).ext == {"offset": "1"}
+            answer = await consumer.pull(1, sysFlag=SUBSCRIPTION | COMMIT, commitOffset=1)
+            assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "3")
+
+    calling(tmp_path, main)
+
+
+def test_what_a_pull_would_commit_does_not_undo_a_reset(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for _ in range(3):
+            await caller.sent()
+        reset: dict[str, FieldValue] = {"group": "g", "topic": "T", "timestamp": 0}
+        assert (await caller.call(222, reset)).code == 26
+        await caller.pull(0)
+        assert (await caller.call(222, reset)).code == 0
+        answer = await caller.pull(2, sysFlag=SUBSCRIPTION | COMMIT, commitOffset=2)
+        assert (answer.code, answer.ext["nextBeginOffset"]) == (21, "0")
+        assert served.broker.offsets.query("g", "T", 0) == 0
+
+    calling(tmp_path, main)

@@ -156,13 +156,14 @@ class TopicAdminProcessor:
             if self._topics.get(name) is not None
         ]
         doomed = (*retries, topic)
+        for name in doomed:
+            self._store.delete_topic(name)  # a full disk refuses it: then all stays as it is
         with self._topics.deferring():
             for name in doomed:
                 self._topics.delete(name)
         for name in doomed:
             self._offsets.delete_topic(name)
             self._stats.delete_topic(name)
-            self._store.delete_topic(name)
         return Response()
 
     def list_all(self, _: Channel, request: AnyCommand) -> Response:

@@ -1,28 +1,52 @@
-"""Requests about consumer offsets. Source: upstream ``ConsumerManageProcessor``."""
+"""Requests about consumer offsets.
+
+Source: upstream ``ConsumerManageProcessor``, ``AdminBrokerProcessor#resetOffset``.
+"""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
 
 from firearrow.broker.state.clients import Channel
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.queues import QueueStore
+from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import BrokerError
 from firearrow.net.server import Handler
+from firearrow.store import Boundary
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import QueryConsumerOffset, UpdateConsumerOffset
+from firearrow.wire.headers import QueryConsumerOffset, ResetOffset, UpdateConsumerOffset
 
-_COMMITTED = Response()
+log = logging.getLogger(__name__)
+
+_COMMITTED: Final = Response()
+_WAS_RESET: Final = Response(remark="Offset has been previously reset")
+_NO_OFFSET: Final = -1  # what clients send for none
 
 
 class OffsetProcessor:
-    """14, 15."""
+    """14, 15, 222. ``on_reset`` is told of each queue in which a group is to go on elsewhere."""
 
     def __init__(
-        self, topics: TopicTable, groups: GroupTable, offsets: ConsumerOffsets, store: QueueStore
+        self,
+        settings: Settings,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        store: QueueStore,
+        on_reset: Callable[[str, int], None],
     ) -> None:
+        self._settings = settings
+        self._on_reset = on_reset
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -33,6 +57,7 @@ class OffsetProcessor:
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
         }
 
     def query(self, _: Channel, request: AnyCommand) -> Response:
@@ -62,12 +87,68 @@ class OffsetProcessor:
         )
 
     def commit(self, _: Channel, request: AnyCommand) -> Response:
-        """15: a group has consumed up to an offset.
+        """15: a group has consumed up to an offset; while a reset waits for its pull, ignored.
 
         Java: ConsumerManageProcessor#updateConsumerOffset takes any queue id, and keeps it.
         """
         header = fields_of(request, UpdateConsumerOffset)
         group, topic = header.consumer_group, header.topic
+        config = self._check(group, topic)
+        queue_id, offset = header.queue_id, header.commit_offset
+        if queue_id is None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
+        if offset is None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        _check_queue(config, queue_id)
+        if self._offsets.resets and self._offsets.is_reset(group, topic, queue_id):
+            return _WAS_RESET
+        self._offsets.commit(group, topic, queue_id, offset)
+        return _COMMITTED
+
+    def reset(self, peer: Channel, request: AnyCommand) -> Response:
+        """222: have a group go on at a time (-1: at the end), in one queue or all.
+
+        The new offset counts at once. Whoever consumes a queue now is told by its next pull, and a
+        pull that waits ends for that. Java: BrokerConfig#useServerSideResetOffset, on by default.
+        """
+        header = fields_of(request, ResetOffset)
+        group, topic = header.group, header.topic
+        config = self._check(group, topic)
+        if header.queue_id >= 0:
+            _check_queue(config, header.queue_id)
+            asked = {header.queue_id: header.offset}
+        else:
+            asked = dict.fromkeys(range(config.read_queue_nums))
+        starts = {
+            queue_id: self._start(topic, queue_id, header.timestamp, queue_offset)
+            for queue_id, queue_offset in asked.items()
+        }
+        for queue_id, queue_offset in starts.items():
+            self._offsets.reset(group, topic, queue_id, queue_offset)
+        log.info("group %s goes on in %s at %s, says %s", group, topic, starts, peer.address)
+        for queue_id in starts:
+            self._on_reset(topic, queue_id)
+        broker_name = self._settings.broker.broker_name
+        table = {MessageQueue(topic, broker_name, queue_id): at for queue_id, at in starts.items()}
+        return Response(body=fastjson.dumps(ResetOffsets(table)))
+
+    def _start(self, topic: str, queue_id: int, time_ms: int, queue_offset: int | None) -> int:
+        """Where a reset has a group go on in a queue."""
+        if queue_offset is None or queue_offset == _NO_OFFSET:
+            if time_ms < 0:
+                return max(0, self._store.max_queue_offset(topic, queue_id))
+            return max(0, self._store.search_offset(topic, queue_id, time_ms, Boundary.LOWER))
+        least = self._store.min_queue_offset(topic, queue_id)
+        most = self._store.max_queue_offset(topic, queue_id)
+        if not max(0, least) <= queue_offset <= most + 1:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {queue_offset} not in consume queue range [{least}-{most}]",
+            )
+        return queue_offset
+
+    def _check(self, group: str, topic: str) -> TopicConfig:
+        """The topic, if both exist."""
         if self._groups.get(group) is None:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
@@ -75,16 +156,13 @@ class OffsetProcessor:
         config = self._topics.get(topic)
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        queue_id, offset = header.queue_id, header.commit_offset
-        if queue_id is None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
-        if offset is None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
-        queue_nums = max(config.read_queue_nums, config.write_queue_nums)
-        if not 0 <= queue_id < queue_nums:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"QueueId {queue_id} is not from 0 to {queue_nums - 1}, topic is {topic}",
-            )
-        self._offsets.commit(group, topic, queue_id, offset)
-        return _COMMITTED
+        return config
+
+
+def _check_queue(config: TopicConfig, queue_id: int) -> None:
+    queue_nums = max(config.read_queue_nums, config.write_queue_nums)
+    if not 0 <= queue_id < queue_nums:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"QueueId {queue_id} is not from 0 to {queue_nums - 1}, topic is {config.topic_name}",
+        )

@@ -112,6 +112,10 @@ class PullProcessor:
             tag_codes = _tag_codes_of(header.subscription or "")
         else:
             tag_codes = self._subscribed(header, group)
+        if self._offsets.resets:
+            moved = self._reset_result(header)
+            if moved is not None:  # what the pull would commit is of before the reset
+                return _answer(request, ResponseCode.PULL_OFFSET_MOVED, moved, topic, group)
         if not header.sys_flag & SUSPEND_FLAG and self._store.working:
             self._store.catch_up()
         result = self._get(header, tag_codes)
@@ -143,6 +147,16 @@ class PullProcessor:
         return self._store.get(
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, tag_codes
         )
+
+    def _reset_result(self, header: PullMessage) -> GetResult | None:
+        """Where an administrator has a group go on that has not been told yet."""
+        name, queue_id = header.topic, header.queue_id
+        queue_offset = self._offsets.take_reset(header.consumer_group, name, queue_id)
+        if queue_offset is None:
+            return None
+        least = self._store.min_queue_offset(name, queue_id)
+        most = self._store.max_queue_offset(name, queue_id)
+        return GetResult(GetStatus.OFFSET_RESET, queue_offset, least, most)
 
     def _check(self, header: PullMessage) -> tuple[TopicConfig, SubscriptionGroupConfig]:
         """All reasons to refuse a pull, in upstream's order."""

@@ -70,6 +70,7 @@ class ConsumerOffsets:
     ) -> None:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
+        self.resets: OffsetTable = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self._clock = clock
         self._commits_per_version = commits_per_version
@@ -101,6 +102,29 @@ class ConsumerOffsets:
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self._next_version()
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Have a group go on at an offset, whatever its consumers commit until `take_reset`.
+
+        A restart forgets that they were not told yet: what they commit then counts, as upstream.
+        """
+        self.commit(group, topic, queue_id, queue_offset)
+        self.resets.setdefault(offset_key(topic, group), {})[queue_id] = queue_offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether an offset was reset and the consumer has not been told."""
+        return queue_id in self.resets.get(offset_key(topic, group), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Give the offset that a consumer is to be told of, once; None if there is none."""
+        key = offset_key(topic, group)
+        queues = self.resets.get(key)
+        if queues is None:
+            return None
+        queue_offset = queues.pop(queue_id, None)
+        if not queues:
+            del self.resets[key]
+        return queue_offset
 
     def progress(
         self, is_group: Callable[[str], bool], queue_count: Callable[[str], int]
@@ -215,6 +239,7 @@ class ConsumerOffsets:
         for key in doomed:
             self.committed.pop(key, None)
             self.pulled.pop(key, None)
+            self.resets.pop(key, None)
         if doomed:
             self._file.behind = True
             self._next_version()

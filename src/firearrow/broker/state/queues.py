@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from firearrow.store import QueueRange
+from firearrow.store import Boundary, QueueRange
 
 
 class QueueStore(Protocol):
@@ -17,6 +17,10 @@ class QueueStore(Protocol):
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Give the offset after the last message, negative or 0 if there is none."""
+        ...
+
+    def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
+        """Give the queue offset of a store time."""
         ...
 
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
