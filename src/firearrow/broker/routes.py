@@ -11,6 +11,7 @@ from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
+from firearrow.broker.processors.refused import RefusedProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.groups import GroupTable
@@ -40,7 +41,7 @@ class Parts(NamedTuple):
 
 
 def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dict[int, Handler]:
-    """The handler of each request code; any other code is answered with 3 by the server."""
+    """The handler of each request code; any other code is answered with 3 by the server, too."""
     settings, store, topics, groups, offsets, clients, locks, stats, clock = parts
     handlers: dict[int, Handler] = {
         RequestCode.SEND_MESSAGE: sends.send,
@@ -56,6 +57,7 @@ def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dic
         TopicAdminProcessor(settings, topics, offsets, clients, store, stats),
         GroupAdminProcessor(settings, topics, groups, offsets, clients, store, stats),
         BrokerAdminProcessor(settings, topics, store, stats, clock),
+        RefusedProcessor(clock),
     ):
         handlers.update(family.handlers())
     return {int(code): handler for code, handler in handlers.items()}  # ints are found faster

@@ -168,6 +168,14 @@ class ProducerGroupHeader(Header):
     producer_group: str
 
 
+class AnyGroup(Header):
+    """36, 37, 370, 200050 and others that name a group."""
+
+    group: str | None = None
+    consumer_group: str | None = None
+    producer_group: str | None = None
+
+
 class GetConsumeStats(Header):
     """208: progress of a group, on all its topics or some (``topic_list`` joined by ``;``)."""
 
