@@ -16,6 +16,7 @@ from firearrow.clock import Clock
 from firearrow.errors import DiskFull, MessageError, StoreError
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
+from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
 from firearrow.store.cleaner import Cleaner
 from firearrow.store.commitlog import CommitLog
@@ -338,9 +339,12 @@ class MessageStore:
         return self._reader.get(topic, queue_id, queue_offset, count_max, tag_codes)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue that can be read; 0 where there is no queue."""
+        """The first offset of a queue that can be read; 0 where there is no queue, -1 for one of
+        batches that has never had any (upstream ``BatchConsumeQueue#minOffsetInQueue``)."""
         queue = self.queues.find(topic, queue_id)
-        return queue.min_offset if queue else 0
+        if queue is None:
+            return -1 if self.wants_batches(topic) else 0
+        return -1 if isinstance(queue, FileBatchQueue) and not queue.numbers else queue.min_offset
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message of a queue will be seen at."""

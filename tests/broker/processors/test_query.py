@@ -6,6 +6,7 @@ import pytest
 
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.record import iter_records
+from firearrow.wire import fastjson
 from firearrow.wire.command import FieldValue
 from tests.broker.fakes import NOW_MS, HandClock
 from tests.broker.serving import Caller, Serving, calling
@@ -136,6 +137,32 @@ def test_offsets_by_time_and_at_the_ends(tmp_path: Path) -> None:
             assert await answered(29, **time, boundaryType="upper") == {"offset": str(upper)}
 
     calling(tmp_path, main, clock=clock)
+
+
+def test_a_queue_of_batches_without_messages_begins_nowhere(tmp_path: Path) -> None:
+    """RocketMQ's own tests hold it to that."""
+    topic: dict[str, FieldValue] = {
+        "topic": "B",
+        "readQueueNums": 2,
+        "writeQueueNums": 2,
+        "perm": 6,
+    }
+
+    async def ends(caller: Caller, queue_id: int) -> list[str]:
+        queue: dict[str, FieldValue] = {"topic": "B", "queueId": queue_id}
+        return [(await caller.call(code, queue)).ext["offset"] for code in (30, 31)]
+
+    async def main(served: Serving, caller: Caller) -> None:
+        assert (await caller.call(17, topic | {"attributes": "+queue.type=BatchCQ"})).code == 0
+        assert await ends(caller, 0) == ["0", "-1"]
+        stats = fastjson.loads((await caller.call(202, {"topic": "B"})).body)
+        assert {found["minOffset"] for found in stats["offsetTable"].values()} == {0}
+        await caller.sent(topic="B")
+        assert await ends(caller, 0) == ["1", "0"]
+        served.broker.store.queue("B", 1)  # as a send that is refused leaves it
+        assert await ends(caller, 1) == ["0", "-1"]
+
+    calling(tmp_path, main)
 
 
 @pytest.mark.parametrize("code", [12, 29, 30, 31, 32, 33])
