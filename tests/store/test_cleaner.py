@@ -172,6 +172,7 @@ def test_sends_are_refused_on_a_full_disk_and_taken_again_once_there_is_room(
     facts = store.runtime_facts()
     assert (facts["commitLogDiskRatio"], facts["consumeQueueDiskRatio"]) == ("0.91", "0.91")
     assert facts["writesRefused"].startswith("the disk is full: 91%")
+    assert facts["putMessageFailedTimes"] == "3"
     assert store.log.end_offset == end
     assert kept.gone() == 0
     assert caplog.text.count("sends are refused") == 1
@@ -184,7 +185,8 @@ def test_sends_are_refused_on_a_full_disk_and_taken_again_once_there_is_room(
         store.clean()
     assert "sends are taken again: 80 % of the disk are used" in caplog.text
     assert append(store, b"yes") == end
-    assert store.runtime_facts()["writesRefused"] == ""
+    facts = store.runtime_facts()
+    assert (facts["writesRefused"], facts["putMessageFailedTimes"]) == ("", "4")
     store.close()
 
 

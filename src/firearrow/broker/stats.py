@@ -134,7 +134,6 @@ class BrokerStats:
         self._clock = clock
         self._tick = 0
         self.boot_ms = clock.now_ms()
-        self.put_failures = 0
         self.pulls_found = 0
         self.pulls_missed = 0
         self._topics: dict[str, TopicCounters] = {}

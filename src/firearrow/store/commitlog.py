@@ -76,6 +76,7 @@ class CommitLog:
         self._base = 0
         self._limit = 0  # no record may end behind it: room for the blank is kept
         self._refusal: str | None = None
+        self.failed_appends = 0  # since the start
         self._no_room: str | None = None
         self._ask_again_at = 0.0
         self._prepare_at = 0
@@ -212,6 +213,7 @@ class CommitLog:
 
         Raises DiskFull, or MessageError for what no file has room for.
         """
+        self.failed_appends += 1  # until it is known that it did not
         if self._refusal is not None:
             raise DiskFull(self._refusal)
         if self._no_room is not None and self._monotonic() < self._ask_again_at:
@@ -221,6 +223,7 @@ class CommitLog:
         except DiskFull as error:
             self._found_full(error)
             raise
+        self.failed_appends -= 1
         if self._no_room is not None:
             log.info("there is room for the CommitLog again: records are taken")
             self._no_room = None

@@ -525,6 +525,7 @@ class MessageStore:
             "dispatchBehindBytes": str(self.behind_bytes),
             "earliestMessageTimeStamp": str(earliest),
             "writesRefused": self.log.refused or "",  # RocketMQ has no such entry
+            "putMessageFailedTimes": str(self.log.failed_appends),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
 

@@ -364,7 +364,7 @@ class SendProcessor:
         be refused or treated with care is left to ``send_batch``.
         """
         members = members_alike([request.body for _, request in asked])
-        if members is None or self._sync_flush:
+        if members is None or self._sync_flush or self._log.refused is not None:
             return None
         count = len(members) // len(asked)
         targets: list[_Target] = []
