@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
+from firearrow.errors import CorruptStore
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
-from firearrow.store.queues import ConsumeQueues
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.retention import (
     Circumstances,
     Consumed,
@@ -190,7 +191,13 @@ class Cleaner:
     def _unconsumed_in(self, segment: Segment) -> list[Unconsumed]:
         if self.config.unconsumed_policy == "delete":
             return []
-        return unconsumed_in(segment, self.progress(), self._queues.find)
+        return unconsumed_in(segment, self.progress(), self._find)
+
+    def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        try:
+            return self._queues.find(topic, queue_id)
+        except CorruptStore:  # nobody can consume of it
+            return None
 
     def _remove(self) -> None:
         """Remove what leaves, with pauses in between, until nothing is left or the disk refuses."""

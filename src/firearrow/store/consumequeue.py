@@ -181,6 +181,12 @@ class FileConsumeQueue(FileQueue):
         segment.map[:start] = _PRE_BLANK * (start // ENTRY_BYTES)
         self.max_offset = self._min_offset = queue_offset
 
+    def begin_at(self, queue_offset: int) -> None:
+        """Have the first message of an empty queue get that offset; OSError where it can't be."""
+        if not self.segments.files and queue_offset:
+            self._jump(queue_offset)
+        super().begin_at(queue_offset)
+
     def first_at_or_after(self, physical_offset: int) -> int:
         """The queue offset of the first entry whose record lies at or after a physical offset."""
         low, high = self.segments.first_offset // ENTRY_BYTES, self.max_offset

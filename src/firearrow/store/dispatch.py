@@ -34,7 +34,7 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
 from firearrow.store.light import LightEntries, light_entries
-from firearrow.store.queues import ConsumeQueues, Entries, ManyNewQueues, OnArrivals, Runs
+from firearrow.store.queues import Entries, ManyNewQueues, OnArrivals, Runs, Written
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Dispatcher:
     def __init__(
         self,
         log: CommitLog,
-        queues: ConsumeQueues,
+        queues: Written,
         index: Index | None,
         delays: DelayLevels,
         on_arrivals: OnArrivals,
@@ -66,8 +66,9 @@ class Dispatcher:
         self._only = only
         self._light = light
         self._log = log
-        self._queues = queues
-        self._index = index
+        self.queues = queues
+        self.index = index
+        self.index_left_out = False  # whether it is gone because it could not be written
         self._delays = delays
         self._on_arrivals = on_arrivals
         self.offset = 0
@@ -82,24 +83,27 @@ class Dispatcher:
         """How much of the log has not been dispatched yet."""
         return max(self._log.end_offset - self.offset, 0)
 
-    def run(self, records_max: int = RECORDS_MAX) -> int:
-        """Dispatch up to ``records_max`` records; return how many there were.
+    def run(self, records_max: int = RECORDS_MAX, end_offset: int | None = None) -> int:
+        """Dispatch up to ``records_max`` records, none from ``end_offset`` on; return how many
+        there were.
 
         It ends sooner where many queues are new. Raises OSError when the disk is full: the next
-        call goes on where this one could not.
+        call goes on where this one could not. An index that can't be written is left out:
+        ``mending`` sees to it.
         """
         self.shortened = False
+        end = self._log.end_offset if end_offset is None else end_offset
         while True:
             try:
-                return self._run(records_max)
+                return self._run(records_max, end)
             except ManyNewQueues:  # each time, some of them have become old
                 self.shortened = True
                 records_max = _NEW_QUEUES_STEP
 
-    def _run(self, records_max: int) -> int:
-        if self.offset >= self._log.end_offset:
+    def _run(self, records_max: int, end: int) -> int:
+        if self.offset >= end:
             return 0
-        columns = self._log.scan(self.offset, self._log.end_offset, records_max)
+        columns = self._log.scan(self.offset, end, records_max)
         if columns is None:
             return 0
         if len(columns):
@@ -123,11 +127,15 @@ class Dispatcher:
             self._due_times(columns, number == topics.index(_SCHEDULE_TOPIC), tag_codes)
         light = light_entries(columns, properties) if self._light else None
         self._put_entries(columns, topics, number, tag_codes, light)
-        if self._index is not None:
+        if self.index is not None:
             keys = properties.index_keys(topics, number)
-            self._index.put(
-                keys.hash, columns.physical_offset[keys.record], columns.store_ms[keys.record]
-            )
+            try:
+                self.index.put(
+                    keys.hash, columns.physical_offset[keys.record], columns.store_ms[keys.record]
+                )
+            except OSError as error:
+                log.error("the index gets no further keys for now, all else goes on: %s", error)
+                self.index, self.index_left_out = None, True
 
     def _due_times(self, columns: Columns, delayed: npt.NDArray[np.bool_], tag_codes: Ints) -> None:
         """Put due times in place of the tag codes of delayed messages."""
@@ -186,7 +194,7 @@ class Dispatcher:
             _runs(group, queue_offset, topics, messages),
             messages,
         )
-        self._queues.put(entries, self._on_arrivals, complete=self.complete)
+        self.queues.put(entries, self._on_arrivals, complete=self.complete)
 
     def _messages(self, columns: Columns, topics: list[bytes], topic_number: Ints) -> Ints | None:
         """How many messages records hold, as far as their queues count that; None: one each."""
@@ -194,7 +202,7 @@ class Dispatcher:
         if counts is None:
             return None
         names = map(_NAMES.__getitem__, topics)
-        counted = np.array([self._queues.is_batch(name) for name in names])
+        counted = np.array([self.queues.is_batch(name) for name in names])
         return np.where(counted[topic_number], counts, 1)
 
     def _keys_of(self, topics: list[bytes]) -> list[int]:

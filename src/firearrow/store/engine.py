@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from firearrow.clock import Clock
@@ -25,13 +26,14 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flusher import Flusher, OnFlushed
-from firearrow.store.fs import OS_FILES, FileSystem
+from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.index import Index
 from firearrow.store.light import LightQueues
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
+from firearrow.store.mending import Mender
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
-from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange, Written
 from firearrow.store.reader import GetResult, Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
@@ -108,6 +110,16 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
+        self._mender = Mender(
+            self.log,
+            self.queues if isinstance(self.queues, FileConsumeQueues) else None,
+            self._index,
+            self._dispatcher,
+            self._catching_up,
+            self._arrived,
+            clock.monotonic,
+            root / "quarantine",
+        )
         self._cleaner = Cleaner(
             self.log, self.queues, self._index, config, clock, fs, self._settled_offset
         )
@@ -146,6 +158,7 @@ class MessageStore:
         self.log.load()
         self.queues.load()
         if self._index is not None:
+            clear_way(self._fs, self.root / "index", self.root, self.root / "quarantine")
             self._index.load(None if end is End.CLEAN else self._checkpoint.index_ms)
         recovered = Recovery(
             self.log,
@@ -202,6 +215,7 @@ class MessageStore:
         if self._flusher is None:
             return
         self._cleaner.stop()
+        self._mender.stop()
         flusher, self._flusher = self._flusher, None
         flusher.stop()
         clean = True
@@ -234,18 +248,26 @@ class MessageStore:
         if not aside:
             return
         log.warning("%d queues are made anew from the log", len(aside))
-        rebuilding = Dispatcher(
-            self.log,
-            self.queues,
-            None,
-            self._delays,
-            self._arrived,
-            only=aside,
-            light=self.config.dispatches_light,
-        )
+        rebuilding = self._catching_up(self.queues, None, aside)
         rebuilding.offset = self.log.start_offset
         rebuilding.complete = True
         self._dispatch_all(rebuilding)
+        if isinstance(self.queues, FileConsumeQueues):
+            self.queues.settle_aside(aside)
+
+    def _catching_up(
+        self, queues: Written, index: Index | None, only: AbstractSet[tuple[str, int]]
+    ) -> Dispatcher:
+        """Dispatch again to some queues, and perhaps an index."""
+        return Dispatcher(
+            self.log,
+            queues,
+            index,
+            self._delays,
+            self._arrived,
+            only=only,
+            light=self.config.dispatches_light,
+        )
 
     # --- writing ---
 
@@ -306,6 +328,13 @@ class MessageStore:
         self.log.prepare_next()
         self.working = self._dispatcher.behind_bytes > 0
         return self.working
+
+    def mend(self) -> float | None:
+        """Have queues and index that were left out catch up by a step (``mending``).
+
+        Returns the seconds until the next step; None if nothing is left out.
+        """
+        return self._mender.step()
 
     def catch_up(self) -> None:
         """Dispatch what still waits for its batch: who reads now sees what was answered before.
@@ -449,6 +478,7 @@ class MessageStore:
         self.catch_up()
         expired = [queue for queue in self.queues.ranges() if self._is_expired(queue)]
         if expired:
+            self._mender.stop()
             with self._cleaner.paused():
                 self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
             self._queues_deleted()
@@ -488,6 +518,7 @@ class MessageStore:
             raise DiskFull(
                 f"topic {topic} can't be deleted before its last messages are dispatched: {error}"
             ) from error
+        self._mender.stop()
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
         self._queues_deleted()
@@ -497,6 +528,7 @@ class MessageStore:
 
         Where it can't, ``delete_topic`` makes way.
         """
+        self._mender.stop()
         with self._cleaner.paused():
             return self.queues.admit_batches(topic)
 

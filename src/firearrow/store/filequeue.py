@@ -193,6 +193,22 @@ class FileQueue(ABC):
                 self.flushed_bytes = end
         return is_new
 
+    def begin_at(self, queue_offset: int) -> None:
+        """Have the first message of an empty queue get that offset; OSError where it can't be."""
+        self.next_offset = max(self.next_offset, queue_offset)
+
+    def take_over(self, other: FileQueue) -> None:
+        """Be what another object is that has the files of this queue; ``next_offset`` stays."""
+        next_offset, earlier = self.next_offset, self.segments
+        with _beginning:
+            self._lives += 1
+            self.segments = other.segments
+            self._find_end()
+            self.flushed_bytes = 0
+            self._min_offset = -1
+        self.next_offset = max(self.next_offset, next_offset)
+        earlier.close()
+
     def close(self) -> None:
         """Unmap the files."""
         self.segments.close()

@@ -12,6 +12,7 @@ constructor argument all the way down: ``firearrow.testing.fs`` has one that los
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import shutil
@@ -21,7 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.files import naming, sync_directory
+from firearrow.files import free_path, naming, sync_directory
+
+log = logging.getLogger(__name__)
 
 # A map needs no descriptor: each file of very many queues would hold one.
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -167,7 +170,7 @@ class NewNames:
     def sync(self) -> None:
         """Bring them to the disk; those that an OSError leaves are taken by the next call."""
         for directory in sorted(self._grown, reverse=True):
-            if directory.exists():  # or it was deleted meanwhile
+            if directory.is_dir():  # or it was deleted meanwhile
                 self._fs.sync_directory(directory)
             self._grown.discard(directory)
 
@@ -178,6 +181,24 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
         ensure_directory(fs, path.parent)
         fs.make_directory(path)
         fs.sync_directory(path.parent)
+
+
+def keep_aside(fs: FileSystem, source: Path, root: Path, directory: Path) -> None:
+    """Move something below ``directory``, where it gets the place that it has below ``root``."""
+    target = free_path(directory / source.relative_to(root))
+    ensure_directory(fs, target.parent)
+    fs.rename(source, target)
+    fs.sync_directory(target.parent)
+    fs.sync_directory(source.parent)
+    log.warning("%s is kept in %s", source, target)
+
+
+def clear_way(fs: FileSystem, place: Path, root: Path, directory: Path) -> None:
+    """Keep aside what is in the place of a directory, or of one between it and ``root``, and is
+    none."""
+    for path in (*reversed(place.parents), place):
+        if path.is_relative_to(root) and os.path.lexists(path) and not path.is_dir():
+            keep_aside(fs, path, root, directory)
 
 
 def _map(path: Path, flags: int, access: int) -> mmap.mmap:

@@ -270,7 +270,7 @@ class Index:
         for path in self._paths():
             file = self._open(path)
             if file is None:
-                if path.stat().st_size == 0:  # it was just being made
+                if path.is_file() and path.stat().st_size == 0:  # it was just being made
                     lost.append(path)
                 complete = synced_until_ms is None
             elif complete and (synced_until_ms is None or self._survived(file, synced_until_ms)):
@@ -304,7 +304,7 @@ class Index:
 
     def _open(self, path: Path) -> IndexFile | None:
         """The file, if it has the right size."""
-        found = path.stat().st_size
+        found = path.stat().st_size if path.is_file() else -1
         size = HEADER.size + 4 * self._slots + _ENTRY.itemsize * self._entries
         if found == size:
             return IndexFile(path, self._slots, self._entries, self._fs)
@@ -323,6 +323,19 @@ class Index:
                 file.close()
             self._remove([file.path for file in self.files[kept:]])
             del self.files[kept:]
+
+    def keep_what_is_there(self) -> None:
+        """Forget the files from the first on that was removed behind our back; OSError if those
+        behind it can't be removed. Who puts keys from ``end_physical_offset`` on then lacks none.
+        """
+        kept = next((n for n, file in enumerate(self.files) if not file.path.is_file()), None)
+        if kept is not None:
+            self._complete_until = -1
+            self._remove([file.path for file in self.files[kept:] if file.path.is_file()])
+            for file in self.files[kept:]:
+                file.close()
+            del self.files[kept:]
+        ensure_directory(self._fs, self._directory)
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
         """Take out the files, but the last, that know only records before a physical offset;

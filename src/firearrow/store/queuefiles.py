@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
-from firearrow.files import free_path
 from firearrow.message.names import is_lmq
-from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, units_of
+from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, units_of
 from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
-from firearrow.store.fs import OS_FILES, FileSystem, NewNames, ensure_directory
+from firearrow.store.fs import OS_FILES, FileSystem, NewNames, clear_way, keep_aside
+from firearrow.store.lacking import UNREACHABLE, Key, LackingFile, LeftOut, concerns_all
 from firearrow.store.queues import (
     ENTRY_BYTES,
     Entries,
@@ -34,6 +34,7 @@ from firearrow.store.queues import (
     ManyNewQueues,
     OnArrivals,
     QueueRange,
+    Run,
 )
 
 log = logging.getLogger(__name__)
@@ -75,10 +76,14 @@ class FileConsumeQueues:
         self._batch_file_bytes = batch_file_bytes
         self._wants_batches = wants_batches
         self._kinds: dict[str, bool] = {}  # by topic that has queues: whether they are of batches
-        self._by_key: dict[tuple[str, int], AnyQueue] = {}
-        self._broken: dict[tuple[str, int], str] = {}
+        self._by_key: dict[Key, AnyQueue] = {}
+        self._broken: dict[Key, str] = {}
         self._names = NewNames(directory.parent, fs)
-        self._left_out: set[tuple[str, int]] = set()
+        self._lacking = LackingFile(directory.parent, fs)
+        self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
+        self._made_anew: set[Key] = set()  # the files of these are what an earlier try has made
+        self._hopeless: set[Key] = set()  # the log itself does not give what these need
+        self.left_out: dict[Key, LeftOut] = {}
 
     def load(self) -> None:
         """Open every queue that has files."""
@@ -97,12 +102,19 @@ class FileConsumeQueues:
                 self._break(path, "the topic's queues are of batches (queue.type=BatchCQ)")
             else:
                 self._load(path)
+        self._lacking.load()
+        for topic, queue_id in self._lacking.noted:
+            self._break(self._directory / topic / str(queue_id), "it lacks messages (`lacking`)")
 
     def _load(self, path: Path) -> None:
         queue = self._make(path.parent.name, int(path.name))
         try:
+            if not path.is_dir():
+                raise CorruptStore("it is no directory")
             queue.load()
-        except StoreError as error:
+        except (StoreError, OSError) as error:
+            if isinstance(error, OSError) and concerns_all(error):
+                raise
             self._break(path, str(error))
         else:
             self._by_key[queue.topic, queue.queue_id] = queue
@@ -140,8 +152,18 @@ class FileConsumeQueues:
         return FileConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
 
     def find(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """The queue, if it was ever opened."""
-        return self._by_key.get((topic, queue_id))
+        """The queue, if it was ever opened; CorruptStore if nothing can be read of it now.
+
+        A consumer must not learn of offsets that the queue seems to have meanwhile.
+        """
+        queue = self._by_key.get((topic, queue_id))
+        if queue is None and (topic, queue_id) in self._shut:
+            raise self._refusal(topic, queue_id)
+        return queue
+
+    def _refusal(self, topic: str, queue_id: int) -> CorruptStore:
+        reason = self.left_out[topic, queue_id].reason
+        return CorruptStore(f"queue {topic}-{queue_id} can't be read for now: {reason}")
 
     def open(self, topic: str, queue_id: int) -> AnyQueue:
         """The queue; a new one gets its files with its first dispatched message.
@@ -153,42 +175,62 @@ class FileConsumeQueues:
             if (topic, queue_id) in self._broken:
                 reason = self._broken[topic, queue_id]
                 raise CorruptStore(f"queue {topic}-{queue_id} is left out: {reason}")
-            queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
+            queue = self._shut.get((topic, queue_id))
+            if queue is None:
+                queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Write each run to its queue, see ``ConsumeQueues.put``."""
-        rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
-        rows["physical_offset"] = entries.physical_offset
-        rows["size"] = entries.size
-        rows["tag_code"] = entries.tag_code
-        data = rows.tobytes()
+        data = rows_of(entries)
         arrived: list[tuple[AnyQueue, int]] = []
+        refused: dict[Key, int] = {}
         made = 0
-        for topic, queue_id, first, start, end in entries.each_run():
+        for run in entries.each_run():
+            key = run.topic, run.queue_id
+            queue = self._by_key.get(key)
             try:
-                queue = self.open(topic, queue_id)
+                if queue is None:
+                    queue = self._opened(key)
                 if not queue.segments.files:
                     if made == NEW_QUEUES_MAX:
-                        on_arrivals(arrived)
+                        self._tell(refused, arrived, on_arrivals)
                         raise ManyNewQueues
                     made += 1
-                if isinstance(queue, FileBatchQueue):
-                    queue.put(units_of(entries, start, end), complete=complete)
-                else:
-                    part = data[start * ENTRY_BYTES : end * ENTRY_BYTES]
-                    queue.put(first, part, complete=complete)
-            except CorruptStore as error:
-                self._leave_out(topic, queue_id, error)
+                put_run(queue, entries, data, run, complete=complete)
+            except (OSError, CorruptStore) as error:
+                if isinstance(error, OSError) and concerns_all(error):
+                    raise
+                end = refused[key] = messages_end(entries, run)
+                self._leave_out(key, error, int(entries.physical_offset[run.start]), end)
+                if key in self._shut and self._shut[key].next_offset < end:
+                    self._shut[key].next_offset = end  # none may be given a second time
                 continue
-            arrived.append((queue, first))
+            arrived.append((queue, run.queue_offset))
+        self._tell(refused, arrived, on_arrivals)
+
+    def _tell(
+        self, refused: dict[Key, int], arrived: list[tuple[AnyQueue, int]], on_arrivals: OnArrivals
+    ) -> None:
+        if refused:
+            self._lacking.add(refused)
         on_arrivals(arrived)
 
-    def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
-        """One broken queue must not keep the others from their messages."""
-        if (topic, queue_id) not in self._left_out:
-            self._left_out.add((topic, queue_id))
-            log.error("a queue gets no further entries, its messages stay in the log: %s", error)
+    def _opened(self, key: Key) -> AnyQueue:
+        if key in self._shut:
+            raise self._refusal(*key)
+        return self.open(*key)
+
+    def _leave_out(self, key: Key, error: OSError | CorruptStore, since: int, end: int) -> None:
+        """One broken queue must not keep the others from their messages. Any thread may call it."""
+        left = self.left_out.get(key)
+        if left is None:
+            log.error(
+                "queue %s-%d gets no further entries for now, its messages stay in the log and all "
+                "other queues go on: %s", *key, error,
+            )  # fmt: skip
+            left = LeftOut(str(error), since, end, isinstance(error, CorruptStore))
+        self.left_out[key] = left._replace(end=max(left.end, end))
 
     @property
     def dispatched_offset(self) -> None:
@@ -241,7 +283,7 @@ class FileConsumeQueues:
             if queue.segments.directory.is_dir():
                 self._fs.remove_tree(queue.segments.directory)
                 self._fs.sync_directory(queue.segments.directory.parent)
-        self._left_out -= keys
+        self._forget(keys)
         left = {topic for topic, _ in self._by_key}
         for topic in {topic for topic, _ in keys} - left:
             self._kinds.pop(topic, None)
@@ -251,8 +293,8 @@ class FileConsumeQueues:
         for key, queue in self._of_topic(topic).items():
             del self._by_key[key]
             queue.close()
-        self._broken = {key: why for key, why in self._broken.items() if key[0] != topic}
-        self._left_out = {key for key in self._left_out if key[0] != topic}
+        known = (*self._lacking.noted, *self.left_out, *self._broken)
+        self._forget({key for key in known if key[0] == topic})
         self._kinds.pop(topic, None)
         for root in (self._directory, self._batch_directory):
             directory = root / topic
@@ -263,24 +305,149 @@ class FileConsumeQueues:
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Move the files of queues that are left out, see ``ConsumeQueues.set_aside``."""
-        aside = self._broken.keys() | self._left_out
-        for topic, queue_id in aside:
-            queue = self._by_key.pop((topic, queue_id), None)
-            if queue is not None:
-                queue.close()
-            places = [
-                root / topic / str(queue_id) for root in (self._directory, self._batch_directory)
-            ]
-            for source in filter(Path.exists, places):
-                target = free_path(directory / source.relative_to(self._directory.parent))
-                ensure_directory(self._fs, target.parent)
-                self._fs.rename(source, target)
-                self._fs.sync_directory(target.parent)
-                self._fs.sync_directory(source.parent)
-                log.warning("the files of queue %s-%d are kept in %s", topic, queue_id, target)
-        self._broken.clear()
-        self._left_out.clear()
+        aside = self._broken.keys() | self.left_out.keys()
+        ends = {key: self._known_end(key) for key in aside}
+        if ends:
+            self._lacking.add(ends)  # to be killed before they are whole again must not end it
+        for key in aside:
+            reason = self._broken.pop(key, "")
+            left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], anew=True)
+            queue = self._by_key.pop(key, None) or self._make(*key)
+            queue.close()
+            queue.next_offset = ends[key]
+            try:
+                self._clear_way(key, directory)
+                self._move_aside(key, directory)
+            except OSError as error:
+                if concerns_all(error):
+                    raise
+                log.error("queue %s-%d can't be made anew for now: %s", *key, error)
+                self._shut[key] = queue
+                self.left_out[key] = left._replace(reason=str(error), since=0, anew=True)
         return aside
+
+    def _known_end(self, key: Key) -> int:
+        """The offset from which on the queue surely has no message."""
+        left, queue = self.left_out.get(key), self._by_key.get(key)
+        known = self._lacking.noted.get(key, 0)
+        return max(known, left.end if left else 0, queue.next_offset if queue else 0)
+
+    def settle_aside(self, aside: set[Key]) -> None:
+        """Have queues that were set aside go on behind what they had, now that the log has been
+        dispatched to them.
+
+        Nothing is read of those that still can't be written. Those that the log itself does not
+        let go on have all that there is.
+        """
+        for key in aside - self._shut.keys():
+            left = self.left_out.pop(key, None)
+            if left is None or left.anew:
+                self.open(*key).begin_at(self._lacking.noted.get(key, 0))
+            else:
+                self._shut[key] = self._by_key.pop(key)
+                self._shut[key].next_offset = max(self._shut[key].next_offset, left.end)
+                self.left_out[key] = left._replace(anew=True)
+
+    def _clear_way(self, key: Key, directory: Path) -> None:
+        """Move below ``directory`` what is in the place of a directory and is none."""
+        for root in (self._directory, self._batch_directory):
+            clear_way(self._fs, root / key[0] / str(key[1]), root.parent, directory)
+
+    def _move_aside(self, key: Key, directory: Path) -> None:
+        """Move the directory of a queue below ``directory``; what an earlier try made just goes."""
+        for root in (self._directory, self._batch_directory):
+            place = root / key[0] / str(key[1])
+            if not place.is_dir():
+                continue
+            if key in self._made_anew:
+                self._fs.remove_tree(place)
+            else:
+                keep_aside(self._fs, place, root.parent, directory)
+
+    # --- mending ---
+
+    @property
+    def can_be_mended(self) -> bool:
+        """Whether a queue is left out that may catch up."""
+        return self.left_out.keys() > self._hopeless
+
+    def try_again(self, key: Key, quarantine: Path) -> tuple[AnyQueue, int] | None:
+        """Give the queue as it is on the disk, or an empty one, and from which record on it is to
+        catch up; None if it still can't be written. OSError where that is for want of something.
+
+        Readers keep the one that they had until ``take_over``.
+        """
+        if key in self._hopeless:
+            return None
+        left = self.left_out[key]
+        try:
+            self._clear_way(key, quarantine)
+            fresh = None if left.anew else self._as_it_was(key)
+            if fresh is not None:
+                return fresh, left.since
+            self._move_aside(key, quarantine)
+        except OSError as error:
+            if concerns_all(error):
+                raise
+            self.left_out[key] = left._replace(reason=str(error))
+            return None
+        self._made_anew.add(key)
+        return self._make(*key), 0
+
+    def _as_it_was(self, key: Key) -> AnyQueue | None:
+        """The queue as it is on the disk; None if it is not what it was."""
+        known, fresh = self._by_key.get(key), self._make(*key)
+        try:
+            fresh.load()
+        except (OSError, CorruptStore) as error:
+            fresh.close()
+            if isinstance(error, OSError) and concerns_all(error):
+                raise
+            return None
+        if (
+            known is None
+            or fresh.segments.first_offset != known.segments.first_offset
+            or fresh.max_offset < known.max_offset
+        ):
+            fresh.close()
+            return None
+        return fresh
+
+    def fail_again(self, key: Key, error: OSError | CorruptStore) -> None:
+        """Keep a queue left out that could not catch up."""
+        left = self.left_out[key]
+        anew = left.anew or isinstance(error, CorruptStore)
+        self.left_out[key] = left._replace(reason=str(error), anew=anew)
+        if left.anew and isinstance(error, CorruptStore):
+            self._hopeless.add(key)
+            log.error("queue %s-%d can't be made anew before the next start: %s", *key, error)
+
+    def take_over(self, key: Key, fresh: AnyQueue) -> tuple[AnyQueue, int]:
+        """Have a queue go on with what has caught up; return it with its first new offset."""
+        fresh.begin_at(self.left_out[key].end)
+        queue = self._by_key.get(key) or self._shut.pop(key)
+        first = queue.max_offset
+        if isinstance(queue, type(fresh)):
+            queue.take_over(fresh)
+        else:
+            queue = fresh
+        self._by_key[key] = queue
+        del self.left_out[key]
+        self._made_anew.discard(key)
+        self._names.note(queue.segments.directory)
+        log.info("queue %s-%d has all its messages again", *key)
+        return queue, first
+
+    def _forget(self, keys: set[Key]) -> None:
+        """Know no longer that queues are left out: they are deleted."""
+        for key in keys:
+            self.left_out.pop(key, None)
+            self._broken.pop(key, None)
+            self._shut.pop(key, None)
+        self._made_anew -= keys
+        self._hopeless -= keys
+        if keys & self._lacking.noted.keys():
+            self._lacking.renew(keys)
 
     def clear(self) -> int:
         """Delete all queues that have messages; return how many."""
@@ -290,23 +457,56 @@ class FileConsumeQueues:
         return len(filled)
 
     def flush(self, least_pages: int) -> None:
-        """Bring what was put, and the names of new files, to the disk."""
-        for queue in list(self._by_key.values()):
-            if queue.flush(least_pages):
-                self._names.note(queue.segments.directory)
+        """Bring what was put, and the names of new files, to the disk.
+
+        A queue whose files are gone is left out.
+        """
+        whole = set(self._lacking.noted) - set(self.left_out)
+        for key, queue in list(self._by_key.items()):
+            try:
+                if queue.flush(least_pages):
+                    self._names.note(queue.segments.directory)
+            except OSError as error:
+                if error.errno not in UNREACHABLE:
+                    raise
+                end = queue.max_offset
+                self._leave_out(key, error, 0, end)
+                self._lacking.add({key: end})
         self._names.sync()
+        if least_pages == 0 and self._lacking.noted:
+            ends = {key: left.end for key, left in list(self.left_out.items())}
+            self._lacking.renew(whole - ends.keys(), ends)
 
     def close(self) -> None:
         """Unmap all files."""
-        for queue in self._by_key.values():
+        for queue in (*self._by_key.values(), *self._shut.values()):
             queue.close()
         self._by_key.clear()
+        self._shut.clear()
         self._kinds.clear()
+
+
+def rows_of(entries: Entries) -> bytes:
+    """What dispatch has as entries of queues in files, one after another."""
+    rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
+    rows["physical_offset"] = entries.physical_offset
+    rows["size"] = entries.size
+    rows["tag_code"] = entries.tag_code
+    return rows.tobytes()
+
+
+def put_run(queue: AnyQueue, entries: Entries, data: bytes, run: Run, *, complete: bool) -> None:
+    """Write a run to its queue; ``data`` is ``rows_of`` the entries."""
+    _, _, first, start, end = run
+    if isinstance(queue, FileBatchQueue):
+        queue.put(units_of(entries, start, end), complete=complete)
+    else:
+        queue.put(first, data[start * ENTRY_BYTES : end * ENTRY_BYTES], complete=complete)
 
 
 def _queue_paths(directory: Path) -> list[Path]:
     paths = sorted(directory.glob("*/*"))
-    return [path for path in paths if path.name.isdigit() and path.is_dir()]
+    return [path for path in paths if path.name.isdigit()]
 
 
 def batch_topics(root: Path) -> frozenset[str]:

@@ -190,7 +190,27 @@ class ConsumeQueue(QueueEnd, Protocol):
 OnArrivals = Callable[[Iterable[tuple[ConsumeQueue, int]]], None]
 
 
-class ConsumeQueues(Protocol):
+class Written(Protocol):
+    """Queues as far as dispatch knows them."""
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic have one entry for all messages of a record
+        (``batchqueue``)."""
+
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
+        """Write what a round of dispatch has, then tell who has it; what a queue has already is
+        skipped.
+
+        A queue that would get a hole, or can't be written for a reason of its own, is left out,
+        with the reason logged. ``complete`` says that the log is being dispatched from its start:
+        what is missing before the first message of a queue, or between two, is really gone, and the
+        queue goes on behind it. Raises OSError when the disk is full: then a part may be written,
+        and the call is to be repeated. Raises ManyNewQueues likewise, when others have waited long
+        enough.
+        """
+
+
+class ConsumeQueues(Written, Protocol):
     """All queues of a store, by topic and queue id.
 
     One thread uses it, but for ``flush``, which is called in the flusher's. A queue comes into
@@ -205,31 +225,16 @@ class ConsumeQueues(Protocol):
     def load(self) -> None:
         """Take up what is on the disk."""
 
-    def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic have one entry for all messages of a record
-        (``batchqueue``)."""
-
     def admit_batches(self, topic: str) -> bool:
         """Whether a topic that is to be created can have ``queue.type=BatchCQ``: not where there
         are messages in queues of another kind, of an earlier topic of its name. Such queues without
         messages are deleted."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it was ever opened."""
+        """The queue, if it was ever opened; CorruptStore if nothing can be read of it now."""
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; CorruptStore if its data can't be used."""
-
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Write what a round of dispatch has, then tell who has it; what a queue has already is
-        skipped.
-
-        A queue that would get a hole is left out, with the reason logged. ``complete`` says that
-        the log is being dispatched from its start: what is missing before the first message of a
-        queue, or between two, is really gone, and the queue goes on behind it. Raises OSError when
-        the disk is full: then a part may be written, and the call is to be repeated. Raises
-        ManyNewQueues likewise, when others have waited long enough.
-        """
 
     @property
     def max_physical_offset(self) -> int:

@@ -1,0 +1,100 @@
+"""Queues that lack messages which dispatch has passed, and the file ``lacking`` that says so.
+
+A queue that can't be written, for a reason of its own, is left out: it gets no further entries, its
+messages stay in the log, and all other queues go on. As soon as it can be written again it catches
+up (``mending``). What the checkpoint says of queues does not hold for it meanwhile. So before
+dispatch goes on, it is noted in ``lacking``: the next start, after whatever end, makes the queues
+that are named there anew. RocketMQ does not look at the file.
+
+A line of it is ``TOPIC QUEUE_ID END``, with tabs between: no message of the queue that comes later
+may have a queue offset below ``END``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+from threading import Lock
+from typing import Final, NamedTuple
+
+from firearrow.store.fs import FileSystem
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+
+# Want that is everyone's, of room or descriptors: who waits for its end loses nothing.
+_OF_ALL: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS}
+)
+# What keeps a file from being found or opened; of its pages it says nothing.
+UNREACHABLE: Final = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
+)
+
+
+class LeftOut(NamedTuple):
+    """Why a queue is left out, from which record on, and the end that it would have.
+
+    With ``anew``, what there is of it can't be gone on with.
+    """
+
+    reason: str
+    since: int
+    end: int
+    anew: bool
+
+
+def concerns_all(error: OSError) -> bool:
+    """Whether an error says nothing of the one file that it was met at."""
+    return error.errno in _OF_ALL
+
+
+class LackingFile:
+    """The file; what it ``noted`` is as on the disk. Any thread may write."""
+
+    def __init__(self, root: Path, fs: FileSystem) -> None:
+        self._path = root / "lacking"
+        self._fs = fs
+        self._lock = Lock()
+        self.noted: dict[Key, int] = {}
+
+    def load(self) -> None:
+        """Read it; a line that can't be read is ignored."""
+        if not self._path.is_file():
+            return
+        for line in self._path.read_text(errors="replace").splitlines():
+            try:
+                topic, queue_id, end = line.split("\t")
+                self.noted[topic, int(queue_id)] = int(end)
+            except ValueError:
+                log.warning("%s: a line is ignored that names no queue: %s", self._path, line)
+
+    def add(self, ends: dict[Key, int]) -> None:
+        """Note queues; on return that is on the disk. OSError if it can't be."""
+        with self._lock:
+            if any(self.noted.get(key) is None for key in ends):
+                self._write(self.noted | ends)
+
+    def renew(self, whole: set[Key], ends: dict[Key, int] | None = None) -> None:
+        """Forget queues, all of whose entries are on the disk, and note the ends of others."""
+        with self._lock:
+            left = self.noted | (ends or {})
+            left = {key: end for key, end in left.items() if key not in whole}
+            if left != self.noted:
+                self._write(left)
+
+    def _write(self, ends: dict[Key, int]) -> None:
+        root, fresh = self._path.parent, self._path.with_name("lacking.tmp")
+        if fresh.exists():
+            self._fs.remove(fresh)
+        if ends:
+            lines = (f"{topic}\t{queue_id}\t{end}\n" for (topic, queue_id), end in ends.items())
+            self._fs.write_file(fresh, [line.encode() for line in lines])
+            self._fs.rename(fresh, self._path)
+            self._fs.sync_directory(root)
+        elif self._path.exists():
+            self._fs.remove(self._path)
+            self._fs.sync_directory(root)
+        self.noted = ends
