@@ -135,7 +135,7 @@ def sync_directory(path: Path) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path | str) -> Iterator[None]:
     """Have an OSError name the file: calls on descriptors and writes don't know it."""
     try:
         yield

@@ -22,7 +22,14 @@ from firearrow.errors import StoreError, StoreLocked
 from firearrow.spark.jobs.reading import Reader
 from firearrow.store.offline import Layout, Order, Rebuilt, Verdict, rebuild, verify
 from tests import golden
-from tests.store.offline.damage import a_message, database_store, golden_store, in_record
+from tests.store.offline.damage import (
+    PLAIN,
+    a_message,
+    database_store,
+    golden_store,
+    in_record,
+    write,
+)
 from tests.store.stores import opened
 
 Report = Callable[[Run], list[Table]]
@@ -95,6 +102,7 @@ def test_what_was_made_and_what_was_left_out(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     message = a_message(root)
     in_record(root, message, 20, bytes(7) + b"\5")
+    write(root, PLAIN, 20 * message.queue_offset, bytes(20))
     made = tmp_path / "made"
     found = run(mending.report_rebuild, "--path", root, "--to", made, "--only", "queues")
     (row,) = found["Made anew"].rows

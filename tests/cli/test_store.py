@@ -1,12 +1,20 @@
 """`firearrow store`: what it prints, and its exit codes."""
 
+import errno
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from firearrow.cli.main import main
 from tests.store.offline.damage import a_message, golden_store, in_record, messages
+from tests.store.offline.test_repair import lost_end
 
 Capture = pytest.CaptureFixture[str]
 
@@ -96,7 +104,7 @@ def test_verify_and_repair(root: Path, capsys: Capture) -> None:
     in_record(root, message, 88, b"\0\0")
     code, out, _ = run(capsys, "verify", root)
     assert code == 1
-    assert "damage: record-body-crc: a body has the CRC that its record states" in out
+    assert "damage: record-body-crc: a body does not have the CRC that its record states" in out
     assert f"log offset {message.physical_offset}, GoldenPlain-0, queue offset 60" in out
     code, out, _ = run(capsys, "repair", root)
     assert code == 1
@@ -115,6 +123,88 @@ def test_diff(root: Path, tmp_path: Path, capsys: Capture) -> None:
     code, out, _ = run(capsys, "diff", root, other)
     assert code == 1
     assert out.startswith("log: different: byte ")
+
+
+def test_cat_prints_json_when_told_to(root: Path, capsys: Capture) -> None:
+    arguments = ["cat", root, "--limit", 2]
+    assert run(capsys, *arguments, "--json") == run(capsys, *arguments)
+
+
+def test_a_violation_is_said_of_a_store_that_has_one(root: Path, capsys: Capture) -> None:
+    (root / "abort").touch()
+    out = run(capsys, "verify", root)[1]
+    assert "\nnote: store-closed: there is an abort file\n" in out
+
+
+def test_queue_offsets_that_would_be_given_twice_are_asked_for(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    lost_end(tmp_path, sound=1)
+    offsets = tmp_path / "config/consumerOffset.json"
+    offsets.write_text('{"offsetTable":{"T@group":{"0":1000000}}}')
+    again = "queue T-0 would give 1 to 999999 again, group group is at 1000000"
+    out = run(capsys, "repair", tmp_path)[1]
+    assert again in out
+    assert "--apply --give-again carries this plan out" in out
+    code, _, err = run(capsys, "repair", tmp_path, "--apply")
+    assert (code, err) == (2, f"firearrow: {tmp_path}: {again}: nothing was mended\n")
+    assert run(capsys, "repair", tmp_path, "--apply", "--give-again")[0] == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_ends_at_once_with_one_line(jobs: int, tmp_path: Path) -> None:
+    log = tmp_path / "store/commitlog"
+    log.mkdir(parents=True)
+    size = 8 * 1024 * 1024  # of what might be records, for which each place is looked at
+    with (log / f"{0:020d}").open("wb") as file:
+        file.truncate(size)
+    (log / f"{size:020d}").write_bytes(b"\xda\xa3\x20\xa7" * (size // 4))
+    command = [sys.executable, "-m", "firearrow", "store", "verify", str(log.parent), "--progress"]
+    with subprocess.Popen(
+        [*command, "--jobs", str(jobs)],
+        start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        said = b""
+        while b" 50 %" not in said:
+            more = os.read(process.stderr.fileno(), 1 << 16)
+            assert more, said
+            said += more
+        began = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        said += process.stderr.read()  # which also those have open that it has started
+        assert process.wait() == 130
+        assert time.monotonic() - began < 2
+    assert said.endswith(b" 16.0 MiBfirearrow: interrupted\n")
+    assert said.count(b"\n") == 1
+
+
+def test_a_full_standard_output_is_named(root: Path) -> None:
+    command = [sys.executable, "-m", "firearrow", "store", "cat", str(root)]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    told = b"firearrow: standard output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (2, told)
+
+
+def test_what_cannot_be_written_is_named(
+    root: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_record(root, a_message(root), 88, b"\0\0")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for function, arguments in (
+        ("fsync", ["salvage", root, "--to", tmp_path / "new"]),
+        ("fdatasync", ["repair", root, "--apply"]),
+        ("posix_fallocate", ["rebuild", root, "--to", tmp_path / "made"]),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, function, full)
+            code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert re.fullmatch(rf"firearrow: {tmp_path}/\S+: No space left on device\n", err), err
 
 
 def test_what_cannot_be_done_ends_with_2(root: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -1,6 +1,7 @@
 """`firearrow store`: look at, verify and mend a store directory without a broker.
 
-Exit codes: 0 done, and nothing is damaged or different; 1 something is; 2 it could not be done.
+Exit codes: 0 done, and nothing is damaged or different; 1 something is; 2 it could not be done;
+130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.making import add_made, makes_index, makes_queues
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.files import naming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,15 +58,30 @@ def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do what a command line asks; give the exit code."""
     try:
-        code: int = options.run(options)
-        sys.stdout.flush()
+        with ending_at_once() as options.ending:
+            code: int = options.run(options)
+            with naming("standard output"):
+                sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _forget_output()
         return 0
-    except (FirearrowError, OSError) as error:
-        print(f"firearrow: {error}", file=sys.stderr)
-        return CANNOT
+    except OSError as error:
+        _forget_output()
+        return _told(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except FirearrowError as error:
+        return _told(str(error))
     return code
+
+
+def _told(reason: str) -> int:
+    print(f"firearrow: {reason}", file=sys.stderr)
+    return CANNOT
+
+
+def _forget_output() -> None:
+    """Have what is not written yet go nowhere: nobody reads it, or it can't be written."""
+    with suppress(OSError, ValueError):  # a test's output is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # --- what every subcommand takes ---
@@ -120,6 +138,7 @@ def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
 
     wanted = argparse.Namespace(master=options.spark, conf=[], spark_log=None)
     with pipeline.session(wanted) as spark, pipeline.explained():
+        options.ending.listen()  # as Spark has taken SIGINT for itself
         yield spark
 
 
@@ -326,6 +345,9 @@ def _add_cat(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--format", choices=["json", "arrow"], default="json", help="JSON lines (default) or Arrow"
     )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="print JSON lines"
+    )
 
 
 def _span(text: str) -> tuple[int, int]:
@@ -358,11 +380,11 @@ def _cat(options: argparse.Namespace) -> int:
     with StoreView(_layout(options)) as view:
         found = islice(find(view, _selection(options)), options.limit)
         rows = (as_row(message, stored_body=options.stored_body) for message in found)
-        if options.format == "arrow":
-            write_stream(rows, sys.stdout.buffer)
-        else:
-            for line in _lines(rows):
-                sys.stdout.write(line)
+        with naming("standard output"):
+            if options.format == "arrow":
+                write_stream(rows, sys.stdout.buffer)
+            else:
+                sys.stdout.writelines(_lines(rows))
     return 0
 
 
@@ -446,7 +468,7 @@ def _print_verdict(verdict: Verdict) -> None:
     for finding in verdict.findings:
         row = INVARIANTS[finding.invariant]
         if finding.invariant != before:
-            print(f"\n{finding.severity.value}: {row.id}: {row.holds}")
+            print(f"\n{finding.severity.value}: {row.id}: {row.broken}")
             print(f"  for whom  {row.affects}")
             print(f"  repair    {row.repair.value}")
         before = finding.invariant
@@ -464,6 +486,11 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--apply", action="store_true", help="carry the plan out; needs the broker to be stopped"
     )
+    parser.add_argument(
+        "--give-again",
+        action="store_true",
+        help="accept that a queue gives queue offsets twice where the plan says so",
+    )
     _add_jobs(parser)
     _add_json(parser)
     _add_progress(parser)
@@ -479,10 +506,17 @@ def _repair(options: argparse.Namespace) -> int:
             _print_json(planned)
         else:
             _print_steps(planned.steps)
+            flags = "--apply --give-again" if planned.given_again else "--apply"
             if planned.does_something:
-                print("\nnothing has been changed: --apply carries this plan out")
+                print(f"\nnothing has been changed: {flags} carries this plan out")
         return 0 if planned.verdict.sound else 1
-    outcome = apply(_layout(options), SystemClock(), jobs=options.jobs, on_progress=progress)
+    outcome = apply(
+        _layout(options),
+        SystemClock(),
+        jobs=options.jobs,
+        on_progress=progress,
+        give_again=options.give_again,
+    )
     if options.json:
         _print_json(outcome)
     else:
@@ -591,8 +625,9 @@ def _salvage(options: argparse.Namespace) -> int:
             raise ConfigError(f"{source} does not exist")
     if options.to is None:
         found = carved_messages(options.sources, progress)
-        for line in _lines(as_row(message, stored_body=options.stored_body) for message in found):
-            sys.stdout.write(line)
+        rows = (as_row(message, stored_body=options.stored_body) for message in found)
+        with naming("standard output"):
+            sys.stdout.writelines(_lines(rows))
         return 0
     made = salvage(
         options.sources,
@@ -609,6 +644,8 @@ def _salvage(options: argparse.Namespace) -> int:
     print(f"found twice: {made.duplicates}, with contradictions: {made.contradictions}")
     print(f"placeholders of lost messages: {made.placeholders}")
     print(f"messages with another queue offset: {made.renumbered}")
+    for text in made.given_again:
+        print(text)
     for queue, reason in made.left_out.items():
         print(f"queue {queue} could not be made: {reason}")
     return 0

@@ -207,7 +207,7 @@ def _orphan(root: Path) -> None:
 
 def _stand_in(root: Path) -> None:
     """Lose a message, and make the queue as a start would."""
-    in_record(root, a_message(root), 4, b"gone")
+    in_record(root, a_message(root), 4, b"gone" * 2)
     rebuild(Layout(root), SystemClock())
 
 

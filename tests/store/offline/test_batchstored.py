@@ -141,7 +141,7 @@ def test_what_a_unit_claims_takes_no_memory(root: Path) -> None:
 
 
 def test_a_repair_is_planned_whatever_a_queue_claims(root: Path) -> None:
-    write(root, f"commitlog/{0:020d}", 2308, b"gone")
+    write(root, f"commitlog/{0:020d}", 2308, b"gone" * 3)
     (root / SECOND).unlink()
     (root / FIRST).write_bytes(np.random.default_rng(1).bytes(20_000 * UNIT_BYTES))
     with peak_below(64_000_000):
@@ -295,7 +295,7 @@ def test_where_a_compacted_log_has_a_record_is_no_damage(root: Path) -> None:
 
 
 def test_lost_records_leave_a_hole_that_is_passed_over(root: Path) -> None:
-    write(root, "commitlog/" + f"{0:020d}", 2308, b"gone")
+    write(root, "commitlog/" + f"{0:020d}", 2308, b"gone" * 3)
     made = rebuild(Layout(root), SystemClock())
     assert (made.left_out, made.stand_ins) == ({}, 0)
     with StoreView(Layout(root)) as view:
@@ -311,8 +311,8 @@ def test_what_is_salvaged_keeps_its_offsets(root: Path, tmp_path: Path) -> None:
     assert (tmp_path / "same" / log).read_bytes()[:20_000] == (root / log).read_bytes()[:20_000]
     written = contents(root / "batchconsumequeue")
     assert contents(tmp_path / "same/batchconsumequeue") == written
-    write(root, log, 2308, b"gone")  # an inner batch of five, and then one that is single
-    write(root, log, 3205, b"gone")
+    write(root, log, 2308, b"gone" * 3)  # an inner batch of five, and then one that is single
+    write(root, log, 3205, b"gone" * 3)
     made = salvage([root], tmp_path / "less", SystemClock())
     assert made.renumbered == 0
     found = verify(Layout(tmp_path / "less"))
@@ -322,7 +322,7 @@ def test_what_is_salvaged_keeps_its_offsets(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_is_covered_and_its_messages_are_passed_over(root: Path) -> None:
-    write(root, f"commitlog/{0:020d}", 2308, b"gone")
+    write(root, f"commitlog/{0:020d}", 2308, b"gone" * 3)
     assert not verify(Layout(root)).sound
     apply(Layout(root), SystemClock())
     verdict = verify(Layout(root))

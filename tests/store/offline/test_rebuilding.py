@@ -11,6 +11,7 @@ from firearrow.errors import StoreError, StoreLocked
 from firearrow.store.offline import Layout, Order, Planned, planned, rebuild, verify
 from tests import golden
 from tests.store.offline.damage import (
+    PLAIN,
     a_message,
     golden_store,
     in_record,
@@ -43,7 +44,7 @@ def test_the_bytes_are_those_of_the_original(name: str, tmp_path: Path) -> None:
 )
 def test_however_the_log_is_cut_the_bytes_are_the_same(order: Order, tmp_path: Path) -> None:
     root = golden_store(tmp_path)
-    in_record(root, a_message(root), 4, b"gone")  # entries stand in for it
+    in_record(root, a_message(root), 4, b"gone" * 2)  # entries stand in for it
     rebuild(Layout(root), SystemClock(), Order(stretch_bytes=1 << 30), to=tmp_path / "whole")
     made = rebuild(Layout(root), SystemClock(), order, to=tmp_path / "made")
     assert made.stand_ins == 1
@@ -58,6 +59,7 @@ def test_a_queue_that_goes_back_and_on_within_a_stretch_is_left_out(tmp_path: Pa
     base = lost.physical_offset // (64 * 1024) * (64 * 1024)
     position = lost.physical_offset - base + 20
     write(root, f"commitlog/{base:020d}", position, (5000).to_bytes(8, "big"))
+    shutil.rmtree(root / "consumequeue")  # which would prove another queue offset
     made = rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
     assert made.left_out == {"T-0": "after 299 the log goes on with 5000"}
     assert not (tmp_path / "made/consumequeue/T/0").exists()
@@ -95,7 +97,7 @@ def test_a_deleted_first_log_file_gives_pre_blanks(tmp_path: Path) -> None:
 def test_entries_stand_in_for_lost_messages(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     message = a_message(root)
-    in_record(root, message, 4, b"gone")
+    in_record(root, message, 4, b"gone" * 2)
     made = rebuild(Layout(root), SystemClock())
     assert (made.left_out, made.stand_ins) == ({}, 1)
     found = [f for f in verify(Layout(root)).findings if f.invariant == "queue-stand-in"]
@@ -106,6 +108,7 @@ def test_a_queue_whose_offsets_go_back_stays_as_it_is(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     message = a_message(root)
     in_record(root, message, 20, bytes(7) + b"\5")
+    write(root, PLAIN, 20 * message.queue_offset, bytes(20))  # which would prove another
     before = contents(root / "consumequeue")
     made = rebuild(Layout(root), SystemClock(), Order(index=False))
     assert list(made.left_out) == [f"{message.topic}-{message.queue_id}"]

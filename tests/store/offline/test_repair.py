@@ -1,17 +1,20 @@
 """What a repair leaves: messages that were sound, queue offsets, and a way back."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from firearrow.clock import SystemClock
-from firearrow.errors import StoreLocked
+from firearrow.errors import StoreError, StoreLocked
 from firearrow.store.offline import Action, Layout, apply, plan, verify
 from tests.store.offline.damage import (
     FILE_BYTES,
     LOG_END,
     a_message,
+    database_store,
     golden_store,
     in_record,
     messages,
@@ -55,7 +58,7 @@ def test_a_start_after_an_unclean_end_loses_nothing_behind_a_mended_place(tmp_pa
     for mended in (False, True):
         root = golden_store(tmp_path / str(mended))
         message = a_message(root)
-        in_record(root, message, 4, b"gone")
+        in_record(root, message, 4, b"gone" * 2)
         if mended:
             apply(Layout(root), SystemClock())
         (root / "abort").write_text("1")
@@ -69,6 +72,107 @@ def test_a_start_after_an_unclean_end_loses_nothing_behind_a_mended_place(tmp_pa
                 settle(store)
         if mended:
             assert verify(Layout(root)).sound
+
+
+@pytest.mark.parametrize(
+    ("position", "data"),
+    [
+        (0, b"\0\1"),
+        (4, b"\1\2\3\4"),
+        (12, b"\7\7\7\7"),
+        (20, b"\0\0\0\1"),
+        (28, b"\0\0\0\1" * 2),
+        (36, b"\0\0\0\x3c"),
+        (84, b"\0\0\1\0"),
+    ],
+    ids=["size", "magic", "queue", "queue-offset", "physical-offset", "flags", "body-size"],
+)
+@pytest.mark.parametrize("store", [golden_store, database_store])
+def test_a_field_that_the_rest_proves_is_restored(
+    position: int, data: bytes, store: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    root = store(tmp_path)
+    before = messages(root)
+    in_record(root, a_message(root), position, data)
+    outcome = apply(Layout(root), SystemClock())
+    assert outcome.verdict.findings == []
+    assert messages(root) == before
+    assert outcome.steps[0].consequence == "none"
+
+
+def test_a_topic_that_its_queue_proves_is_restored(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    before, message = messages(root), a_message(root)
+    base = message.physical_offset // FILE_BYTES * FILE_BYTES
+    place = message.physical_offset - base
+    data = read(root, f"commitlog/{base:020d}", place, message.store_size)
+    in_record(root, message, data.index(b"\x0bGoldenPlain") + 3, b"x")
+    assert apply(Layout(root), SystemClock()).verdict.findings == []
+    assert messages(root) == before
+
+
+def lost_end(
+    root: Path, *, kind: str = "default", queue_lost: bool = False, sound: int = 0
+) -> None:
+    """Make a store whose last message, after some sound ones, is damaged, and a group that has
+    consumed it."""
+    with opened(root, store_type=kind) as store:
+        for _ in range(sound):
+            append(store, b"before")
+        at = append(store, b"body")
+        settle(store)
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config/consumerOffset.json").write_text('{"offsetTable":{"T@group":{"0":1}}}')
+    (root / "config/topics.json").write_text('{"topicConfigTable":{"T":{"topicName":"T"}}}')
+    write(root, f"commitlog/{0:020d}", at + 88, b"lost")
+    write(root, f"commitlog/{0:020d}", at + 4, b"lost")
+    if queue_lost:
+        shutil.rmtree(root / "consumequeue/T")
+
+
+@pytest.mark.parametrize(
+    ("kind", "queue_lost"),
+    [("default", False), ("default", True), ("defaultRocksDB", False)],
+)
+def test_a_queue_offset_is_not_given_twice(kind: str, queue_lost: bool, tmp_path: Path) -> None:
+    lost_end(tmp_path, kind=kind, queue_lost=queue_lost)
+    step = next(step for step in plan(Layout(tmp_path)).steps if "T-0" in step.what)
+    assert "queue T-0 would give 0 again, group group is at 1" in step.what
+    assert apply(Layout(tmp_path), SystemClock()).verdict.sound
+    with opened(tmp_path, store_type=kind) as store:
+        append(store, b"next")
+        settle(store)
+        found = consumed(store)
+    assert [(view.queue_offset, view.body) for view in found] == [(0, b""), (1, b"next")]
+    assert found[0].properties.keys() == {"FIREARROW_LOST"}
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_how_many_queue_offsets_can_be_held(before: int, tmp_path: Path) -> None:
+    """One placeholder is enough where none of the queue's messages is left."""
+    lost_end(tmp_path, sound=before)
+    config = tmp_path / "config/consumerOffset.json"
+    config.write_text('{"offsetTable":{"T@group":{"0":1000000}}}')
+    again = f"queue T-0 would give {before} to 999999 again, group group is at 1000000"
+    planned = plan(Layout(tmp_path))
+    assert planned.given_again == [again] * before
+    if before:
+        with pytest.raises(StoreError, match=again):
+            apply(Layout(tmp_path), SystemClock())
+        assert not list(tmp_path.glob(".repair*"))
+        assert apply(Layout(tmp_path), SystemClock(), give_again=True).kept is not None
+    else:
+        apply(Layout(tmp_path), SystemClock())
+    with opened(tmp_path) as store:
+        assert store.max_queue_offset("T", 0) == (before or 1_000_000)
+
+
+def test_a_file_that_is_missing_at_the_end_holds_its_queue_offsets(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    max((root / "commitlog").iterdir()).unlink()
+    assert apply(Layout(root), SystemClock()).verdict.sound
+    with opened(root) as store:
+        assert store.max_queue_offset("T", 0) == 600
 
 
 def test_what_was_replaced_is_kept(tmp_path: Path) -> None:
@@ -92,7 +196,7 @@ def test_what_was_replaced_is_kept(tmp_path: Path) -> None:
 
 def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
-    in_record(root, a_message(root), 4, b"gone")
+    in_record(root, a_message(root), 4, b"gone" * 2)
     files = sorted(path for path in root.rglob("*") if path.is_file())
     before = [(path, path.read_bytes(), path.stat().st_mtime_ns) for path in files]
     planned = plan(Layout(root))
@@ -120,7 +224,7 @@ def test_a_sound_store_is_left_alone(tmp_path: Path) -> None:
 
 def test_several_faults_at_once(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
-    in_record(root, a_message(root), 4, b"gone")
+    in_record(root, a_message(root), 4, b"gone" * 2)
     in_record(root, messages(root)[-3], 88, b"\1\2\3")
     write(root, f"commitlog/{2 * FILE_BYTES:020d}", 68_337, b"torn record")
     (root / "consumequeue/GoldenOrder/0/00000000000000000000").unlink()

@@ -175,6 +175,8 @@ def test_a_queue_whose_offsets_go_back_stays_as_it_is(tmp_path: Path) -> None:
     root = database_store(tmp_path)
     message = a_message(root)
     in_record(root, message, 20, bytes(7) + b"\5")
+    key = entry_key(message.queue_offset)  # which would prove another
+    put_row(root, rows.ENTRIES, key, None)
     before = content(root / "consumequeue")
     made = rebuild(Layout(root), SystemClock(), Order(index=False))
     assert list(made.left_out) == [f"{message.topic}-{message.queue_id}"]

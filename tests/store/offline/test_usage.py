@@ -63,6 +63,6 @@ def test_in_a_usual_queue_an_inner_batch_has_one_queue_offset(tmp_path: Path, ki
 def test_damage_is_counted(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     message = a_message(root)
-    in_record(root, message, 4, b"gone")
+    in_record(root, message, 4, b"gone" * 2)
     found = stat(Layout(root))
     assert (found.damaged_bytes, found.records) == (message.store_size, 951)

@@ -28,7 +28,8 @@ import msgspec
 import numpy as np
 
 from firearrow.clock import Clock
-from firearrow.errors import StoreError
+from firearrow.errors import FirearrowError, StoreError
+from firearrow.files import naming
 from firearrow.message.model import MessageView
 from firearrow.message.record import (
     BLANK_BYTES,
@@ -52,8 +53,10 @@ from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.around import config_files
-from firearrow.store.offline.mapped import Maps, StoreFile
+from firearrow.store.offline.mapped import Maps, Mend, StoreFile, mends_by_path
+from firearrow.store.offline.numbering import HOLE_MAX, given
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
+from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.settings import parse_config
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
@@ -63,7 +66,6 @@ from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
 
 OnProgress = Callable[[int, int], None]
-HOLE_MAX: Final = 100_000
 MAP_NAME: Final = "salvage-map.csv"
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 _I64: Final = struct.Struct(">q")
@@ -80,7 +82,7 @@ class Found(NamedTuple):
 
 
 class Salvaged(msgspec.Struct, frozen=True):
-    """What came out of it."""
+    """What came out of it. ``given_again`` names queues that will give queue offsets twice."""
 
     to: str
     sources: int
@@ -91,6 +93,7 @@ class Salvaged(msgspec.Struct, frozen=True):
     renumbered: int
     log_bytes: int
     left_out: dict[str, str]
+    given_again: list[str] = []
 
 
 class Carver:
@@ -104,7 +107,7 @@ class Carver:
         self.sources = [
             StoreFile(path, _base_of(path), path.stat().st_size) for path in files_of(sources)
         ]
-        self._maps = Maps()
+        self._maps = Maps(_mends_in(sources))
         self._on_progress = on_progress
         self.found: dict[int, Found] = {}
         self.duplicates = 0
@@ -157,6 +160,26 @@ class Carver:
     def close(self) -> None:
         """Let go of the files."""
         self._maps.close()
+
+
+def _stores(sources: list[Path]) -> Iterator[StoreView]:
+    """The sources that are stores, each open for a look, as far as their queues can be read."""
+    for source in sources:
+        if (source / "commitlog").is_dir():
+            with StoreView(Layout(source)) as view:
+                try:
+                    len(view.queues)
+                except (FirearrowError, OSError):
+                    continue
+                yield view
+
+
+def _mends_in(sources: list[Path]) -> dict[Path, list[Mend]]:
+    """What damaged records must have been, where a store's queues prove it."""
+    found: dict[Path, list[Mend]] = {}
+    for view in _stores(sources):
+        found |= mends_by_path(view.log.files, proved(view))
+    return found
 
 
 def files_of(sources: list[Path]) -> list[Path]:
@@ -252,7 +275,8 @@ class _LogWriter:
         """Where the next record of a size goes; rolls to the next file if it must."""
         room = self._file_bytes - self.offset % self._file_bytes
         if size + BLANK_BYTES > room:
-            self._file.write(encode_blank(room))
+            with naming(self._file.name):
+                self._file.write(encode_blank(room))
             self._finish()
             self.offset += room
             self._file = self._create(self.offset)
@@ -260,13 +284,14 @@ class _LogWriter:
 
     def write(self, record: bytes) -> None:
         """Write the record for which ``place`` was asked."""
-        self._file.write(record)
+        with naming(self._file.name):
+            self._file.write(record)
         self.offset += len(record)
 
     def _finish(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with naming(self._file.name), self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Bring all to the disk."""
@@ -322,6 +347,23 @@ class _Rewriter:
         self._next[key] = message.queue_offset + held, new + held
         return new
 
+    def hold_given(self, view: StoreView) -> list[str]:
+        """Hold the last queue offsets of an old store's queues of which nothing was found; return
+        what can't be held."""
+        ends = {key: old for key, (old, _) in self._next.items()}
+        left: list[str] = []
+        for one in given(view, ends, gone=frozenset(view.queues), believe_groups=True):
+            key = one.topic, one.queue_id
+            _, number = self._next.get(key, (0, one.to_hold.start))
+            if not one.can_be_held:
+                left.append(str(one))
+                continue
+            for _ in one.to_hold:
+                self._hold(key, number, self.last_ms or 1)
+                number += 1
+            self._next[key] = one.end, number
+        return left
+
     def _hold(self, key: QueueKey, number: int, store_ms: int) -> None:
         size = record_size(key[0], 0, len(LOST_PROPERTY) + 3)
         at = self._log.place(size)
@@ -371,6 +413,7 @@ def salvage(
         log = _LogWriter(to / "commitlog", size)
         rewriter = _Rewriter(log)
         _rewrite(carver, found, rewriter, to / MAP_NAME)
+        again = [text for view in _stores(sources) for text in rewriter.hold_given(view)]
         log.close()
     finally:
         carver.close()
@@ -391,11 +434,12 @@ def salvage(
         rewriter.renumbered,
         log.offset,
         made.left_out,
+        again,
     )
 
 
 def _rewrite(carver: Carver, found: list[Found], rewriter: _Rewriter, map_path: Path) -> None:
-    with map_path.open("w", encoding="utf-8") as lines:
+    with naming(map_path), map_path.open("w", encoding="utf-8") as lines:
         lines.write("old_physical_offset,new_physical_offset,source,position\n")
         for place in found:
             at = rewriter.put(carver.record(place), carver.message(place))

@@ -46,10 +46,12 @@ class Repair(Enum):
 
 
 class Invariant(msgspec.Struct, frozen=True):
-    """One row: what holds in a sound store, how bad it is otherwise, for whom, and the way out."""
+    """One row: what holds in a sound store, what is said where it does not, how bad that is, for
+    whom, and the way out."""
 
     id: str
     holds: str
+    broken: str
     severity: Severity
     affects: str
     repair: Repair
@@ -59,244 +61,303 @@ _DAMAGE, _WARNING, _NOTE = Severity.DAMAGE, Severity.WARNING, Severity.NOTE
 # fmt: off
 _ROWS: Final = [
     Invariant(
-        "log-file-size", "all CommitLog files have one size", _DAMAGE,
+        "log-file-size", "all CommitLog files have one size",
+        "a CommitLog file has another size than the others", _DAMAGE,
         "a broker does not start; what a shorter file has lost is lost", Repair.EXTEND,
     ),
     Invariant(
-        "log-file-missing", "each CommitLog file starts where the one before ends", _DAMAGE,
+        "log-file-missing", "each CommitLog file starts where the one before ends",
+        "a CommitLog file is missing", _DAMAGE,
         "every message of the missing file is lost; a broker does not start", Repair.EXTEND,
     ),
     Invariant(
-        "log-stray-file", "the CommitLog directory holds nothing but its files", _WARNING,
+        "log-stray-file", "the CommitLog directory holds nothing but its files",
+        "the CommitLog directory holds something that is not a CommitLog file", _WARNING,
         "RocketMQ may refuse to start", Repair.QUARANTINE,
     ),
     Invariant(
-        "log-file-end", "a CommitLog file with a successor ends with a blank", _DAMAGE,
+        "log-file-end", "a CommitLog file with a successor ends with a blank",
+        "a CommitLog file with a successor does not end with a blank", _DAMAGE,
         "a start stops reading there and cuts off what follows", Repair.TILE,
     ),
     Invariant(
-        "record-frame", "a record has a magic, and its parts add up to its size", _DAMAGE,
+        "record-frame", "a record has a magic, and its parts add up to its size",
+        "bytes of the log are not a record", _DAMAGE,
         "the messages there are lost; an unclean start cuts off all that follow", Repair.TILE,
     ),
     Invariant(
-        "record-position", "a record stands at the physical offset that it states", _DAMAGE,
+        "record-position", "a record stands at the physical offset that it states",
+        "a record states another physical offset than it stands at", _DAMAGE,
         "an old record shows through; an unclean start cuts off all that follow", Repair.TILE,
     ),
     Invariant(
-        "record-body-crc", "a body has the CRC that its record states", _DAMAGE,
+        "record-body-crc", "a body has the CRC that its record states",
+        "a body does not have the CRC that its record states", _DAMAGE,
         "consumers get an altered body; an unclean start cuts off all that follow",
         Repair.TILE,
     ),
     Invariant(
-        "record-crc-property", "a record with a CRC property agrees with it", _DAMAGE,
+        "record-crc-property", "a record with a CRC property agrees with it",
+        "a record does not agree with its CRC property", _DAMAGE,
         "some byte of the message is altered", Repair.TILE,
     ),
     Invariant(
-        "record-store-time", "store times never decrease along the log", _WARNING,
+        "record-store-time", "store times never decrease along the log",
+        "a record was stored before the one in front of it", _WARNING,
         "searches by time may miss messages", Repair.NONE,
     ),
     Invariant(
-        "record-topic", "a topic is not empty and is UTF-8", _DAMAGE,
+        "record-topic", "a topic is not empty and is UTF-8",
+        "a topic is empty or not UTF-8", _DAMAGE,
         "nobody can consume the message", Repair.TILE,
     ),
     Invariant(
-        "record-properties", "properties are UTF-8 pairs of names and values", _WARNING,
+        "record-properties", "properties are UTF-8 pairs of names and values",
+        "properties are not UTF-8 pairs of names and values", _WARNING,
         "clients skip the pair or show another text", Repair.NONE,
     ),
     Invariant(
         "record-flags", "the system flag has known bits; inner batches say what they hold",
+        "a system flag is unknown, or an inner batch does not say what it holds",
         _WARNING, "clients may not understand the message", Repair.NONE,
     ),
     Invariant(
-        "record-transaction", "a commit or rollback points back to its half message", _WARNING,
+        "record-transaction", "a commit or rollback points back to its half message",
+        "a commit or rollback does not point back to a half message", _WARNING,
         "the transaction can't be traced to its half message", Repair.NONE,
     ),
     Invariant(
-        "record-queue-order", "queue offsets in the log are consecutive per queue", _WARNING,
+        "record-queue-order", "queue offsets in the log are consecutive per queue",
+        "queue offsets in the log are not consecutive", _WARNING,
         "messages are lost, or a queue can't be built again from the log", Repair.NONE,
     ),
     Invariant(
-        "log-tail", "nothing is written behind the last record", _DAMAGE,
+        "log-tail", "nothing is written behind the last record",
+        "something is written behind the last record", _DAMAGE,
         "a start cuts it off; what could not be read there is lost", Repair.CUT,
     ),
     Invariant(
-        "queue-file-size", "all files of a queue have one size, of whole entries", _DAMAGE,
+        "queue-file-size", "all files of a queue have one size, of whole entries",
+        "a queue's file has another size than the others, or a broken entry", _DAMAGE,
         "the queue can't be opened", Repair.QUEUE,
     ),
     Invariant(
-        "queue-file-missing", "each file of a queue starts where the one before ends", _DAMAGE,
+        "queue-file-missing", "each file of a queue starts where the one before ends",
+        "a queue's file is missing", _DAMAGE,
         "the queue can't be opened", Repair.QUEUE,
     ),
     Invariant(
-        "queue-order", "records and messages rise along a queue", _DAMAGE,
+        "queue-order", "records and messages rise along a queue",
+        "records or messages do not rise along a queue", _DAMAGE,
         "consumers get messages twice, or never; searches fail", Repair.QUEUE,
     ),
     Invariant(
-        "queue-pre-blank", "entries before a queue's first message are pre-blank", _DAMAGE,
+        "queue-pre-blank", "entries before a queue's first message are pre-blank",
+        "an entry before a queue's first message is not pre-blank", _DAMAGE,
         "the queue's first offset is wrong", Repair.QUEUE,
     ),
     Invariant(
-        "queue-tail", "a queue's file is zero behind its last entry", _DAMAGE,
+        "queue-tail", "a queue's file is zero behind its last entry",
+        "a queue's file is not zero behind its last entry", _DAMAGE,
         "the queue's end is found at a wrong place", Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-missing", "each record for consumers has its entry", _DAMAGE,
+        "queue-entry-missing", "each record for consumers has its entry",
+        "a record for consumers has no entry", _DAMAGE,
         "consumers never see the message", Repair.QUEUE,
     ),
     Invariant(
-        "queue-behind-log", "queues reach to the end of the log", _NOTE,
+        "queue-behind-log", "queues reach to the end of the log",
+        "a queue does not reach to the end of the log", _NOTE,
         "none: what is missing is written at the next start", Repair.START,
     ),
     Invariant(
-        "queue-entry-position", "an entry points at the record with its queue offset", _DAMAGE,
+        "queue-entry-position", "an entry points at the record with its queue offset",
+        "an entry does not point at the record with its queue offset", _DAMAGE,
         "consumers get a wrong message, or none", Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-size", "an entry has its record's size", _DAMAGE,
+        "queue-entry-size", "an entry has its record's size",
+        "an entry has another size than its record", _DAMAGE,
         "consumers get a message cut short, or none", Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-tag", "an entry has the code of its record's tag", _DAMAGE,
+        "queue-entry-tag", "an entry has the code of its record's tag",
+        "an entry has another tag code than its record", _DAMAGE,
         "a tag filter lets the message through to the wrong consumers, or keeps it",
         Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-time", "an entry that has a time has its record's", _DAMAGE,
+        "queue-entry-time", "an entry that has a time has its record's",
+        "an entry has another store time than its record", _DAMAGE,
         "searches by time miss the message", Repair.QUEUE,
     ),
     Invariant(
         "queue-entry-messages", "an entry of a queue of batches counts its record's messages",
+        "an entry of a queue of batches miscounts its record's messages",
         _DAMAGE, "messages are skipped or come twice, and new ones get wrong queue offsets",
         Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-orphan", "behind each entry is a record of that queue", _DAMAGE,
+        "queue-entry-orphan", "behind each entry is a record of that queue",
+        "an entry has no record of its queue behind it", _DAMAGE,
         "consumers of the queue meet a message that is not there", Repair.QUEUE,
     ),
     Invariant(
-        "queue-stand-in", "each entry has a message of its own", _WARNING,
+        "queue-stand-in", "each entry has a message of its own",
+        "an entry has the next message in place of its own", _WARNING,
         "a message was lost: its consumers get the next one in its place", Repair.NONE,
     ),
     Invariant(
-        "queue-beyond-log", "no entry points behind the end of the log", _DAMAGE,
+        "queue-beyond-log", "no entry points behind the end of the log",
+        "an entry points behind the end of the log", _DAMAGE,
         "consumers wait at a message that is not there", Repair.QUEUE,
     ),
     Invariant(
-        "queue-row", "rows about queues in a database say what entries there are", _DAMAGE,
+        "queue-row", "rows about queues in a database say what entries there are",
+        "a row about a queue does not fit the entries", _DAMAGE,
         "messages are not seen, or new ones get a number that is taken", Repair.QUEUE,
     ),
     Invariant(
-        "queue-stray", "the consumequeue directories hold queues and nothing else", _WARNING,
+        "queue-stray", "the consumequeue directories hold queues and nothing else",
+        "a consumequeue directory holds something that is not a queue", _WARNING,
         "none", Repair.QUARANTINE,
     ),
     Invariant(
-        "queue-kind", "topics with queue.type=BatchCQ have no queues of the usual kind", _DAMAGE,
+        "queue-kind", "topics with queue.type=BatchCQ have no queues of the usual kind",
+        "a topic with queue.type=BatchCQ has queues of the usual kind", _DAMAGE,
         "RocketMQ does not start", Repair.QUARANTINE,
     ),
     Invariant(
-        "config-queue-type", "a topic with queues of batches has queue.type=BatchCQ", _WARNING,
+        "config-queue-type", "a topic with queues of batches has queue.type=BatchCQ",
+        "a topic with queues of batches lacks queue.type=BatchCQ", _WARNING,
         "RocketMQ does not start before the topic has the attribute", Repair.NONE,
     ),
     Invariant(
         "index-file-size", "all IndexFiles have one size, that of a slot and entry number",
+        "an IndexFile does not have the size of its slots and entries",
         _DAMAGE, "the file can't be opened: its keys find nothing", Repair.INDEX,
     ),
     Invariant(
-        "index-header", "an IndexFile's header counts its slots and entries", _DAMAGE,
+        "index-header", "an IndexFile's header counts its slots and entries",
+        "an IndexFile's header miscounts its slots or entries", _DAMAGE,
         "keys find nothing, or wrong messages", Repair.INDEX,
     ),
     Invariant(
-        "index-chain", "chains of an IndexFile are whole and lead to older entries", _DAMAGE,
+        "index-chain", "chains of an IndexFile are whole and lead to older entries",
+        "a chain of an IndexFile is broken", _DAMAGE,
         "keys find nothing, or a search does not end", Repair.INDEX,
     ),
     Invariant(
-        "index-entry", "an index entry has the hash of a key of its record", _DAMAGE,
+        "index-entry", "an index entry has the hash of a key of its record",
+        "an index entry does not have the hash of a key of its record", _DAMAGE,
         "keys find a wrong message", Repair.INDEX,
     ),
     Invariant(
-        "index-entry-time", "an index entry has the store time of its record", _DAMAGE,
+        "index-entry-time", "an index entry has the store time of its record",
+        "an index entry has another store time than its record", _DAMAGE,
         "queries by key and time miss the message", Repair.INDEX,
     ),
     Invariant(
-        "index-key-missing", "each key of the log's records is in the index", _DAMAGE,
+        "index-key-missing", "each key of the log's records is in the index",
+        "a key of a record is not in the index", _DAMAGE,
         "the message can't be found by this key", Repair.INDEX,
     ),
     Invariant(
-        "index-behind-log", "the index reaches from the log's start to its end", _NOTE,
+        "index-behind-log", "the index reaches from the log's start to its end",
+        "the index does not reach from the log's start to its end", _NOTE,
         "keys of the messages outside find nothing", Repair.START,
     ),
     Invariant(
-        "index-order", "IndexFiles follow each other in time and offset", _DAMAGE,
+        "index-order", "IndexFiles follow each other in time and offset",
+        "IndexFiles do not follow each other in time and offset", _DAMAGE,
         "queries look into the wrong files", Repair.INDEX,
     ),
     Invariant(
-        "index-stray", "the index directory holds IndexFiles and nothing else", _WARNING,
+        "index-stray", "the index directory holds IndexFiles and nothing else",
+        "the index directory holds something that is not an IndexFile", _WARNING,
         "RocketMQ may refuse to start", Repair.QUARANTINE,
     ),
     Invariant(
-        "checkpoint-size", "the checkpoint has 4096 bytes, zero behind its fields", _DAMAGE,
+        "checkpoint-size", "the checkpoint has 4096 bytes, zero behind its fields",
+        "the checkpoint is missing, has not 4096 bytes or is not zero behind its fields", _DAMAGE,
         "an unclean start reads the whole log", Repair.CHECKPOINT,
     ),
     Invariant(
         "checkpoint-time", "the checkpoint's times are not later than the last record's",
+        "a time of the checkpoint is later than the last record's",
         _DAMAGE, "an unclean start may leave messages unreachable", Repair.CHECKPOINT,
     ),
     Invariant(
-        "checkpoint-offset", "the checkpoint's offsets lie within the log", _DAMAGE,
+        "checkpoint-offset", "the checkpoint's offsets lie within the log",
+        "an offset of the checkpoint lies outside the log", _DAMAGE,
         "an unclean start may leave messages unreachable", Repair.CHECKPOINT,
     ),
     Invariant(
-        "store-closed", "there is no abort file", _NOTE,
+        "store-closed", "there is no abort file",
+        "there is an abort file", _NOTE,
         "the next start takes longer: the last broker was killed, or still runs",
         Repair.START,
     ),
     Invariant(
-        "config-readable", "each configuration file can be read", _DAMAGE,
+        "config-readable", "each configuration file can be read",
+        "a configuration file can't be read", _DAMAGE,
         "topics, offsets or groups in it are lost unless a copy is good", Repair.CONFIG,
     ),
     Invariant(
-        "config-backup", "each .bak of a configuration file can be read", _WARNING,
+        "config-backup", "each .bak of a configuration file can be read",
+        "the .bak of a configuration file can't be read", _WARNING,
         "there is no copy to fall back on", Repair.NONE,
     ),
     Invariant(
-        "config-topic", "each topic with messages for consumers is configured", _WARNING,
+        "config-topic", "each topic with messages for consumers is configured",
+        "a topic with messages for consumers is not configured", _WARNING,
         "clients find no route to its messages; so it is with a deleted topic", Repair.NONE,
     ),
     Invariant(
-        "config-offset", "consumer offsets lie within their queues", _WARNING,
+        "config-offset", "consumer offsets lie within their queues",
+        "a consumer offset lies outside its queue", _WARNING,
         "the group misses messages that were deleted, or waits for its offset to be reached",
         Repair.OFFSET,
     ),
     Invariant(
-        "config-delay-offset", "delay offsets lie within the queues of their levels", _WARNING,
+        "config-delay-offset", "delay offsets lie within the queues of their levels",
+        "a delay offset lies outside its level's queue", _WARNING,
         "delayed messages come again, or late", Repair.OFFSET,
     ),
     Invariant(
-        "timer-check", "timercheck has 4096 bytes and offsets within its files", _DAMAGE,
+        "timer-check", "timercheck has 4096 bytes and offsets within its files",
+        "timercheck has not 4096 bytes, or offsets outside its files", _DAMAGE,
         "timed messages come late, twice or never", Repair.TIMER,
     ),
     Invariant(
-        "timer-wheel-size", "the timer wheel has a slot for each second of 14 days", _DAMAGE,
+        "timer-wheel-size", "the timer wheel has a slot for each second of 14 days",
+        "the timer wheel has not a slot for each second of 14 days", _DAMAGE,
         "timed messages are not delivered", Repair.TIMER,
     ),
     Invariant(
-        "timer-file", "timer log files have one size and follow each other", _DAMAGE,
+        "timer-file", "timer log files have one size and follow each other",
+        "timer log files differ in size or do not follow each other", _DAMAGE,
         "timed messages are not delivered", Repair.TIMER,
     ),
     Invariant(
-        "timer-unit", "units of the timer log are whole and point into the CommitLog", _DAMAGE,
+        "timer-unit", "units of the timer log are whole and point into the CommitLog",
+        "a unit of the timer log is broken or points outside the CommitLog", _DAMAGE,
         "timed messages behind it are not delivered", Repair.TIMER,
     ),
     Invariant(
-        "timer-chain", "a unit's predecessor is an earlier unit", _DAMAGE,
+        "timer-chain", "a unit's predecessor is an earlier unit",
+        "a unit's predecessor is not an earlier unit", _DAMAGE,
         "timed messages of one second are not delivered", Repair.TIMER,
     ),
     Invariant(
-        "timer-wheel-slot", "a slot of the wheel points at units of the timer log", _DAMAGE,
+        "timer-wheel-slot", "a slot of the wheel points at units of the timer log",
+        "a slot of the wheel does not point at units of the timer log", _DAMAGE,
         "timed messages of one second are not delivered", Repair.TIMER,
     ),
     Invariant(
-        "root-stray", "the store directory holds nothing unknown", _NOTE,
+        "root-stray", "the store directory holds nothing unknown",
+        "the store directory holds something unknown", _NOTE,
         "none", Repair.NONE,
     ),
 ]

@@ -6,6 +6,7 @@ import mmap
 import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +26,13 @@ class StoreFile(NamedTuple):
     def end(self) -> int:
         """The offset after its last byte."""
         return self.base + self.size_bytes
+
+
+class Mend(NamedTuple):
+    """Bytes that are proved to belong into the log at an offset, though others are there."""
+
+    physical_offset: int
+    data: bytes
 
 
 class Directory(NamedTuple):
@@ -47,17 +55,32 @@ class Directory(NamedTuple):
         return self.files[number]
 
 
-class Maps:
-    """Files mapped read-only, the most recently used ones only."""
+def mends_by_path(files: Iterable[StoreFile], mends: Iterable[Mend]) -> dict[Path, list[Mend]]:
+    """Which mends belong into which of the files."""
+    found: dict[Path, list[Mend]] = {}
+    directory = Directory(sorted(files, key=lambda file: file.base), [])
+    for mend in mends:
+        file = directory.find(mend.physical_offset)
+        if file is not None and mend.physical_offset + len(mend.data) <= file.end:
+            found.setdefault(file.path, []).append(mend)
+    return found
 
-    def __init__(self) -> None:
+
+class Maps:
+    """Files mapped read-only, the most recently used ones only.
+
+    Of a file that ``mends`` has something for, the bytes are those after that.
+    """
+
+    def __init__(self, mends: dict[Path, list[Mend]] | None = None) -> None:
         self._maps: OrderedDict[Path, mmap.mmap | bytes] = OrderedDict()
+        self._mends = mends or {}
 
     def of(self, file: StoreFile) -> mmap.mmap | bytes:
         """The bytes of a file; empty where it is gone or unreadable by now."""
         found = self._maps.get(file.path)
         if found is None:
-            found = self._maps[file.path] = _map(file.path)
+            found = self._maps[file.path] = _map(file, self._mends.get(file.path, []))
             if len(self._maps) > _MAPS_MAX:
                 _, oldest = self._maps.popitem(last=False)
                 _close(oldest)
@@ -71,15 +94,20 @@ class Maps:
             _close(self._maps.popitem()[1])
 
 
-def _map(path: Path) -> mmap.mmap | bytes:
+def _map(file: StoreFile, mends: list[Mend]) -> mmap.mmap | bytes:
     try:
-        fd = os.open(path, os.O_RDONLY)
+        fd = os.open(file.path, os.O_RDONLY)
     except OSError:
         return b""
     try:
         if os.fstat(fd).st_size == 0:
             return b""
-        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        access = mmap.ACCESS_COPY if mends else mmap.ACCESS_READ
+        mapped = mmap.mmap(fd, 0, access=access)
+        for mend in mends:
+            at = mend.physical_offset - file.base
+            mapped[at : at + len(mend.data)] = mend.data
+        return mapped
     except OSError:
         return b""
     finally:

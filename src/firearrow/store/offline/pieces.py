@@ -13,9 +13,11 @@ results sees that each begins where the one before it ended.
 from __future__ import annotations
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 from multiprocessing import get_context
@@ -134,7 +136,8 @@ class Processes(NamedTuple):
             try:
                 while True:
                     for piece in rest:
-                        under_way.append(pool.submit(work_on, whose, function, piece))
+                        with _interrupts_held():  # a process that starts inherits this
+                            under_way.append(pool.submit(work_on, whose, function, piece))
                         if len(under_way) > _AHEAD * self.number:
                             break
                     if not under_way:
@@ -142,6 +145,17 @@ class Processes(NamedTuple):
                     yield under_way.popleft().result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back, also from the processes that are started meanwhile, for good: whoever has
+    started them ends them, and a traceback of theirs says nothing."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def workers_for(view: StoreView, jobs: int | None) -> Workers:

@@ -34,6 +34,7 @@ from firearrow.store.index import Index
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import index_geometry
 from firearrow.store.offline.deriving import Derived, Deriving, derive
+from firearrow.store.offline.numbering import given
 from firearrow.store.offline.pieces import (
     STRETCH_BYTES,
     OnProgress,
@@ -43,6 +44,7 @@ from firearrow.store.offline.pieces import (
     stretches,
     workers_for,
 )
+from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.offline.view import Layout, StoreView, free_directory
@@ -134,6 +136,10 @@ class _Target:
                 for run in runs:
                     self._note(run, messages_end(entries, run))
 
+    def leave_out(self, reasons: dict[QueueKey, str]) -> None:
+        """Note that queues were not made."""
+        self.left_out = reasons | self.left_out
+
     def _note(self, run: Run, run_end: int) -> None:
         key = run.topic, run.queue_id
         end = self.ends.get(key, run.queue_offset)
@@ -144,6 +150,18 @@ class _Target:
             self.stand_ins += run.queue_offset - end
 
 
+def _shortened(view: StoreView, target: _Target) -> dict[QueueKey, str]:
+    """The queues that would give queue offsets once more, and why."""
+    return {
+        (one.topic, one.queue_id): (
+            f"the log has lost its messages from {one.first} on:"
+            " `firearrow store repair` keeps their queue offsets"
+        )
+        for one in given(view, target.ends, believe_groups=False)
+        if (one.topic, one.queue_id) in target.ends
+    }
+
+
 def _tell_nobody(arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
     """Nobody waits for messages of a store that is being made."""
 
@@ -152,12 +170,14 @@ class Order(msgspec.Struct, frozen=True):
     """What is to be made, of what size, and by whom: ``workers`` or so many ``jobs``.
 
     ``only`` names the queues to make, by default all. ``sizes`` are those of the files that are
-    there, but for ``queue_file_bytes``.
+    there, but for ``queue_file_bytes``. ``shortens`` says that queues may end before they did: else
+    one of which the log has lost the last messages is left as it is.
     """
 
     queues: bool = True
     index: bool = True
     only: frozenset[QueueKey] | None = None
+    shortens: bool = False
     queue_file_bytes: int | None = None
     sizes: Sizes | None = None
     jobs: int | None = None
@@ -183,6 +203,8 @@ def rebuild(
     ``to`` has such files.
     """
     with StoreView(layout) as view:
+        mended = layout._replace(mends=proved(view)) if order.queues else layout
+    with StoreView(mended) as view:
         if to is not None:
             return build(view, clock, to, order)
         guard = StoreGuard(view.root)
@@ -287,6 +309,8 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
         for file in index.files:
             OS_FILES.sync_file(file.path)
         if order.queues:
+            if not order.shortens:
+                target.leave_out(_shortened(view, target))
             queues.delete_queues(set(target.left_out))
             if isinstance(queues, RocksConsumeQueues):
                 _take_rest(view, queues, target, order.only)

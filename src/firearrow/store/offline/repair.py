@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -25,16 +26,21 @@ import numpy as np
 
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
+from firearrow.files import naming
 from firearrow.message.record import encode_blank
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
 from firearrow.store.offline.around import sound_copies
+from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
 from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.mapped import Mend
+from firearrow.store.offline.numbering import Given, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, rebuild_in_place
 from firearrow.store.offline.records import read
+from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey
 from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
@@ -43,6 +49,7 @@ from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
 
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}
+_TIME_MS_MAX: Final = 1 << 42  # in the year 2109
 _FILES_MADE_MAX: Final = 64  # where more seem to be missing, a name is wrong
 _TIMER_FILES: Final = ("timerlog", "timerwheel", "config/timercheck")
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
@@ -78,11 +85,16 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps in order, none for a sound store."""
+    """The steps in order, none for a sound store.
+
+    ``given_again`` says of each queue whose queue offsets can't be kept from being given twice
+    which ones these are, and for whom it matters; ``apply`` must be told to go on then.
+    """
 
     store: str
     verdict: Verdict
     steps: list[Step]
+    given_again: list[str] = []
 
     @property
     def does_something(self) -> bool:
@@ -114,13 +126,16 @@ class _Work(msgspec.Struct):
     patches: dict[int, _Patch] = {}
     rebuild: set[QueueKey] = set()
     index: bool = False
+    database: bool = False
+    held: dict[QueueKey, int] = {}
+    given_again: list[str] = []
 
 
 def plan(layout: Layout, *, jobs: int | None = None, on_progress: OnProgress | None = None) -> Plan:
     """Verify a store and say what would mend it; nothing is changed."""
-    with StoreView(layout) as view:
-        verdict, evidence = examine(view, workers_for(view, jobs), on_progress)
-        return Plan(str(view.root), verdict, _work(view, verdict, evidence).steps)
+    look = _Look(layout, jobs, on_progress)
+    verdict, work = look.plan()
+    return Plan(str(layout.root), verdict, work.steps, work.given_again)
 
 
 def apply(
@@ -129,32 +144,85 @@ def apply(
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
+    give_again: bool = False,
 ) -> Outcome:
-    """Verify, mend and verify again. Raises StoreLocked while a broker runs."""
+    """Verify, mend and verify again. Raises StoreLocked while a broker runs.
+
+    Raises StoreError, having changed no message, where queue offsets would be given twice and
+    ``give_again`` does not accept it.
+    """
     root = layout.root
     if not root.is_dir():
         raise StoreError(f"{root} is no directory")
     guard = StoreGuard(root)
     guard.take()
     try:
+        look = _Look(layout, jobs, on_progress, owned=True)
+        _, work = look.plan()
+        extended = [step for step in work.steps if step.action is Action.EXTEND]
         with StoreView(layout, owned=True) as view:
-            verdict, evidence = examine(view, workers_for(view, jobs), on_progress)
-            work = _work(view, verdict, evidence)
-            extended = [step for step in work.steps if step.action is Action.EXTEND]
             for step in extended:
                 _extend(view.path_of(step.file or ""), view.log_file_bytes)
+        if extended:  # only now is to be seen what else there is to do
+            look.extended = True
+            _, work = look.plan()
+        if work.given_again and not give_again:
+            raise StoreError(f"{root}: {'; '.join(work.given_again)}: nothing was mended")
+        kept = free_directory(root, "repair", clock)
         with StoreView(layout, owned=True) as view:
-            if extended:  # only now is to be seen what else there is to do
-                verdict, evidence = examine(view, workers_for(view, jobs), on_progress)
-                work = _work(view, verdict, evidence)
-            kept = free_directory(root, "repair", clock)
-            last_ms = max((report.last_ms for report in evidence.reports), default=0)
-            left_out = _carry_out(view, work, kept, clock, last_ms)
+            left_out = _carry_out(view, work, kept, clock, look.last_ms)
         after = verify(layout, jobs=jobs, owned=True)
     finally:
         guard.release(clean=False)
     steps = [*extended, *work.steps]
     return Outcome(str(kept) if kept.exists() else None, steps, after, left_out)
+
+
+class _Look(msgspec.Struct):
+    """Looks at a store and plans; ``last_ms`` is then the store time of its last record.
+
+    ``extended`` says that bytes of the log were missing and are zero by now.
+    """
+
+    layout: Layout
+    jobs: int | None
+    on_progress: OnProgress | None
+    owned: bool = False
+    extended: bool = False
+    last_ms: int = 0
+
+    def plan(self) -> tuple[Verdict, _Work]:
+        """The verdict, and what is to be done.
+
+        Records that can be proved come first; all else is planned for the log as it is then.
+        """
+        with StoreView(self.layout, owned=self.owned) as view:
+            verdict, evidence = self._examine(view)
+            mends = () if verdict.sound else proved(view, _gaps(evidence))
+            work = _Work()
+            _plan_sizes(view, work)
+            if work.steps:
+                return verdict, work
+            _plan_mends(view, mends, work)
+            if not mends:
+                self._plan_rest(view, verdict, evidence, work)
+                return verdict, work
+        with StoreView(self.layout._replace(mends=mends), owned=self.owned) as view:
+            self._plan_rest(view, *self._examine(view), work)
+        return verdict, work
+
+    def _examine(self, view: StoreView) -> tuple[Verdict, Evidence]:
+        return examine(view, workers_for(view, self.jobs), self.on_progress)
+
+    def _plan_rest(
+        self, view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
+    ) -> None:
+        self.last_ms = max((report.last_ms for report in evidence.reports), default=0)
+        _plan_all(view, verdict, evidence, work, extended=self.extended)
+
+
+def _gaps(evidence: Evidence) -> list[tuple[int, int]]:
+    return [(gap.start, gap.end) for gap in (*evidence.log.gaps, *evidence.log.tail)]
 
 
 def _extend(path: Path, size_bytes: int) -> None:
@@ -169,17 +237,18 @@ def _extend(path: Path, size_bytes: int) -> None:
 # --- planning ---
 
 
-def _work(view: StoreView, verdict: Verdict, evidence: Evidence) -> _Work:
-    work = _Work()
-    _plan_sizes(view, work)
-    if work.steps:
-        return work
+def _plan_all(
+    view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, *, extended: bool
+) -> None:
     for finding in verdict.findings:
         if finding.invariant in _STRAYS and finding.file:
             text = "move it into the kept directory"
             work.steps.append(Step(Action.MOVE, text, "none", finding.file))
     _plan_log(view, verdict, evidence, work)
-    _plan_derived(view, verdict, work)
+    _choose_derived(view, verdict, work)
+    if not verdict.sound:
+        _plan_numbers(view, verdict, evidence, work, extended=extended)
+    _plan_derived(view, work)
     _plan_config(view, verdict, work)
     repairs = {INVARIANTS[finding.invariant].repair for finding in verdict.findings}
     if Repair.CHECKPOINT in repairs or evidence.log.tail:
@@ -188,7 +257,22 @@ def _work(view: StoreView, verdict: Verdict, evidence: Evidence) -> _Work:
     if Repair.TIMER in repairs:
         _plan_timer(view, work)
     _plan_rest(verdict, work)
-    return work
+
+
+def _plan_mends(view: StoreView, mends: Iterable[Mend], work: _Work) -> None:
+    """Restore the fields of records that everything else proves."""
+    for mend in mends:
+        file = view.log.find(mend.physical_offset)
+        assert file is not None
+        at = mend.physical_offset - file.base
+        stored = view.log_bytes(mend.physical_offset, len(mend.data))
+        wrong = [i for i in range(len(stored)) if stored[i] != mend.data[i]]
+        first, end = wrong[0], wrong[-1] + 1
+        text = f"restore {end - first} bytes of a record, which the rest of the store proves"
+        patch = _Patch(file.path, at + first, mend.data[first:end])
+        work.patches[len(work.steps)] = patch
+        name = view.name_of(file.path)
+        work.steps.append(Step(Action.WRITE, text, "none", name, at + first, end - first))
 
 
 def _plan_sizes(view: StoreView, work: _Work) -> None:
@@ -244,6 +328,9 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
     harm = f"{len(lost)} messages are lost; their consumers get empty ones in their place"
     work.patches[len(work.steps)] = _Patch(file.path, place, data)
     work.steps.append(Step(Action.WRITE, text, harm, name, place, end - start))
+    for message in lost:
+        key = message.topic, message.queue_id
+        work.held[key] = max(work.held.get(key, 0), message.queue_offset + 1)
     work.rebuild |= {(message.topic, message.queue_id) for message in lost}
     work.index = True
 
@@ -312,18 +399,66 @@ def _stamp(view: StoreView, start: int) -> Stamp:
     return stamp
 
 
-def _plan_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
-    database = False
+def _choose_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
+    """Note which queues are to be built again, and whether the index is."""
     for finding in verdict.findings:
         repair = INVARIANTS[finding.invariant].repair
         if repair is Repair.QUEUE and finding.severity is not Severity.NOTE:
-            database = view.rocks_directory is not None
+            work.database = view.rocks_directory is not None
             if finding.topic is not None:
                 work.rebuild.add((finding.topic, finding.queue_id or 0))
         if repair is Repair.INDEX:
             work.index = True
+
+
+def _plan_numbers(
+    view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, *, extended: bool
+) -> None:
+    """Hold the queue offsets that the end of the log has lost, so that none is given twice."""
+    merged: dict[QueueKey, QueueReport] = {}
+    for report in evidence.reports:
+        add_queues(merged, report.queues)
+    ends = {key: max(end for _, end in report.numbers) for key, report in merged.items()}
+    ends |= {key: max(end, ends.get(key, 0)) for key, end in work.held.items()}
+    beyond = any(finding.invariant == "queue-beyond-log" for finding in verdict.findings)
+    lost = bool(evidence.log.gaps or evidence.log.tail or extended or beyond)
+    gone = frozenset() if view.rocks_directory else frozenset(work.rebuild)
+    numbers = given(view, ends, gone=gone, believe_groups=lost)
+    held: list[Given] = []
+    for one in numbers:
+        if one.can_be_held and one.topic not in view.batch_topics and view.log.files:
+            held.append(one)
+        else:
+            work.given_again.append(str(one))
+            text = f"{one}, with which placeholders can't deal"
+            harm = "groups that are further on never see the messages that get these numbers"
+            work.steps.append(Step(Action.LEAVE, text, harm))
+    if held:
+        _plan_holding(view, evidence, held, work)
+
+
+def _plan_holding(view: StoreView, evidence: Evidence, held: list[Given], work: _Work) -> None:
+    last_ms = max((report.last_ms for report in evidence.reports), default=0)
+    told_ms = view.checkpoint.log_ms if 0 < view.checkpoint.log_ms < _TIME_MS_MAX else 1
+    stamp = Stamp(last_ms or told_ms, _LOOPBACK)
+    base, directory = view.log.files[-1].base, view.log.files[-1].path.parent
+    for piece in holding(held, evidence.log.end, view.log_file_bytes, base, stamp):
+        file = view.log_file(piece.base)
+        path = file.path if file else directory / f"{piece.base:0{NAME_DIGITS}d}"
+        work.patches[len(work.steps)] = _Patch(path, piece.position, piece.data)
+        text = "hold queue offsets that were given to lost messages, by placeholders: "
+        text += ", ".join(map(str, held))
+        harm = "consumers get an empty message for each"
+        name = view.name_of(path)
+        step = Step(Action.WRITE, text, harm, name, piece.position, len(piece.data))
+        work.steps.append(step)
+    work.rebuild |= {(one.topic, one.queue_id) for one in held}
+    work.index = True
+
+
+def _plan_derived(view: StoreView, work: _Work) -> None:
     harm = "queue offsets stay as they are; the old files are kept"
-    if view.rocks_directory is not None and (database or work.rebuild):
+    if view.rocks_directory is not None and (work.database or work.rebuild):
         text = "build the database of all queues again from the log"
         work.steps.append(Step(Action.REBUILD, text, harm, view.name_of(view.rocks_directory)))
     elif work.rebuild:
@@ -422,19 +557,16 @@ class _Keeper:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
 def _write_at(path: Path, position: int, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.pwrite(fd, data, position)
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
+    with naming(path), path.open("r+b", buffering=0) as file:
+        assert os.pwrite(file.fileno(), data, position) == len(data)
+        os.fdatasync(file.fileno())
 
 
 def _carry_out(
@@ -461,6 +593,8 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last
             keeper.move(path)
         case Action.WRITE:
             assert patch is not None
+            if not path.exists():
+                _extend(path, view.log_file_bytes)
             keeper.bytes_of(path, patch.position, len(patch.data))
             _write_at(path, patch.position, patch.data)
         case Action.CUT:
@@ -482,7 +616,7 @@ def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) 
     with StoreView(layout, owned=True) as view:  # the log as it is by now
         index = step.file == "index"
         only = frozenset(work.rebuild) if step.queues else None
-        order = Order(not index, index, only)
+        order = Order(not index, index, only, shortens=True)
         made = rebuild_in_place(view, clock, order, kept)
     return made.left_out
 

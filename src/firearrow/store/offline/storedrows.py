@@ -161,6 +161,8 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
         self._snapshot.close()
 
     def __getitem__(self, key: QueueKey) -> RocksQueue:
+        if not 0 <= key[1] < 1 << 32:  # what a damaged record says, and no key can
+            raise KeyError(key)
         queue = RocksQueue(self._snapshot, *key)
         if not queue.is_there:
             raise KeyError(key)

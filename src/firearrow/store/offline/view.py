@@ -24,7 +24,15 @@ from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.mapped import Directory, Maps, StoreFile, list_files, sorted_children
+from firearrow.store.offline.mapped import (
+    Directory,
+    Maps,
+    Mend,
+    StoreFile,
+    list_files,
+    mends_by_path,
+    sorted_children,
+)
 from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
@@ -37,13 +45,15 @@ class Layout(NamedTuple):
     """Where a store lies: its root, and the directories of its CommitLog if they are elsewhere.
 
     ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold,
-    ``delay_levels`` the broker's messageDelayLevel.
+    ``delay_levels`` the broker's messageDelayLevel. ``mends`` are bytes that are read in place of
+    those in the log, see ``restoring``.
     """
 
     root: Path
     log_directories: tuple[Path, ...] = ()
     index_slots: int | None = None
     delay_levels: str = StoreConfig().message_delay_level
+    mends: tuple[Mend, ...] = ()
 
     @staticmethod
     def of(
@@ -74,7 +84,7 @@ class StoreView:
         if not any(path.exists() for path in known):
             raise StoreError(f"{root} is no store: it has neither commitlog nor consumequeue")
         self.log = list_files(*self.log_directories)
-        self.maps = Maps()
+        self.maps = Maps(mends_by_path(self.log.files, layout.mends))
         self._names: dict[Path, str] = {}
         self.holder = None if owned else lock_holder(root / "lock")
 

@@ -1,0 +1,182 @@
+"""Queue offsets that were given to messages which the log has lost at its end.
+
+A broker takes a queue's next offset from the end of its ConsumeQueue, and a start cuts that back to
+where the log ends. Where the last messages of a queue are lost, the next ones would get their queue
+offsets once more, and a group that has consumed the lost ones would never see them. So each such
+offset is held by a placeholder (``tiles``) at the end of the log.
+
+Entries of the ConsumeQueue tell which offsets were given, and where the log is damaged what groups
+have committed does, too.
+
+Java: ConsumeQueueStore#recoverOffsetTable, ConsumeQueue#truncateDirtyLogicFiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from firearrow.message.names import SCHEDULE_TOPIC
+from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN, encode_blank, record_size
+from firearrow.store.offline.around import committed_offsets, configured_topics, sound_copies
+from firearrow.store.offline.settings import (
+    DELAYS,
+    LIGHT_OFFSETS,
+    OFFSETS,
+    parse_config,
+    stored_config,
+)
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
+from firearrow.store.offline.storedrows import RocksQueue
+from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
+from firearrow.store.offline.view import StoreView
+from firearrow.store.retention import Consumed
+from firearrow.store.rocksformat import MAX
+
+HOLE_MAX: Final = 100_000
+"""So many queue offsets in a row are held by placeholders; more, and something else is wrong."""
+
+
+class Given(NamedTuple):
+    """Queue offsets from ``first`` to before ``end`` that were given, and the log has none of.
+
+    ``groups`` have committed offsets behind ``first``. ``alone`` says that the log has no
+    message of the queue, so that one placeholder for the last is enough: a queue may begin
+    anywhere.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    groups: tuple[Consumed, ...]
+    alone: bool
+
+    def __str__(self) -> str:
+        last = self.end - 1
+        numbers = f"{self.first}" if last == self.first else f"{self.first} to {last}"
+        text = f"queue {self.topic}-{self.queue_id} would give {numbers} again"
+        for one in self.groups:
+            text += f", group {one.group} is at {one.queue_offset}"
+        return text
+
+    @property
+    def can_be_held(self) -> bool:
+        """Whether so many placeholders are reasonable."""
+        return len(self.to_hold) <= HOLE_MAX
+
+    @property
+    def to_hold(self) -> range:
+        """The queue offsets that need a placeholder."""
+        return range(self.end - 1 if self.alone else self.first, self.end)
+
+
+def given(
+    view: StoreView,
+    ends: Mapping[QueueKey, int],
+    *,
+    gone: frozenset[QueueKey] = frozenset(),
+    believe_groups: bool,
+) -> list[Given]:
+    """The queue offsets at the end of each queue that the log does not bear out.
+
+    ``ends`` are the queue offsets behind the last message that the log has of a queue. Of queues
+    that are ``gone`` unless a message holds them, the last number counts that they ever had, also
+    if the log has deleted its message. ``believe_groups`` says that messages may be lost whose
+    entries are lost, too, so that what groups have committed counts.
+    """
+    groups: dict[QueueKey, list[Consumed]] = {}
+    for consumed in _committed(view):
+        groups.setdefault((consumed.topic, consumed.queue_id), []).append(consumed)
+    topics = {topic for topic, _ in (*view.queues, *ends)} | (configured_topics(view) or set())
+    named = {key for key in groups if key[0] in topics and key[1] >= 0}
+    found: list[Given] = []
+    for key in sorted({*view.queues, *(named if believe_groups else ())}):
+        low, queue = ends.get(key, 0), view.queues.get(key)
+        ever = 0 if queue is None else told_end(view, queue, low, 0)
+        end = ever
+        if queue is not None and key not in gone:
+            end = told_end(view, queue, low, view.log_start)
+        beyond = tuple(one for one in groups.get(key, ()) if one.queue_offset > low)
+        if believe_groups:  # where the log has deleted all, the queue may still know how far it was
+            reached = [one.queue_offset for one in beyond]
+            end = max([end, *(offset for offset in reached if key in ends or offset > ever)])
+        if end > low:
+            found.append(Given(key[0], key[1], low, end, beyond, alone=key not in ends))
+    return found
+
+
+def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) -> int:
+    """The queue offset behind the last entry from ``low`` on that can be one: it points into the
+    log as it is or was, behind the entry before ``low``. 0 if none can."""
+    last = view.log.files[-1].end if view.log.files else 0
+    room = view.log_file_bytes
+    after = entry_at(queue, low - 1)[0] if low else -1
+    floor = max(physical_from, after + 1) if after < last else physical_from
+    end = 0
+    for numbers, entries in queue.all():
+        offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"]
+        good = (numbers >= low) & (sizes >= RECORD_BYTES_MIN) & (sizes != PRE_BLANK_SIZE)
+        good &= (sizes <= room) & (offsets >= floor) & (offsets < last + room)
+        if good.any():
+            end = max(end, int(numbers[np.flatnonzero(good)[-1]]) + 1)
+    row = queue.row(MAX) if isinstance(queue, RocksQueue) else None
+    if row is not None and row[1] >= low and floor <= row[0] < last + room:
+        end = max(end, row[1] + 1)
+    return end
+
+
+def _committed(view: StoreView) -> Iterator[Consumed]:
+    """What groups, and the delivery of delayed messages, have committed."""
+    for name in (OFFSETS, LIGHT_OFFSETS):
+        yield from committed_offsets(_content(view, name))
+    table = _content(view, DELAYS).get("offsetTable")
+    for level, offset in table.items() if isinstance(table, dict) else ():
+        yield Consumed("delayed messages", SCHEDULE_TOPIC, int(level) - 1, int(offset))
+
+
+def _content(view: StoreView, name: str) -> dict[str, Any]:
+    """A configuration file or the newest copy of it that can be read."""
+    directory = view.root / "config"
+    value = stored_config(directory, name)
+    if isinstance(value, str):
+        copies = sound_copies(directory / name)
+        value = parse_config(copies[0]) if copies else {}
+    return value if isinstance(value, dict) else {}
+
+
+class Held(NamedTuple):
+    """Bytes for the file of the log that begins at ``base``."""
+
+    base: int
+    position: int
+    data: bytes
+
+
+def holding(
+    numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp: Stamp
+) -> list[Held]:
+    """The placeholders for queue offsets, from the log's end ``at`` on, in files of one size of
+    which one begins at ``base``."""
+    pieces: list[Held] = []
+    data = bytearray()
+    file_base = at - (at - base) % file_bytes
+    start = at
+    for one in numbers:
+        size = record_size(one.topic, 0, len(LOST_PROPERTY) + 3)
+        for number in one.to_hold:
+            room = file_base + file_bytes - at
+            if size + BLANK_BYTES > room:
+                data += encode_blank(room) if room >= BLANK_BYTES else b""
+                pieces.append(Held(file_base, start - file_base, bytes(data)))
+                file_base += file_bytes
+                at = start = file_base
+                data.clear()
+            record = placeholder(Lost(at, size, one.topic, one.queue_id, number), stamp)
+            assert record is not None
+            data += record
+            at += size
+    pieces.append(Held(file_base, start - file_base, bytes(data)))
+    return [piece for piece in pieces if piece.data]

@@ -1,0 +1,291 @@
+"""What damaged records of the log must have been, as far as the rest of the store proves it.
+
+A body has its CRC, a record is the sum of its parts, says where it lies, and its queue's entry says
+how large it is and which topic, queue and queue offset it belongs to. So most fixed fields are told
+twice. A field that disagrees with all that is told elsewhere gets the one value with which
+everything agrees: size, magic, physical offset, the kinds of hosts and of transaction, the length
+of body, topic or properties, the topic, queue id and queue offset. A body can't be proved, nor what
+only the record itself says (times, flags, what is in the properties).
+
+An entry is believed where it can be: its place in the queue's file is its queue offset. It may also
+be that of another record, in place of a message that was lost (a stand-in), so a record whose own
+entry is there is left as it is.
+
+Nothing is written here: ``Layout.mends`` has what is to be written, and a view of that layout shows
+the log as if it were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.message.names import is_lmq
+from firearrow.message.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    topic_field,
+    verify_crc_property,
+)
+from firearrow.message.sysflag import (
+    BORN_HOST_V6,
+    HOSTS_V6_MASK,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+)
+from firearrow.store.offline.mapped import Mend, StoreFile
+from firearrow.store.offline.pairs import is_utf8
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
+from firearrow.store.offline.tiles import Lost
+from firearrow.store.offline.view import StoreView
+from firearrow.store.offline.walk import Gap, walk
+from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
+
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+_U16: Final = Struct(">H")
+_SIZE_AND_MAGIC: Final = Struct(">ii")
+_HOSTS: Final = (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6_MASK)
+_QUEUE_ID_AT: Final = 12
+_PLACE_AT: Final = 20  # queue offset and physical offset
+_SYS_FLAG_AT: Final = 36
+_HEAD_BYTES: Final = 88  # with hosts of IPv4
+_Span = tuple[int, int]
+
+
+def proved(view: StoreView, gaps: Iterable[_Span] | None = None) -> tuple[Mend, ...]:
+    """The records that are damaged and can be proved, as they must have been.
+
+    ``gaps`` are the stretches of the log without records, if the caller knows them: else they are
+    looked for where a queue's entry does not fit its record, and only then.
+    """
+    told = {claim.physical_offset: claim for claim in _suspects(view)}
+    if gaps is None:
+        if not told:
+            return ()
+        gaps = [
+            (piece.physical_offset, piece.physical_end)
+            for piece in walk(view)
+            if isinstance(piece, Gap)
+        ]
+    gaps = sorted(gaps)
+    mends: list[Mend] = []
+    for gap in gaps:
+        mends += _in_gap(view, gap, told)
+    for claim in told.values():
+        if not any(start <= claim.physical_offset < end for start, end in gaps):
+            mends += _misplaced(view, claim)
+    return tuple(sorted(mends))
+
+
+def _suspects(view: StoreView) -> Iterator[Lost]:
+    """What entries say that does not hold of the record that they point at."""
+    files = view.log.files
+    bases = np.array([file.base for file in files], np.int64)
+    ends = np.array([file.end for file in files], np.int64)
+    for key, queue in view.queues.items() if files else ():
+        for numbers, entries in queue.all():
+            offsets = entries["physical_offset"].astype(np.int64)
+            sizes = entries["size"].astype(np.int64)
+            number = np.searchsorted(bases, offsets, side="right") - 1
+            there = (sizes >= RECORD_BYTES_MIN) & (sizes != PRE_BLANK_SIZE) & (number >= 0)
+            there &= offsets <= ends[number] - sizes
+            for file in np.unique(number[there]).tolist():
+                rows = np.flatnonzero(there & (number == file))
+                for start in range(0, len(rows), RECORDS_MAX):
+                    some = rows[start : start + RECORDS_MAX]
+                    yield from _unlike(view, files[file], key, numbers[some], entries[some])
+
+
+def _unlike(
+    view: StoreView, file: StoreFile, key: QueueKey, numbers: Ints, entries: npt.NDArray[Any]
+) -> Iterator[Lost]:
+    buffer = view.maps.of(file)
+    physical = entries["physical_offset"].astype(np.int64)
+    columns = Columns(buffer, physical - file.base, len(buffer))
+    good = columns.valid & ((columns.magic == MAGIC_V1) | (columns.magic == MAGIC_V2))
+    good &= (columns.size == entries["size"]) & (columns.physical_offset == physical)
+    if _tells_the_place(view, key):
+        kind = columns.sys_flag & TRANSACTION_MASK
+        good &= (kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)
+        good &= (columns.queue_id == key[1]) & (columns.queue_offset == numbers)
+        topic = key[0].encode()
+        texts = columns.slices(columns.topic_start, columns.topic_size)
+        good &= np.fromiter((text == topic for text in texts), np.bool_, len(texts))
+    for row in np.flatnonzero(~good).tolist():
+        yield Lost(int(physical[row]), int(entries["size"][row]), *key, int(numbers[row]))
+
+
+def _tells_the_place(view: StoreView, key: QueueKey) -> bool:
+    """Whether records behind a queue's entries have its name: those of light queues have that of
+    their topic. A queue of batches counts in another way."""
+    return not is_lmq(key[0]) and key[0] not in view.batch_topics
+
+
+# --- bytes that are no record ---
+
+
+def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Mend]:
+    """The records of a gap: where entries say that there are some, and side by side from a place
+    that must be the begin of one."""
+    at, end = gap
+    places = sorted(place for place in told if at <= place < end)
+    while at < end:
+        data = _restored(view, at, end, told.get(at))
+        if data is not None:
+            yield Mend(at, data)
+            at += len(data)
+            continue
+        beyond = [place for place in places if place > at]
+        if not beyond:
+            return
+        at = beyond[0]
+
+
+def _restored(view: StoreView, at: int, end: int, claim: Lost | None) -> bytes | None:
+    """The one record that can have been at a place; None if there is no such."""
+    stored = view.log_bytes(at, end - at)
+    if claim is not None:
+        sizes = [claim.size]
+        claim = claim if _tells_the_place(view, (claim.topic, claim.queue_id)) else None
+    else:
+        stated = int.from_bytes(stored[:4], "big", signed=True)
+        sizes = [stated, end - at] if stated != end - at else [stated]
+    for size in sizes:
+        if not RECORD_BYTES_MIN <= size <= len(stored):
+            continue
+        found = _candidates(stored[:size], at, claim)
+        if len(found) == 1:
+            return found.pop()
+    return None
+
+
+def _candidates(stored: bytes, at: int, claim: Lost | None) -> set[bytes]:
+    """The records in which all agrees, that differ from what is stored in as little as possible."""
+    flags = int.from_bytes(stored[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big", signed=True)
+    hosts = flags & HOSTS_V6_MASK
+    for kinds in ((hosts,), tuple(other for other in _HOSTS if other != hosts)):
+        found: set[bytes] = set()
+        for magic, kind in product((MAGIC_V1, MAGIC_V2), kinds):
+            record = bytearray(stored)
+            _SIZE_AND_MAGIC.pack_into(record, 0, len(stored), magic)
+            _I64.pack_into(record, _PLACE_AT + 8, at)
+            _I32.pack_into(record, _SYS_FLAG_AT, flags & ~HOSTS_V6_MASK | kind)
+            if claim is not None:
+                _put_place(record, claim)
+            parts = _with_other_parts(record, magic, kind, claim)
+            found |= {bytes(one) for one in parts if _agrees(one, claim)}
+        if found:
+            return found
+    return set()
+
+
+def _put_place(record: bytearray, claim: Lost) -> None:
+    """Give a record the queue and queue offset that its entry tells; it is for consumers, then."""
+    _I32.pack_into(record, _QUEUE_ID_AT, claim.queue_id)
+    _I64.pack_into(record, _PLACE_AT, claim.queue_offset)
+    flags = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big", signed=True)
+    if flags & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+        return
+    v6 = (flags & BORN_HOST_V6 != 0) + (flags & STORE_HOST_V6 != 0)
+    of_half = any(record[76 + 12 * v6 : 84 + 12 * v6])  # only a commit says where its half is
+    kind = TRANSACTION_COMMIT if of_half else TRANSACTION_NONE
+    _I32.pack_into(record, _SYS_FLAG_AT, flags & ~TRANSACTION_MASK | kind)
+
+
+def _with_other_parts(
+    record: bytearray, magic: int, hosts: int, claim: Lost | None
+) -> Iterator[bytearray]:
+    """A record as it is, and with another length of a part or another topic."""
+    yield record
+    if claim is None:
+        return
+    text = topic_field(claim.topic)[1]
+    if (magic == MAGIC_V2) != (topic_field(claim.topic)[0] == MAGIC_V2):
+        return
+    start = _HEAD_BYTES + 12 * ((hosts & BORN_HOST_V6 != 0) + (hosts & STORE_HOST_V6 != 0))
+    body_size = int.from_bytes(record[start - 4 : start], "big", signed=True)
+    topic_at = start + body_size
+    rest_at = topic_at + len(text)
+    if body_size >= 0 and rest_at + 2 <= len(record):
+        yield record[:topic_at] + text + record[rest_at:]
+        other = bytearray(record)
+        if len(record) - rest_at - 2 <= 0x7FFF:
+            _U16.pack_into(other, rest_at, len(record) - rest_at - 2)
+            yield other
+    at = record.find(text, start)
+    while at >= 0:
+        other = bytearray(record)
+        _I32.pack_into(other, start - 4, at - start)
+        yield other
+        at = record.find(text, at + 1)
+
+
+def _agrees(record: bytearray, claim: Lost | None) -> bool:
+    """Whether a record is the sum of its parts, its texts and checksums hold, and it has the topic
+    that its entry tells."""
+    data = bytes(record)
+    columns = scan(data, 0, len(data), 1)
+    if not len(columns) or columns.end != len(data) or int(columns.store_ms[0]) <= 0:
+        return False
+    [topic] = columns.slices(columns.topic_start, columns.topic_size)
+    if not topic or not is_utf8(topic) or not columns.body_crc_holds()[0]:
+        return False
+    if claim is not None and topic != claim.topic.encode():
+        return False
+    return verify_crc_property(data) is not False
+
+
+# --- records that say they belong elsewhere ---
+
+
+def _misplaced(view: StoreView, claim: Lost) -> Iterator[Mend]:
+    """A record that is sound but for the place in a queue that it states."""
+    stored = view.log_bytes(claim.physical_offset, claim.size)
+    if not _tells_the_place(view, (claim.topic, claim.queue_id)):
+        return
+    columns = scan(stored, 0, len(stored), 1)
+    if not len(columns) or columns.end != len(stored):
+        return
+    if int(columns.physical_offset[0]) != claim.physical_offset or _has_entry(view, columns):
+        return
+    if _stands_in(view, claim, columns):
+        return
+    found = _candidates(stored, claim.physical_offset, claim)
+    if len(found) == 1 and stored not in found:
+        yield Mend(claim.physical_offset, found.pop())
+
+
+def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
+    """Whether the entry may be that of another message of the queue, or out of its order: one whose
+    neighbours do not lie on both sides of it, or of a later message whose own is damaged."""
+    queue = view.queues[claim.topic, claim.queue_id]
+    here = claim.physical_offset
+    for step in (-1, 1):
+        there, size, _ = entry_at(queue, claim.queue_offset + step)
+        if 0 < size < PRE_BLANK_SIZE and (there - here) * step <= 0:
+            return True
+    number = int(columns.queue_offset[0])
+    if int(columns.queue_id[0]) != claim.queue_id or number <= claim.queue_offset:
+        return False
+    return entry_at(queue, number - 1)[0] == here >= entry_at(queue, number)[0]
+
+
+def _has_entry(view: StoreView, columns: Columns) -> bool:
+    """Whether the queue that a record states has its entry: then another that leads to it is a
+    stand-in, or damaged."""
+    [topic] = columns.slices(columns.topic_start, columns.topic_size)
+    key = topic.decode("utf-8", "replace"), int(columns.queue_id[0])
+    queue: StoredQueue | None = view.queues.get(key)
+    number = int(columns.queue_offset[0])
+    if queue is None or number < 0:
+        return False
+    return entry_at(queue, number)[:2] == (int(columns.physical_offset[0]), int(columns.size[0]))
