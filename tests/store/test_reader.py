@@ -13,6 +13,7 @@ from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import GetResult, GetStatus
 from firearrow.store.batchqueue import FileBatchQueue, Unit
 from firearrow.store.reader import Reader
+from firearrow.store.soundness import Damaged
 from tests.store.stores import KINDS, KiB, append, make_store, opened, settle, small_config
 
 
@@ -137,7 +138,7 @@ def test_old_messages_are_taken_in_smaller_numbers(
             append(store, bytes(size))
         settle(store)
         entries = list(store.iterate_from("T", 0, start))
-        reader = Reader(store.log, store.queues, config, recent_bytes)
+        reader = Reader(store.log, store.queues, config, recent_bytes, Damaged())
         found = reader.get("T", 0, start, wanted, tags)
         taken = total = 0
         for entry in entries:

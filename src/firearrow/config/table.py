@@ -68,6 +68,7 @@ LIVE = "live"  # marks a field that is obeyed from the moment on that a client c
 _SPELT_OTHERWISE = {
     "broker_ip1": "brokerIP1",
     "broker_ip2": "brokerIP2",
+    "check_crc_on_read": "checkCRCOnRead",
     "check_crc_on_recover": "checkCRCOnRecover",
     "use_separate_store_path_for_rocksdb_cq": "useSeparateStorePathForRocksdbCQ",
 }

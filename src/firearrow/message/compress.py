@@ -32,6 +32,8 @@ DECOMPRESSED_BYTES_MAX = 64 * MiB
 """What a body may grow to. A body is at most 4 MiB as sent; one that grows further than sixteen
 times that is taken for an attack on the memory of the consumer."""
 
+_BEGINNINGS = {1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
+
 LEVEL = 5  # the level of the Java client, for zlib and zstd
 
 
@@ -55,6 +57,16 @@ def compression_of(sys_flag: int) -> Compression | None:
         return Compression(number or Compression.ZLIB)
     except ValueError as error:
         raise MessageError(f"{number} is no kind of compression", "sysFlag") from error
+
+
+def is_as_said(body: bytes, sys_flag: int) -> bool:
+    """Tell whether a body begins as its system flag says; one that isn't compressed may begin with
+    anything."""
+    try:
+        kind = compression_of(sys_flag)
+    except MessageError:
+        return False
+    return kind is None or body.startswith(_BEGINNINGS[kind])
 
 
 def with_compression(sys_flag: int, kind: Compression) -> int:

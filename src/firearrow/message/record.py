@@ -62,7 +62,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 from firearrow.errors import MessageError
@@ -237,6 +237,40 @@ def is_blank(buffer: Buffer, at: int) -> bool:
     if at < 0 or at + BLANK_BYTES > len(buffer):
         return False
     return bool(_SIZE_AND_MAGIC.unpack_from(buffer, at)[1] == MAGIC_BLANK)
+
+
+class Frame(NamedTuple):
+    """A record as far as it leads to the next one, and says where it belongs."""
+
+    size: int
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    body: bytes
+    body_crc: int
+    topic: str
+
+
+def read_frame(record: bytes) -> Frame:
+    """Read of a record what clients must be able to read before they come to the next.
+
+    Raises MessageError like `decode_record`, and for ports that are none: clients stop at those.
+    """
+    head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
+    for field, host in (("bornHost", head[9]), ("storeHost", head[11])):
+        if host[-4] or host[-3]:
+            raise MessageError("its port is none", field)
+    return Frame(
+        head[0],
+        head[3],
+        head[5],
+        head[6],
+        head[7],
+        record[body_at:topic_at],
+        head[2],
+        _read_topic(record, topic_start, properties_at),
+    )
 
 
 def decode_record(

@@ -246,6 +246,15 @@ class StoreConfig(ServerConfig, frozen=True):
     ] = True
 
     # --- reading ---
+    check_crc_on_read: Annotated[
+        bool,
+        Meta(
+            description="whether pulls and look-ups check the CRC of every body and withhold what "
+            "doesn't match it, which takes some 0.4 to 0.8 µs for 1 KiB. Bodies that clients take "
+            "apart as they decode (compressed ones, inner batches) are always checked. RocketMQ "
+            "has no such key, and its clients don't check"
+        ),
+    ] = False
     max_transfer_bytes_on_message_in_memory: Annotated[
         PositiveInt,
         Meta(description="bytes of one pull from the recent part of the log"),

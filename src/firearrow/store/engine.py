@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.errors import DiskFull, MessageError, StoreError
+from firearrow.errors import DiskFull, StoreError
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import FileBatchQueue
@@ -38,6 +38,7 @@ from firearrow.store.reader import GetResult, Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.rocks import RocksConsumeQueues
+from firearrow.store.soundness import Damaged
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +105,17 @@ class MessageStore:
         )
         quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
         self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
-        self._reader = Reader(self.log, self.queues, config, memory_bytes())
-        self._lookup = Lookup(self.log, self.queues, self._index, self._reader.store_ms, clock)
+        self._damaged = Damaged()
+        self._reader = Reader(self.log, self.queues, config, memory_bytes(), self._damaged)
+        self._lookup = Lookup(
+            self.log,
+            self.queues,
+            self._index,
+            self._reader.store_ms,
+            clock,
+            self._damaged,
+            check_crc=config.check_crc_on_read,
+        )
         self._guard = StoreGuard(root, fs)
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
@@ -416,14 +426,7 @@ class MessageStore:
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored record at a physical offset; None if no sound record begins there."""
-        record = self.log.record_at(physical_offset)
-        if record is None:
-            return None
-        try:
-            decode_record(record)
-        except MessageError:
-            return None
-        return record
+        return self._lookup.record_at(physical_offset)
 
     def query(
         self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
@@ -556,8 +559,9 @@ class MessageStore:
             "commitLogDirCapacity": _capacity(usage),
             "dispatchBehindBytes": str(self.behind_bytes),
             "earliestMessageTimeStamp": str(earliest),
-            "writesRefused": self.log.refused or "",  # RocketMQ has no such entry
             "putMessageFailedTimes": str(self.log.failed_appends),
+            "writesRefused": self.log.refused or "",  # RocketMQ has no such entry, nor the next
+            "damagedRecords": str(self._damaged.count),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
 

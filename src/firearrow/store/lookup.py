@@ -24,6 +24,7 @@ from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.index import Index
 from firearrow.store.queues import ENTRY, ConsumeQueue, ConsumeQueues
+from firearrow.store.soundness import Damaged, Fault, fault_of
 
 _QUERY_BYTES_MAX: Final = 8 * 1024 * 1024  # clients refuse frames above 16 MiB
 _CANDIDATES_MAX: Final = 4096  # bounds the work of one query for a key that many share
@@ -57,12 +58,17 @@ class Lookup:
         index: Index | None,
         store_ms: Callable[[ConsumeQueue, int], int],
         clock: Clock,
+        damaged: Damaged,
+        *,
+        check_crc: bool,
     ) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._store_ms = store_ms
         self._clock = clock
+        self._damaged = damaged
+        self._check_crc = check_crc
 
     # --- by place and time ---
 
@@ -120,6 +126,22 @@ class Lookup:
         # Java: ConsumeQueueStore#getOffsetInQueueByTime brings the result into the queue's range.
         return max(low - 1, queue.min_offset) if upper and queue.min_offset < low else low
 
+    # --- by place in the log ---
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record that begins at an offset; None if none does, or one that is damaged."""
+        record = self._log.record_at(physical_offset)
+        if record is None:
+            return None
+        fault = self._fault(physical_offset, record)
+        return record if fault is None or fault.frames else None
+
+    def _fault(self, physical_offset: int, record: bytes) -> Fault | None:
+        fault = fault_of(record, physical_offset, check_crc=self._check_crc)
+        if fault is not None:
+            self._damaged.note(physical_offset, "met by a look-up", fault.why)
+        return fault
+
     # --- by key ---
 
     def query(
@@ -136,7 +158,7 @@ class Lookup:
         for physical_offset in self._candidates(topic, key, kind, begin_ms, end_ms):
             if len(found) >= count_max:
                 break
-            record = None if physical_offset in seen else self._log.record_at(physical_offset)
+            record = None if physical_offset in seen else self.record_at(physical_offset)
             seen.add(physical_offset)
             if record is None:
                 continue
@@ -189,7 +211,9 @@ class Lookup:
         """What became of a key's messages that are not within a window; empty if none are known."""
         candidates = self._candidates(topic, key, kind, *_ALWAYS_MS)
         for physical_offset in candidates:
-            record = self._log.record_at(physical_offset)
+            record = self.record_at(physical_offset)
+            if record is None and physical_offset >= self._log.start_offset:
+                return f"the record at {physical_offset}, which may have it, is damaged"
             view = None if record is None else _view_with_key(record, topic, key, kind)
             stored_ms = begin_ms if view is None else view.store_timestamp_ms
             if not begin_ms <= stored_ms <= end_ms:
@@ -215,6 +239,10 @@ class Lookup:
             return f"it has expired: the CommitLog begins at {start}"
         if physical_offset >= end:
             return f"the CommitLog ends at {end}"
+        record = self._log.record_at(physical_offset)
+        fault = None if record is None else self._fault(physical_offset, record)
+        if fault is not None:
+            return f"the record there is damaged: {fault.why}"
         return "no message begins there"
 
 

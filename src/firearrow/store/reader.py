@@ -1,7 +1,8 @@
 """Reading the messages of a queue; ``firearrow.store.lookup`` finds them by time and key.
 
 What a pull returns is stored records one after another, copied once from the mapped log; records
-that lie side by side are copied as one piece.
+that lie side by side are copied as one piece. What is damaged of the copies stays behind
+(``soundness``): the pull goes on behind it.
 
 Source: upstream ``DefaultMessageStore#getMessage``.
 """
@@ -9,17 +10,20 @@ Source: upstream ``DefaultMessageStore#getMessage``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue
+from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue, Unit
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
+from firearrow.store.scan import RECORD_BYTES_MIN
+from firearrow.store.soundness import ALIKE_MIN, Damaged, Places, are_alike, faults_of
 
 _STORE_MS_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
@@ -62,8 +66,11 @@ class Reader:
         queues: ConsumeQueues,
         config: StoreConfig,
         memory_bytes: int,
+        damaged: Damaged,
     ) -> None:
         self._log = commit_log
+        self._damaged = damaged
+        self._check_crc = config.check_crc_on_read
         self._queues = queues
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         self._recent_limits = (
@@ -129,19 +136,27 @@ class Reader:
     def _collect_all(
         self, queue: ConsumeQueue, queue_offset: int, entries: bytes
     ) -> GetResult | None:
-        """Copy the records of all entries, if they lie in one file and within the limits."""
+        """Copy the records of all entries, if they are sound, in one file and within the limits."""
         recent_from = self._recent_from()
         recent = int.from_bytes(entries[:8], "big") >= recent_from
         most, most_bytes = self._recent_limits if recent else self._old_limits
-        following = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
-        if not recent and int.from_bytes(following, "big") >= recent_from:
+        behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
+        if not recent and int.from_bytes(behind, "big") >= recent_from:
             return None  # from there on more may be taken
         count = min(len(entries) // ENTRY_BYTES, most)
-        fields = _struct_of(count).unpack(entries[: count * ENTRY_BYTES])
+        entries = entries[: count * ENTRY_BYTES]
+        following = queue_offset + count
+        lowest, highest = queue.min_offset, queue.max_offset
+        records = self._evenly(entries, count, most_bytes) if count >= ALIKE_MIN else b""
+        if records and are_alike(records, entries, queue_offset, queue):
+            return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
+        fields = _struct_of(count).unpack(entries)
         positions, sizes = fields[0::3], fields[1::3]
         start, end, total = positions[0], positions[-1] + sizes[-1], sum(sizes)
         segment = self._log.segments.find(start)
-        if segment is None or end > segment.end or total > most_bytes or min(sizes) <= 0:
+        if segment is None or end > segment.end or total > most_bytes:
+            return None
+        if min(sizes) < RECORD_BYTES_MIN:
             return None
         mapped, base = segment.map, segment.base
         if end - start == total:  # side by side
@@ -153,8 +168,22 @@ class Reader:
                     for position, size in zip(positions, sizes, strict=True)
                 ]
             )
-        lowest, highest = queue.min_offset, queue.max_offset
-        return GetResult(GetStatus.FOUND, queue_offset + count, lowest, highest, records, count)
+        places = Places(positions, sizes, tuple(range(queue_offset, following)))
+        if len(records) != total or faults_of(records, places, queue, check_crc=self._check_crc):
+            return None
+        return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
+
+    def _evenly(self, entries: bytes, count: int, most_bytes: int) -> bytes:
+        """The records of entries if they seem to be of one size, side by side; else nothing."""
+        start, size = int.from_bytes(entries[:8], "big"), int.from_bytes(entries[8:12], "big")
+        total = size * count
+        last = int.from_bytes(entries[-ENTRY_BYTES : 8 - ENTRY_BYTES], "big")
+        if last != start + total - size or total > most_bytes or self._check_crc:
+            return b""
+        segment = self._log.segments.find(start)
+        if segment is None or start + total > segment.end or size < RECORD_BYTES_MIN:
+            return b""
+        return segment.map[start - segment.base : start - segment.base + total]
 
     def _collect(
         self,
@@ -165,12 +194,12 @@ class Reader:
         tag_codes: frozenset[int] | None,
     ) -> GetResult:
         """Copy the records of entries that match, as far as the limits of one pull go."""
-        lowest, highest = queue.min_offset, queue.max_offset
         copies: list[bytes] = []
+        places: list[tuple[int, int, int]] = []
         total = base = limit = 0
-        scanned = len(entries) // ENTRY_BYTES
+        following = queue_offset + len(entries) // ENTRY_BYTES
         recent_from = self._recent_from()
-        for number, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries)):
+        for at, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries), queue_offset):
             if tag_codes is not None and code not in tag_codes:
                 extended = queue.extended_tag_code(code) if code <= ADDRESS_MAX else code
                 # What is not known may go out: consumers compare tags themselves.
@@ -178,25 +207,70 @@ class Reader:
                     continue
             most, most_bytes = self._recent_limits if physical >= recent_from else self._old_limits
             if copies and (len(copies) >= min(most, count_max) or total + size > most_bytes):
-                scanned = number
+                following = at
                 break
             if not base <= physical < limit:
                 segment = self._log.segments.find(physical)
+                if segment is None and self._leads_nowhere(queue, at, physical):
+                    continue
                 if segment is None:
-                    return self._gone(queue, queue_offset + number, physical)
+                    if not copies:
+                        return self._gone(queue, at, physical)
+                    following = at
+                    break
                 base, limit, mapped = segment.base, segment.end, segment.map
             start = physical - base
-            if size <= 0 or physical + size > limit:  # an entry that no dispatch has written
-                if copies:
-                    scanned = number
-                    break
-                return self._gone(queue, queue_offset + number, physical)
+            if size < RECORD_BYTES_MIN or physical + size > limit:
+                self._note(queue, at, physical, f"its entry says that it has {size} bytes")
+                continue
             copies.append(mapped[start : start + size])
+            places.append((physical, size, at))
             total += size
-        count = len(copies)
+        kept, passed = self._sound(queue, copies, places)
+        if passed < len(places):
+            following = places[passed][2]
+        records = b"".join([copies[number] for number in kept])
+        return self._result(queue, following, records, len(kept))
+
+    def _sound(
+        self, queue: ConsumeQueue, copies: list[bytes], places: list[tuple[int, int, int]]
+    ) -> tuple[Sequence[int], int]:
+        """Which of the records go out together, and how many are then done with.
+
+        What frames but can't be decoded by clients goes out by itself.
+        """
+        everything = range(len(copies))
+        if not copies:
+            return everything, 0
+        columns = Places(*zip(*places, strict=True))
+        faults = faults_of(b"".join(copies), columns, queue, check_crc=self._check_crc)
+        kept: list[int] = []
+        for number in everything if faults else ():
+            physical, _, queue_offset = places[number]
+            fault = faults.get(number)
+            if fault is None:
+                kept.append(number)
+                continue
+            self._note(queue, queue_offset, physical, fault.why)
+            if fault.frames:
+                return (kept, number) if kept else ([number], number + 1)
+        return (kept if faults else everything), len(copies)
+
+    def _leads_nowhere(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> bool:
+        """Whether an entry is damaged, and not that of a record which has expired."""
+        if 0 <= physical < self._log.end_offset:
+            return False
+        self._note(queue, queue_offset, physical, "the log ends before it")
+        return True
+
+    def _note(self, queue: ConsumeQueue, queue_offset: int, physical: int, why: str) -> None:
+        place = f"queue {queue.topic}-{queue.queue_id}, queue offset {queue_offset}"
+        self._damaged.note(physical, place, why)
+
+    def _result(self, queue: ConsumeQueue, following: int, records: bytes, count: int) -> GetResult:
+        lowest, highest = queue.min_offset, queue.max_offset
         status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
-        following = queue_offset + scanned
-        return GetResult(status, following, lowest, highest, b"".join(copies), count)
+        return GetResult(status, following, lowest, highest, records, count)
 
     def _read_batches(
         self,
@@ -212,6 +286,7 @@ class Reader:
         none of its messages, as upstream.
         """
         copies: list[bytes] = []
+        units: list[Unit] = []
         total = messages = 0
         following, recent_from = queue_offset, self._recent_from()
         last = queue_offset + max(-(-self._filter_bytes // UNIT_BYTES), count_max)
@@ -224,18 +299,35 @@ class Reader:
             if following > queue_offset and unit.queue_offset >= last:
                 break
             if tag_codes is None or unit.tag_code in tag_codes:
-                record = self._log.record(unit.physical_offset, unit.size)
+                record = self._record(queue, unit)
                 if record is None:
                     if copies:
                         break
                     return self._gone(queue, unit.end - 1, unit.physical_offset)
-                copies.append(record)
-                total += unit.size
-                messages += unit.messages
+                if record:
+                    copies.append(record)
+                    units.append(unit)
+                    total += unit.size
+                    messages += unit.messages
             following = unit.end
-        lowest, highest = queue.min_offset, queue.max_offset
-        status = GetStatus.FOUND if copies else GetStatus.NO_MATCHED_MESSAGE
-        return GetResult(status, following, lowest, highest, b"".join(copies), messages)
+        places = [(unit.physical_offset, unit.size, unit.queue_offset) for unit in units]
+        kept, passed = self._sound(queue, copies, places)
+        if passed < len(units):
+            following = units[passed].queue_offset
+        records = b"".join([copies[number] for number in kept])
+        return self._result(queue, following, records, sum([units[n].messages for n in kept]))
+
+    def _record(self, queue: FileBatchQueue, unit: Unit) -> bytes | None:
+        """The record of a unit; None if it has expired, empty if the unit is damaged."""
+        physical, size = unit.physical_offset, unit.size
+        if self._leads_nowhere(queue, unit.queue_offset, physical):
+            return b""
+        if size < RECORD_BYTES_MIN:
+            self._note(
+                queue, unit.queue_offset, physical, f"its entry says that it has {size} bytes"
+            )
+            return b""
+        return self._log.record(physical, size)
 
     def _recent_from(self) -> int:
         """Where the recent part of the log begins: a pull takes fewer messages from before it.

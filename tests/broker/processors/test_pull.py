@@ -96,6 +96,25 @@ def test_each_offset_has_its_answer(
     calling(tmp_path, main, binary=binary)
 
 
+def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
+    """The others of the answer arrive, and one that has nothing else leads on."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await tagged(served, caller, "A", "B", "A", "B", "A")
+        log = served.broker.store.log.segments.files[0].map
+        size = int.from_bytes(log[:4], "big")
+        log[2 * size + 87] ^= 4  # the length of a body
+        log[4 * size + 39] ^= 0x10  # the kind of an address
+        for subscription, bodies in [("*", [b"A", b"B", b"B"]), ("A", [b"A"])]:
+            answer = await caller.pull(subscription=subscription)
+            assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "5")
+            assert bodies_of(answer) == bodies
+        answer = await caller.pull(4)
+        assert (answer.code, answer.ext["nextBeginOffset"], answer.body) == (20, "5", b"")
+
+    calling(tmp_path, main)
+
+
 REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"topic": "none"}, 17, "topic.none. not exist"),
     ({"queueId": 4}, 29, "queueId.4. is illegal"),

@@ -54,6 +54,29 @@ def test_messages_are_found_by_their_keys(tmp_path: Path, binary: bool) -> None:
     calling(tmp_path, main, binary=binary)
 
 
+def test_a_damaged_record_is_no_answer(tmp_path: Path) -> None:
+    """A client could not read it, nor what stands behind it."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(3):
+            await caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01U{number}\x02KEYS\x01all\x02")
+        await served.dispatched()
+        log = served.broker.store.log.segments.files[0].map
+        size = int.from_bytes(log[:4], "big")
+        log[size + 39] ^= 0x10  # the kind of an address
+        assert await find(caller, "all") == [b"2", b"0"]
+        asked: list[tuple[int, dict[str, FieldValue], int]] = [
+            (12, key_fields("U1"), 22),
+            (33, {"offset": size}, 1),
+        ]
+        for code, fields, wrong in asked:
+            answer = await caller.call(code, fields)
+            assert (answer.code, answer.body) == (wrong, b"")
+            assert "damaged" in (answer.remark or "")
+
+    calling(tmp_path, main)
+
+
 def test_no_query_answers_more_than_64(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         for number in range(70):

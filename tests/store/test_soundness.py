@@ -1,0 +1,240 @@
+"""A damaged record harms itself alone: what reads hand out frames, and all else arrives."""
+
+import random
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.errors import MessageError
+from firearrow.message.compress import Compression, decompress, with_compression
+from firearrow.message.hosts import Host, pack_host
+from firearrow.message.model import MessageView
+from firearrow.message.names import tag_code
+from firearrow.message.record import decode_record
+from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
+from firearrow.store import GetResult, GetStatus, MessageStore
+from firearrow.store.soundness import Damaged
+from tests.store.stores import ALWAYS, BORN_HOST, append, make_store, opened, settle
+
+COUNT = 40
+V6 = pack_host(Host("2001:db8::7", 4711))
+
+
+def decoded(records: bytes) -> Iterator[MessageView]:
+    """What the official client makes of an answer: it drops all behind what it can't decode."""
+    at = 0
+    while at < len(records):
+        try:
+            view = decode_record(records, at)
+            decompress(view.body, view.sys_flag)
+        except MessageError:
+            return
+        if view.born_host.port > 65535 or view.store_host.port > 65535:
+            return
+        yield view
+        at += view.store_size
+
+
+def pulled(store: MessageStore, tags: frozenset[int] | None = None) -> list[MessageView]:
+    """All that a consumer gets of a queue that it pulls from its first offset to its end."""
+    found: list[MessageView] = []
+    at = store.min_queue_offset("T", 0)
+    while at < store.max_queue_offset("T", 0):
+        result = store.get("T", 0, at, 32, tags)
+        assert result.next_offset > at
+        at = result.next_offset
+        found += decoded(result.records)
+    return found
+
+
+class Filled:
+    """A store with messages of one queue, whose log can be damaged for a while."""
+
+    def __init__(self, store: MessageStore, shape: str) -> None:
+        self.store = store
+        chance = random.Random(shape)
+        self.places: list[tuple[int, int]] = []
+        for number in range(COUNT):
+            same = shape in ("alike", "batches")
+            body = chance.randbytes(200 if same else chance.randrange(2, 400))
+            flags, host = 0, BORN_HOST
+            if shape == "kinds" and number % 3 == 0:
+                body, flags = zlib.compress(body), with_compression(0, Compression.ZLIB)
+            if shape == "kinds" and number % 5 == 0:
+                host = V6
+            properties = {"TAGS": "t", "KEYS": f"k{number}"}
+            if shape == "batches":
+                flags, properties["INNER_NUM"] = INNER_BATCH | NEED_UNWRAP, "3"
+            at = append(store, body, sys_flag=flags, properties=properties, born_host=host)
+            if shape == "batches":
+                store.queue("T", 0).next_offset += 2
+            self.places.append((at, store.log.end_offset - at))
+        settle(store)
+        self.sound = {view.physical_offset: view for view in pulled(store)}
+        assert list(self.sound) == [at for at, _ in self.places]
+
+    @contextmanager
+    def damaged(self, start: int, data: bytes) -> Iterator[set[int]]:
+        """Bytes of the log written over; gives the physical offsets of what that leaves alone."""
+        log = self.store.log.segments.files[0].map
+        end = min(start + len(data), self.store.log.end_offset)
+        before = log[start:end]
+        log[start:end] = data[: end - start]
+        changed = [at for at in range(start, end) if log[at] != before[at - start]]
+        try:
+            yield {
+                at
+                for at, size in self.places
+                if not any(at <= byte < at + size for byte in changed)
+            }
+        finally:
+            log[start:end] = before
+
+    def check(self, untouched: set[int], tags: frozenset[int] | None) -> None:
+        """All that is not damaged arrives as it was stored, and what else comes fits its entry."""
+        arrived = {view.physical_offset: view for view in pulled(self.store, tags)}
+        assert untouched <= arrived.keys() <= self.sound.keys()
+        for at, view in arrived.items():
+            sound = self.sound[at]
+            assert at not in untouched or view == sound
+            assert (view.store_size, view.topic) == (sound.store_size, sound.topic)
+            assert view.queue_offset == sound.queue_offset
+
+
+SHAPES = [
+    ("alike", "default"),
+    ("mixed", "default"),
+    ("kinds", "default"),
+    ("batches", "default"),
+    ("mixed", "defaultRocksDB"),
+]
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids="-".join)
+def filled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Filled]:
+    shape, kind = request.param
+    store = make_store(tmp_path_factory.mktemp("sound"), store_type=kind)
+    store.wants_batches = "T".__eq__ if shape == "batches" else store.wants_batches
+    store.open(background=False)
+    try:
+        yield Filled(store, shape)
+    finally:
+        store.close()
+
+
+@given(
+    at=st.floats(0, 0.999),
+    data=st.one_of(st.binary(min_size=1, max_size=1), st.binary(min_size=64, max_size=64)),
+    tags=st.sampled_from([None, frozenset({tag_code("t")})]),
+)
+def test_what_is_sound_arrives_whatever_is_damaged(
+    filled: Filled, at: float, data: bytes, tags: frozenset[int] | None
+) -> None:
+    with filled.damaged(int(at * filled.store.log.end_offset), data) as untouched:
+        filled.check(untouched, tags)
+
+
+def test_each_byte_of_a_head_and_of_the_lengths_behind_the_body(filled: Filled) -> None:
+    """Each byte outside the body of one record, turned over."""
+    start, size = filled.places[7]
+    body = len(filled.sound[start].body)
+    log = filled.store.log.segments.files[0].map
+    for at in [*range(start, start + 112), *range(start + 80 + body, start + size)]:
+        with filled.damaged(at, bytes([log[at] ^ 0xFF])) as untouched:
+            filled.check(untouched, None)
+
+
+@contextmanager
+def flipped(store: MessageStore, at: int) -> Iterator[None]:
+    """One byte of the log turned over."""
+    log = store.log.segments.files[0].map
+    log[at] ^= 0xFF
+    try:
+        yield
+    finally:
+        log[at] ^= 0xFF
+
+
+def test_a_pull_that_meets_only_damage_goes_on_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as store:
+        places = [append(store, b"body of one") for _ in range(3)]
+        settle(store)
+        with flipped(store, places[0] + 3), flipped(store, places[1] + 87):
+            found = store.get("T", 0, 0, 2)
+            assert found == GetResult(GetStatus.NO_MATCHED_MESSAGE, 2, 0, 3)
+            assert store.get("T", 0, 0, 32).count == 1
+            assert store.runtime_facts()["damagedRecords"] == "2"
+    named = [record.message for record in caplog.records if "damaged" in record.message]
+    assert [line.split(": ")[:2] for line in named] == [
+        [f"the record at {places[n]} is damaged", f"queue T-0, queue offset {n}"] for n in (0, 1)
+    ], "once each"
+
+
+def test_a_first_record_that_says_it_has_larger_hosts_than_it_has_room_for(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        for _ in range(3):
+            append(store, b"")
+        settle(store)
+        with flipped(store, 39):
+            assert [view.queue_offset for view in pulled(store)] == [1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8], ids="{} messages".format)
+def test_bodies_are_checked_if_asked(tmp_path: Path, count: int) -> None:
+    for check in (False, True):
+        with opened(tmp_path / f"{check}", check_crc_on_read=check) as store:
+            first, *_ = [append(store, b"body", properties={"KEYS": "k"}) for _ in range(count)]
+            settle(store)
+            with flipped(store, first + 90):
+                assert len(pulled(store)) == count - check
+                assert len(store.query("T", "k", "K", *ALWAYS, 32)) == count - check
+                assert (store.record_at(first) is None) is check
+                assert ("doesn't match its CRC" in store.explain_offset(first)) is check
+
+
+def test_what_clients_can_not_decompress_goes_out_by_itself(tmp_path: Path) -> None:
+    """It may have been sent like that."""
+    flags = with_compression(0, Compression.ZLIB)
+    with opened(tmp_path) as store:
+        for number in range(6):
+            append(store, b"plain", sys_flag=flags if number in (2, 3) else 0)
+        settle(store)
+        pulls = []
+        at = 0
+        while at < 6:
+            found = store.get("T", 0, at, 32)
+            pulls.append((found.count, found.next_offset))
+            at = found.next_offset
+        assert pulls == [(2, 2), (1, 3), (1, 4), (2, 6)]
+
+
+def test_damaged_entries_are_passed_over_one_by_one(tmp_path: Path) -> None:
+    """Whatever an entry of a queue says, the others' records arrive."""
+    with opened(tmp_path, mapped_file_size_consume_queue=4000) as store:
+        for number in range(12):
+            append(store, b"%d" % number)
+        settle(store)
+        queue = store.queues.open("T", 0).segments.files[0].map  # type: ignore[attr-defined]
+        for at in range(5 * 20, 5 * 20 + 12):
+            before = queue[at]
+            for value in (0xFF, 0x7F, 0x80, before ^ 1):
+                queue[at] = value
+                offsets = [view.queue_offset for view in pulled(store)]
+                assert offsets == [n for n in range(12) if n != 5 or value == before], (at, value)
+            queue[at] = before
+
+
+def test_what_was_named_is_forgotten_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = Damaged()
+    for at in [*range(1025), 0, 1024]:
+        damaged.note(at, "somewhere", "somehow")
+    assert (damaged.count, len(caplog.records)) == (1026, 1026)
