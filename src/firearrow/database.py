@@ -175,6 +175,8 @@ class Database:
         self._write_options = rocksdict.WriteOptions()
         self._write_options.disable_wal = not log_ahead
         self._write_options.sync = log_ahead
+        self._later_options = rocksdict.WriteOptions()
+        self._later_options.disable_wal = not log_ahead
         path.mkdir(parents=True, exist_ok=True)
         with _Errors(path):
             others = {
@@ -199,10 +201,19 @@ class Database:
         """An empty batch."""
         return Batch(self._library.WriteBatch(raw_mode=True), self)
 
-    def write(self, batch: Batch) -> None:
-        """Make the changes of a batch, all or none; OSError if the disk refuses."""
+    def write(self, batch: Batch, *, sync: bool = True) -> None:
+        """Make the changes of a batch, all or none; OSError if the disk refuses.
+
+        Where the log is ahead, it is on the disk then, unless that is left to ``sync``.
+        """
+        options = self._write_options if sync else self._later_options
         with self._write_errors:
-            self._default.write(batch.changes, self._write_options)
+            self._default.write(batch.changes, options)
+
+    def sync(self) -> None:
+        """Return once the log has all batches on the disk; OSError if it refuses."""
+        with self._write_errors:
+            self._default.flush_wal(True)
 
     def close(self) -> None:
         """Close the database. Rows that were not flushed may be there at the next start or not."""

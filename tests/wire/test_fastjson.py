@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import MessageError
+from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.fastjson import (
     DEPTH_MAX,
@@ -220,3 +221,28 @@ def test_typed_reading_survives_any_depth() -> None:
     deep = '{"x":' + "[" * 5000 + "]" * 5000 + "}"
     with pytest.raises(MessageError):
         decode(deep, Queue)
+
+
+def test_what_has_not_changed_is_not_formatted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = fastjson.PrettyText()
+    state: dict[str, Any] = {
+        "version": {"counter": 1},
+        "empty": {},
+        "none": None,
+        "table": {"a": {"x": 1}, "b": {0: 25, 1: 7}, "c": {}, "d": 3, "e": None},
+        "list": [1, 2],
+    }
+    assert text.of(state) == fastjson.dumps(state, pretty=True)
+    formatted: list[Any] = []
+    write = fastjson._write
+
+    def noting(value: Any, out: list[str], newline: str) -> None:
+        formatted.append(value)
+        write(value, out, newline)
+
+    monkeypatch.setattr(fastjson, "_write", noting)
+    state["table"] = {"a": {"x": 1}, "b": {0: 26, 1: 7}, "f": {"y": 1}}
+    changed = text.of(state)
+    assert [value for value in formatted if isinstance(value, dict)] == [{0: 26, 1: 7}, {"y": 1}]
+    assert changed == fastjson.dumps(state, pretty=True)
+    assert text.of({}) == fastjson.dumps({}, pretty=True)

@@ -19,7 +19,8 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.registration import Identity, Registration, addresses_of
-from firearrow.broker.routes import Parts, handlers_of, run_handlers_of
+from firearrow.broker.routes import Parts, handlers_of, message_handlers_of, run_handlers_of
+from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
@@ -76,7 +77,6 @@ class Broker:
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._writing: asyncio.Future[None] | None = None
         self._last_dispatch = 0.0
         self.address = ""
 
@@ -133,6 +133,7 @@ class Broker:
             in_database=in_database,
             light=self._store_config.enable_lmq,
         )
+        self._saving = Saving((self.topics.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock)
         self.clients.later = self._run_soon
         self.locks = QueueLocks(clock)
@@ -168,7 +169,8 @@ class Broker:
         )
         self._sends.later = self._run_soon
         self.store.on_queues_deleted = self._sends.forget_targets
-        self._handlers.update(handlers_of(parts, self._sends, self._pulls))
+        self._handlers.update(self._saving.holding(handlers_of(parts, self._pulls)))
+        self._handlers.update(message_handlers_of(self._sends, self._pulls))
         self._run_handlers.update(run_handlers_of(self._sends))
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
@@ -229,9 +231,9 @@ class Broker:
             timer.cancel()
         self._pulls.held.release_all()
         await self._answer_flush_waiters()
+        await self._saving.finish()
         await self._server.stop()
-        if self._writing is not None:
-            await self._writing
+        await self._saving.finish()
         self._save_state()
         self._close_state()
         self.store.close()
@@ -253,7 +255,9 @@ class Broker:
     def _start_timers(self) -> None:
         flush_offsets = self.config.flush_consumer_offset_interval / 1000
         self._every("held", HELD_SWEEP_SECONDS, self._pulls.held.expire)
-        self._every("state", flush_offsets, self._save_state_aside)
+        tables = self.topics.file, self.groups.file
+        self._every("tables", WRITE_SECONDS, lambda: self._saving.write(*tables))
+        self._every("offsets", flush_offsets, lambda: self._saving.write(self.offsets.file))
         if self.store.sync_flush:
             self._every(
                 "flush waiters", FLUSH_WAITERS_SWEEP_SECONDS, self.store.expire_flush_waiters
@@ -290,16 +294,6 @@ class Broker:
         self.topics.close()
         self.groups.close()
         self.offsets.close()
-
-    def _save_state_aside(self) -> None:
-        """Have the offsets written by a thread; the others only if the disk refused them before."""
-        if self._writing is not None and not self._writing.done():
-            return
-        self.topics.save()
-        self.groups.save()
-        write = self.offsets.prepare_save()
-        if write is not None:
-            self._writing = self._loop.run_in_executor(None, write)
 
     def _run_soon(self, call: Callable[[], None]) -> None:
         self._loop.call_soon(call)

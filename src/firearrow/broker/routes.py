@@ -40,9 +40,8 @@ class Parts(NamedTuple):
     clock: Clock
 
 
-def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dict[int, Handler]:
-    """The handler of each request code; any other code is answered with 3 by the server, too."""
-    settings, store, topics, groups, offsets, clients, locks, stats, clock = parts
+def message_handlers_of(sends: SendProcessor, pulls: PullProcessor) -> dict[int, Handler]:
+    """The handlers of the requests that are most of all: messages to and from clients."""
     handlers: dict[int, Handler] = {
         RequestCode.SEND_MESSAGE: sends.send,
         RequestCode.SEND_MESSAGE_V2: sends.send,
@@ -50,6 +49,13 @@ def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dic
         RequestCode.PULL_MESSAGE: pulls.pull,
         RequestCode.LITE_PULL_MESSAGE: pulls.pull,
     }
+    return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
+
+
+def handlers_of(parts: Parts, pulls: PullProcessor) -> dict[int, Handler]:
+    """The handlers of all other requests; any other code is answered with 3 by the server, too."""
+    settings, store, topics, groups, offsets, clients, locks, stats, clock = parts
+    handlers: dict[int, Handler] = {}
     for family in (
         QueryProcessor(store, topics),
         OffsetProcessor(settings, topics, groups, offsets, store, pulls.held.release),
@@ -60,7 +66,7 @@ def handlers_of(parts: Parts, sends: SendProcessor, pulls: PullProcessor) -> dic
         RefusedProcessor(clock),
     ):
         handlers.update(family.handlers())
-    return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
+    return {int(code): handler for code, handler in handlers.items()}
 
 
 def run_handlers_of(sends: SendProcessor) -> dict[int, RunHandler]:

@@ -215,6 +215,53 @@ def dumps(value: Any, pretty: bool = False) -> bytes:
     return "".join(out).encode()
 
 
+class PrettyText:
+    """Writes a map again and again, in the pretty form; what has not changed is not formatted anew.
+
+    What counts are the entries of the maps that it holds, and that they are equal: they must not
+    be changed themselves. It has as much memory as the text of its map.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, dict[Any, tuple[Any, str]]] = {}
+
+    def of(self, value: Mapping[Any, Any]) -> bytes:
+        """Give what `dumps` gives."""
+        out: list[str] = []
+        separator = "{\n\t"
+        known, self._known = self._known, {}
+        for key, item in _items_of(value):
+            out.append(f"{separator}{_leaf(key) or dumps(key).decode()}:")
+            if isinstance(item, Mapping):
+                self._known[key] = _write_entries(item, known.get(key, {}), out)
+            else:
+                _write(item, out, "\n\t")
+            separator = ",\n\t"
+        out.append("\n}" if out else "{}")
+        return "".join(out).encode()
+
+
+def _write_entries(
+    table: Mapping[Any, Any], known: dict[Any, tuple[Any, str]], out: list[str]
+) -> dict[Any, tuple[Any, str]]:
+    """Write a map of a map; returns the text of each entry that has parts."""
+    written: dict[Any, tuple[Any, str]] = {}
+    separator = "{\n\t\t"
+    items = _items_of(table)
+    for key, item in items:
+        entry = known.get(key)
+        if entry is None or (entry[0] is not item and entry[0] != item):
+            text: list[str] = []
+            _write(item, text, "\n\t\t")
+            entry = item, f"{_leaf(key) or dumps(key).decode()}:{''.join(text)}"
+        if _leaf(item) is None:
+            written[key] = entry
+        out.append(separator + entry[1])
+        separator = ",\n\t\t"
+    out.append("\n\t}" if items else "{}")
+    return written
+
+
 def dumps_standard(value: Any) -> bytes:
     """Write a value as JSON that any reader accepts: integer keys quoted, maps sorted.
 

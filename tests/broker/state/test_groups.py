@@ -89,6 +89,7 @@ def test_forbidding_leaves_other_bits_alone(tmp_path: Path) -> None:
     groups.forbid_read("g", "U", False)
     assert groups.forbidden == {"g": {"T": 6}}
     groups.forbid_read("g", "T", False)
+    groups.save()
     assert fastjson.loads(path.read_bytes())["forbiddenTable"] == {"g": {"T": 2}}
     groups.forbid_read("h", "T", True)
     groups.forbid_read("h", "T", False)
@@ -122,6 +123,7 @@ def test_what_this_release_does_not_know_survives(tmp_path: Path) -> None:
     groups = table_of(root=tmp_path)
     groups.load()
     groups.find("another")
+    groups.save()
     raw = fastjson.loads(path.read_bytes())
     saved = raw["subscriptionGroupTable"]["g"]
     assert raw["epoch"] == 9

@@ -144,7 +144,7 @@ def test_what_is_written_aside_is_what_was_committed_before(tmp_path: Path) -> N
     offsets = offsets_of(tmp_path)
     offsets.commit("g", "T", 0, 7)
     offsets.commit_pull("g", "T", 0, 8)
-    write = offsets.prepare_save()
+    write = offsets.file.prepare()
     assert write is not None
     offsets.commit("g", "T", 0, 9)
     offsets.commit_pull("g", "T", 1, 9)
@@ -154,7 +154,7 @@ def test_what_is_written_aside_is_what_was_committed_before(tmp_path: Path) -> N
     loaded.load()
     assert loaded.committed == {"T@g": {0: 7}}
     assert loaded.pulled == {"T@g": {0: 8}}
-    assert offsets.prepare_save() is not None, "what came meanwhile is still to be written"
+    assert offsets.file.prepare() is not None, "what came meanwhile is still to be written"
 
 
 def test_quoted_numbers_and_unknown_fields_are_fine(tmp_path: Path) -> None:

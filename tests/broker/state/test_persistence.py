@@ -56,19 +56,6 @@ def test_what_is_prepared_is_written_as_it_was_then(tmp_path: Path) -> None:
     assert file.read() == {"a": 1}
 
 
-def test_saves_can_wait_for_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    state = {"a": 1}
-    file = StateFile(JsonFile(path), lambda: state)
-    with file.deferring(), file.deferring():
-        for state["a"] in (2, 3):
-            file.behind = True
-            file.save()
-        assert not path.exists()
-    assert file.read() == {"a": 3}
-    assert not path.with_name("x.json.bak").exists()
-
-
 def test_without_a_path_everything_stays_in_memory() -> None:
     file = StateFile(None, lambda: {"a": 1})
     file.behind = True

@@ -1,7 +1,9 @@
 """State in RocksDB: the original's databases are read, written as it does, and kept whole."""
 
+import errno
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -14,11 +16,13 @@ from firearrow.broker.state.persistence import JsonFile
 from firearrow.broker.state.rows import Layout, Rows
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
-from firearrow.database import families_of
-from firearrow.errors import ConfigError
+from firearrow.database import Batch, Database, families_of
+from firearrow.errors import ConfigError, DiskFull
+from firearrow.wire.bodies import TopicConfig
 from tests import golden
 from tests.broker.fakes import HandClock
 
+SETTINGS = Settings(HandClock(), BrokerConfig())
 LAYOUT = Layout("things", {"default": "thingTable", "forbidden": "forbiddenTable"})
 OFFSETS = Layout("offsets", {"default": "offsetTable"}, wrapped="offsetTable")
 
@@ -140,3 +144,52 @@ def test_the_setting_may_change_at_any_start(tmp_path: Path) -> None:
         for state in (topics, offsets):
             state.save()
             state.close()
+
+
+def test_a_change_is_written_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = Database.write
+
+    def counting(database: Database, batch: Batch, *, sync: bool = True) -> None:
+        written.append(batch.changes.len())
+        write(database, batch, sync=sync)
+
+    topics = TopicTable(SETTINGS, HandClock(), tmp_path, in_database=True)
+    topics.load()
+    topics.save()
+    monkeypatch.setattr(Database, "write", counting)
+    topics.put(TopicConfig("T", 2, 2))
+    topics.put(TopicConfig("gone", 2, 2))
+    topics.delete("gone")
+    assert written == [2, 2, 2], "each with the data version"
+    topics.file.sync()
+    topics.save()
+    assert len(written) == 3
+    topics.close()
+    for in_database in (True, False):  # closed, it leaves a JSON file of the same
+        later = TopicTable(SETTINGS, HandClock(), tmp_path, in_database=in_database)
+        later.load()
+        assert (later.get("T"), later.get("gone")) == (topics.get("T"), None)
+        later.close()
+
+
+def test_what_a_full_disk_refuses_is_not_made_and_a_deletion_is_written_later(
+    tmp_path: Path,
+) -> None:
+    topics = TopicTable(SETTINGS, HandClock(), tmp_path, in_database=True)
+    topics.load()
+    topics.put(TopicConfig("T", 2, 2))
+    with mock.patch.object(Database, "write", side_effect=OSError(errno.ENOSPC, "full")):
+        with pytest.raises(DiskFull):
+            topics.put(TopicConfig("refused"))
+        assert topics.delete("T")
+        topics.save()
+        assert topics.file.behind
+    topics.save()
+    assert not topics.file.behind
+    topics.file.sync()
+    topics.close()
+    later = TopicTable(SETTINGS, HandClock(), tmp_path, in_database=True)
+    later.load()
+    assert (later.get("T"), later.get("refused"), topics.get("refused")) == (None, None, None)
+    later.close()

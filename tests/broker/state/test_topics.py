@@ -1,16 +1,18 @@
 """Topics: how they come to be, and that their file keeps them."""
 
+import errno
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
-from firearrow.errors import BrokerError, ConfigError
+from firearrow.errors import BrokerError, ConfigError, DiskFull
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import DataVersion, TopicConfig
 from tests import golden
 from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker
 
@@ -89,23 +91,24 @@ def test_a_group_cannot_ask_for_an_impossible_retry_topic(asked: int, given: int
     assert table_of().create_retry("g", asked) == TopicConfig("%RETRY%g", given, given, 6)
 
 
-def test_changes_can_be_told_and_saved_together(tmp_path: Path) -> None:
+def test_changes_can_be_told_together(tmp_path: Path) -> None:
     topics = table_of(root=tmp_path)
     told: list[list[TopicConfig]] = []
     topics.on_change = told.append
     path = tmp_path / "config" / "topics.json"
-    with topics.deferring():
+    with topics.telling_once():
         topics.create("A", 1)
         topics.create("gone", 1)
-        with topics.deferring():
+        with topics.telling_once():
             topics.create("B", 1)
         changed = topics.create("A", 1, order=True)
         topics.delete("gone")
-        assert not path.exists()
+        assert told == []
     assert told == [[changed, TopicConfig("B", 1, 1, 6)]]
+    topics.save()
     saved = fastjson.loads(path.read_bytes())["topicConfigTable"]
     assert {"A", "B", "gone"} & saved.keys() == {"A", "B"}
-    with topics.deferring():
+    with topics.telling_once():
         topics.create("B", 1)
     assert len(told) == 1
 
@@ -116,15 +119,16 @@ def test_an_error_loses_no_change_that_was_made_before_it(tmp_path: Path) -> Non
     topics.on_change = told.append
 
     def change() -> None:
-        with topics.deferring():
+        with topics.telling_once():
             topics.create("A", 1)
             topics.put(TopicConfig("B", attributes={"+foo": "1"}))
 
     with pytest.raises(BrokerError, match="unsupported key"):
         change()
     assert told == [[TopicConfig("A", 1, 1, 6)]]
-    raw = fastjson.loads((tmp_path / "config" / "topics.json").read_bytes())
-    assert "A" in raw["topicConfigTable"]
+    later = table_of(root=tmp_path)
+    later.load()
+    assert later.get("A") is not None
     topics.create("D", 1)
     assert len(told) == 2
 
@@ -198,15 +202,64 @@ def test_delete_and_touch_make_new_versions() -> None:
     assert told == [list(topics.table.values())]
 
 
-def test_each_change_is_on_disk_at_once(tmp_path: Path) -> None:
+def test_each_change_outlives_the_process_at_once(tmp_path: Path) -> None:
     topics = table_of(root=tmp_path)
+    topics.load()
+    topics.save()
     topics.create_in_send("T", "TBW102", 4)
+    topics.create_in_send("gone", "TBW102", 4)
+    topics.delete("gone")
+    for _ in range(2):  # also by two that are killed one after the other
+        later = table_of(root=tmp_path)
+        later.load()
+        assert later.get("T") == TopicConfig("T", 4, 4, 6)
+        assert later.get("gone") is None
+        assert later.data_version == DataVersion(counter=3, timestamp=NOW_MS)
+    later.save()
+    assert [path.name for path in (tmp_path / "config").glob("*journal*")] == []
     raw = fastjson.loads((tmp_path / "config" / "topics.json").read_bytes())
     assert raw["topicConfigTable"]["T"]["perm"] == 6
-    assert raw["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": NOW_MS}
-    topics.delete("T")
-    raw = fastjson.loads((tmp_path / "config" / "topics.json").read_bytes())
-    assert "T" not in raw["topicConfigTable"]
+    assert raw["dataVersion"] == {"counter": 3, "stateVersion": 0, "timestamp": NOW_MS}
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_a_topic_costs_the_same_however_many_there_are(tmp_path: Path, count: int) -> None:
+    topics = table_of(root=tmp_path)
+    topics.put_all([TopicConfig(f"T{number}", 4, 4) for number in range(count)])
+    topics.save()
+    sizes = {path: path.stat() for path in (tmp_path / "config").rglob("*")}
+    topics.create_in_send("new", "TBW102", 4)
+    written = [
+        path.stat().st_size
+        for path in (tmp_path / "config").rglob("*")
+        if path.is_file() and path.stat() != sizes.get(path)
+    ]
+    assert len(written) == 1
+    assert written[0] < 500
+
+
+def test_a_topic_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
+    topics = table_of(root=tmp_path)
+    told: list[list[TopicConfig]] = []
+    topics.on_change = told.append
+    (tmp_path / "config").write_text("a file where a directory should be")
+    with pytest.raises(DiskFull, match=r"topics\.json can't be written"):
+        topics.create_in_send("T", "TBW102", 4)
+    assert (topics.get("T"), told, topics.data_version.counter) == (None, [], 0)
+    (tmp_path / "config").unlink()
+    assert topics.create_in_send("T", "TBW102", 4) is not None
+
+
+def test_a_topic_can_be_deleted_where_nothing_can_be_written(tmp_path: Path) -> None:
+    topics = table_of(root=tmp_path)
+    topics.put(TopicConfig("T"))
+    topics.save()
+    with mock.patch("os.pwrite", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+        assert topics.delete("T")
+    topics.put(TopicConfig("U"))
+    later = table_of(root=tmp_path)
+    later.load()
+    assert (later.get("T"), later.get("U")) == (None, topics.get("U"))
 
 
 @pytest.mark.parametrize("name", ["file-cq-clean", "file-cq-killed"])
@@ -230,6 +283,7 @@ def test_what_this_release_does_not_know_survives(tmp_path: Path) -> None:
     topics = table_of(root=tmp_path)
     topics.load()
     topics.put(TopicConfig("T", 2, 2, 4))
+    topics.save()
     raw = fastjson.loads(path.read_bytes())
     assert raw["epoch"] == 9
     assert raw["topicConfigTable"]["T"]["color"] == "red"

@@ -158,7 +158,7 @@ class TopicAdminProcessor:
         doomed = (*retries, topic)
         for name in doomed:
             self._store.delete_topic(name)  # a full disk refuses it: then all stays as it is
-        with self._topics.deferring():
+        with self._topics.telling_once():
             for name in doomed:
                 self._topics.delete(name)
         for name in doomed:

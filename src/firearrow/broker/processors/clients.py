@@ -72,11 +72,11 @@ class ClientProcessor:
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Response:
         """34: a client is alive; register it, its groups and their retry topics.
 
-        Whatever comes to be by it is saved once, before the answer.
+        The name servers are told once of all topics that come to be by it.
         """
         beat = body_of(request, Heartbeat)
         _check_size(beat)
-        with self._groups.deferring(), self._topics.deferring():
+        with self._topics.telling_once():
             must_send_all = self._register(beat, peer, request)
         return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
 

@@ -16,13 +16,13 @@ data version and is on disk in ``config/subscriptionGroup.json`` before it is an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
+from firearrow.broker.state.journal import NOTHING, Change
 from firearrow.broker.state.persistence import (
     StateFile,
     typed,
@@ -44,7 +44,9 @@ LAYOUT: Final = Layout(
 _LIGHT: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
 FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
 
-_KNOWN: Final = ("dataVersion", "forbiddenTable", "subscriptionGroupTable")
+_GROUPS: Final = "subscriptionGroupTable"
+_FORBIDDEN: Final = "forbiddenTable"
+_KNOWN: Final = ("dataVersion", _FORBIDDEN, _GROUPS)
 
 ForbiddenTable = dict[str, dict[str, int]]
 
@@ -76,8 +78,8 @@ class GroupTable:
             in_database=in_database,
             generations=settings.broker.config_generations,
         )
-        self._file = StateFile(storage, self._content)
-        self._file.behind = True
+        self.file = StateFile(storage, self._content)
+        self.file.behind = True
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Give the config of a group, None if there is no such group.
@@ -118,11 +120,12 @@ class GroupTable:
 
     def delete(self, group: str) -> bool:
         """Forget a group and what it was forbidden; False if there is none."""
-        forbidden = self.forbidden.pop(group, None)
-        if self.table.pop(group, None) is None and forbidden is None:
+        if group not in self.table and group not in self.forbidden:
             return False
+        self._next_version(gone={_GROUPS: [group], _FORBIDDEN: [group]})
+        self.table.pop(group, None)
+        self.forbidden.pop(group, None)
         self._unknown_of.pop(group, None)
-        self._changed()
         return True
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
@@ -132,22 +135,25 @@ class GroupTable:
 
     def forbid_read(self, group: str, topic: str, forbid: bool) -> None:
         """Forbid or allow a group to read a topic."""
-        topics = self.forbidden.setdefault(group, {})
+        topics = dict(self.forbidden.get(group, {}))
         bits = topics.get(topic, 0)
         topics[topic] = bits | FORBIDDEN_READ if forbid else bits & ~FORBIDDEN_READ
         if not topics[topic]:
             del topics[topic]
-        if not topics:
-            del self.forbidden[group]
-        self._changed()
+        if topics:
+            self._next_version({_FORBIDDEN: {group: topics}})
+            self.forbidden[group] = topics
+        else:
+            self._next_version(gone={_FORBIDDEN: [group]})
+            self.forbidden.pop(group, None)
 
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
-        self._file.close()
+        self.file.close()
 
     def load(self) -> None:
         """Read the file over the system groups; ConfigError when it can't be read."""
-        raw = self._file.read()
+        raw = self.file.read()
         if not raw:
             return
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
@@ -163,11 +169,7 @@ class GroupTable:
 
     def save(self) -> None:
         """Write the file if it is behind: at first, and after a disk that refused a change."""
-        self._file.save()
-
-    def deferring(self) -> AbstractContextManager[None]:
-        """Let all changes of one request reach the disk together, at the end of a ``with``."""
-        return self._file.deferring()
+        self.file.save()
 
     def _with_attributes(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         known = self.table.get(config.group_name)
@@ -175,24 +177,34 @@ class GroupTable:
         return replace(config, attributes=altered(GROUP_ATTRIBUTES, current, config.attributes))
 
     def _accept(self, configs: list[SubscriptionGroupConfig]) -> None:
-        changed = [config for config in configs if config != self.table.get(config.group_name)]
+        changed = {
+            config.group_name: config
+            for config in configs
+            if config != self.table.get(config.group_name)
+        }
         if changed:
-            self.table.update((config.group_name, config) for config in changed)
-            self._changed()
+            self._next_version({_GROUPS: self._with_unknown(changed)})
+            self.table.update(changed)
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next_version(self._clock.now_ms())
-        self._file.behind = True
-        self.save()
+    def _next_version(
+        self, new: Mapping[str, Any] = NOTHING, gone: Mapping[str, list[str]] = NOTHING
+    ) -> None:
+        """Keep a change as a new data version; DiskFull if something is new and can't be kept."""
+        version = self.data_version.next_version(self._clock.now_ms())
+        change = Change(self.data_version, {"dataVersion": version, **new}, gone)
+        self.file.keep(change, must=bool(new))
+        self.data_version = version
+
+    def _with_unknown(self, groups: Mapping[str, SubscriptionGroupConfig]) -> dict[str, Any]:
+        unknown = self._unknown_of
+        return {
+            group: with_unknown(config, unknown.get(group, {})) for group, config in groups.items()
+        }
 
     def _content(self) -> Mapping[str, Any]:
-        groups = {
-            group: with_unknown(config, self._unknown_of.get(group, {}))
-            for group, config in self.table.items()
-        }
         own = {
             "dataVersion": self.data_version,
-            "forbiddenTable": self.forbidden,
-            "subscriptionGroupTable": groups,
+            _FORBIDDEN: dict(self.forbidden),
+            _GROUPS: self._with_unknown(self.table),
         }
         return dict(sorted((own | self._unknown).items()))

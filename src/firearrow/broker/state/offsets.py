@@ -85,7 +85,7 @@ class ConsumerOffsets:
             in_database=in_database,
             generations=generations,
         )
-        self._file = StateFile(storage, self.content)
+        self.file = StateFile(storage, self.content)
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
             other = FILE_NAME if self._light else LIGHT_FILE_NAME
@@ -98,7 +98,7 @@ class ConsumerOffsets:
         if queues is None:
             queues = self.committed[key] = {}
         queues[queue_id] = queue_offset
-        self._file.behind = True
+        self.file.behind = True
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self._next_version()
@@ -139,7 +139,7 @@ class ConsumerOffsets:
         if queues is None:
             queues = self.pulled[key] = {}
         queues[queue_id] = queue_offset
-        self._file.behind = True
+        self.file.behind = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Give the committed offset, -1 if there is none."""
@@ -194,7 +194,7 @@ class ConsumerOffsets:
 
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
-        self._file.close()
+        self.file.close()
 
     def load(self) -> None:
         """Read the file; without one everything starts empty.
@@ -212,24 +212,20 @@ class ConsumerOffsets:
         self._unknown = unknown_fields(raw, _KNOWN)
         if self._outdates_database:  # many commits make one version: it might stay the database's
             self._next_version()
-            self._file.behind = True
+            self.file.behind = True
 
     def _newest(self) -> dict[str, Any]:
         """What the file holds, or the one of the other setting if that is newer."""
-        raw = self._file.read()
+        raw = self.file.read()
         other = {} if self._other is None else self._other.read()[0]
         if not other or (raw and counter_of(raw) >= counter_of(other)):
             return raw
-        self._file.behind = True
+        self.file.behind = True
         return other
 
     def save(self) -> None:
         """Write the file if anything has changed since the last time."""
-        self._file.save()
-
-    def prepare_save(self) -> Callable[[], None] | None:
-        """Like `save`, but the writing is left to whoever calls the result, in any thread."""
-        return self._file.prepare()
+        self.file.save()
 
     def _keys(self) -> set[str]:
         return self.committed.keys() | self.pulled.keys()
@@ -241,7 +237,7 @@ class ConsumerOffsets:
             self.pulled.pop(key, None)
             self.resets.pop(key, None)
         if doomed:
-            self._file.behind = True
+            self.file.behind = True
             self._next_version()
 
     def _next_version(self) -> None:

@@ -3,19 +3,22 @@
 A file has one owner, which says what its content is. Nothing that a file held is lost: fields that
 this release does not know are written back as they were read. In place of a file may stand a
 database, see `rows`.
+
+A change that must not be lost is kept at once (`StateFile.keep`), at a cost that does not depend on
+how much there is; the file itself is written now and then, by a thread, and at a stop.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from firearrow.errors import ConfigError, MessageError
+from firearrow.broker.state.journal import Change, Journal
+from firearrow.errors import ConfigError, DiskFull, MessageError
 from firearrow.files import GENERATIONS, read_newest, replace_atomically
 from firearrow.wire import fastjson
 
@@ -29,37 +32,76 @@ CONFIG_DIRECTORY: Final = "config"
 class Storage(Protocol):
     """Where a state is kept; it is given and taken as what its JSON file holds."""
 
+    lags: bool  # whether what was appended is yet to be written
+
     def read(self) -> tuple[dict[str, Any], bool]:
         """Give what is kept, nothing if nothing was, and whether it is what was written last.
 
         Raises ConfigError when nothing can be read of what there is.
         """
 
+    def append(self, change: Change, *, must: bool = True) -> None:
+        """Keep a change; it outlives the process from now on, and the machine after `sync`.
+
+        Raises OSError when the disk refuses, unless it ``must`` not be kept.
+        """
+
+    def sync(self) -> None:
+        """Return once what was appended is on the disk, in any thread; OSError if it refuses."""
+
+    def cut(self) -> None:
+        """Note that the state as it is now is going to be written."""
+
     def write(self, content: Mapping[str, Any]) -> None:
         """Keep a state; in any thread, one at a time. Raises OSError when the disk refuses."""
 
-    def close(self) -> None:
-        """Let go of it."""
+    def close(self, content: Mapping[str, Any] | None = None) -> None:
+        """Let go of it; ``content`` is what was appended and written."""
 
 
 class JsonFile:
-    """A state in a JSON file; ``generations`` of its contents are kept (`firearrow.files`)."""
+    """A state in a JSON file; ``generations`` of its contents are kept (`firearrow.files`).
 
-    def __init__(self, path: Path, generations: int = GENERATIONS) -> None:
+    What is appended goes to a journal beside it; ``tables`` are the fields that have entries.
+    """
+
+    lags = True
+
+    def __init__(
+        self, path: Path, generations: int = GENERATIONS, tables: Collection[str] = ()
+    ) -> None:
         self.path = path
         self._generations = generations
+        self._journal = Journal(path, tables)
+        self._text = fastjson.PrettyText()
 
     def read(self) -> tuple[dict[str, Any], bool]:
-        """Give what the file holds or, if it can't be read, what an earlier one held."""
+        """Give what the file holds or, if it can't be read, what an earlier one held; with what
+        has changed since."""
         found = read_newest(self.path, _object_of)
-        return ({}, True) if found is None else (found.value, found.path == self.path)
+        content, current = ({}, True) if found is None else (found.value, found.path == self.path)
+        replayed = self._journal.replay(content, current=current)
+        return content, current and not replayed
+
+    def append(self, change: Change, *, must: bool = True) -> None:
+        """Note a change in the journal."""
+        self._journal.append(change, must=must)
+
+    def sync(self) -> None:
+        """Bring the journal to the disk."""
+        self._journal.sync()
+
+    def cut(self) -> None:
+        """Begin a new journal."""
+        self._journal.cut()
 
     def write(self, content: Mapping[str, Any]) -> None:
-        """Replace the file."""
-        data = fastjson.dumps(content, pretty=True)
+        """Replace the file, and remove the journal of what it has now."""
+        data = self._text.of(content)
         replace_atomically(self.path, data, generations=self._generations)
+        self._journal.drop()
 
-    def close(self) -> None:
+    def close(self, content: Mapping[str, Any] | None = None) -> None:
         """Nothing is open."""
 
     def __str__(self) -> str:
@@ -78,7 +120,8 @@ class StateFile:
         self._storage = storage
         self._content = content
         self.behind = False
-        self._deferring = False
+        self._refused = False
+        self.unsynced = False  # whether something was kept that is perhaps not on the disk
 
     def read(self) -> dict[str, Any]:
         """Give what the storage holds, nothing if nothing was ever written.
@@ -92,8 +135,40 @@ class StateFile:
         self.behind = self.behind or not current
         return found
 
+    def keep(self, change: Change, *, must: bool = True) -> None:
+        """Keep a change at once, which outlives the process then; the file will follow.
+
+        Raises DiskFull when the disk refuses: then the change is not to be made. One that ``must``
+        not be kept is made all the same, and kept when the disk takes it.
+        """
+        storage = self._storage
+        if storage is None:
+            return
+        try:
+            storage.append(change, must=must)
+        except OSError as error:
+            if not self._refused:
+                self._refused = True
+                log.error("%s can't be written, changes are refused: %s", storage, error)
+            raise DiskFull(f"{storage} can't be written: {error}") from error
+        self._refused = False
+        self.unsynced = True
+        self.behind = self.behind or storage.lags or not must
+
+    def sync(self) -> None:
+        """Return once what was kept is on the disk, in any thread; OSError if it refuses."""
+        storage = self._storage
+        if storage is not None and self.unsynced:
+            self.unsynced = False
+            try:
+                storage.sync()
+            except OSError:
+                self.unsynced = True
+                raise
+
     def prepare(self) -> Callable[[], None] | None:
-        """Take the state as it is now; what is returned writes it, in any thread.
+        """Take the state as it is now; what is returned writes it, in any thread, before the next
+        is prepared.
 
         None if the storage is not behind. A disk that refuses is logged and leaves it behind, so
         that it is tried again: the state itself is sound.
@@ -105,6 +180,7 @@ class StateFile:
         if storage is None:
             return None
         content = self._content()
+        storage.cut()
 
         def write() -> None:
             try:
@@ -116,26 +192,15 @@ class StateFile:
         return write
 
     def save(self) -> None:
-        """Write the state, here and now, if the file is behind it and nobody defers that."""
-        write = None if self._deferring else self.prepare()
+        """Write the state, here and now, if the file is behind it."""
+        write = self.prepare()
         if write is not None:
             write()
-
-    @contextmanager
-    def deferring(self) -> Iterator[None]:
-        """Let every `save` within be one, at the end; also where the end is an error."""
-        outermost, self._deferring = not self._deferring, True
-        try:
-            yield
-        finally:
-            if outermost:
-                self._deferring = False
-                self.save()
 
     def close(self) -> None:
         """Let go of the storage; nothing is written any more."""
         if self._storage is not None:
-            self._storage.close()
+            self._storage.close(self._content())
             self._storage = None
 
 

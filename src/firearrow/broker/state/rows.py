@@ -24,11 +24,14 @@ Source: upstream ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManage
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from firearrow.broker.state.journal import Change
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Storage
 from firearrow.database import DEFAULT, Database, Family, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore, MessageError
@@ -59,6 +62,8 @@ class Layout(NamedTuple):
 class Rows:
     """A state in a database; takes and gives what its JSON file would hold."""
 
+    lags = False
+
     def __init__(self, json_file: JsonFile, layout: Layout) -> None:
         self._json_file = json_file
         self._layout = layout
@@ -66,6 +71,8 @@ class Rows:
         self._database: Database | None = None
         self._written: dict[Row, bytes] = {}
         self._last: Mapping[str, Any] | None = None
+        self._appended = False
+        self._pending: dict[Row, bytes | None] = {}  # of changes that were made nevertheless
 
     def read(self) -> tuple[dict[str, Any], bool]:
         """Open the database and give what it holds, or a newer JSON file; see `Storage`."""
@@ -119,8 +126,52 @@ class Rows:
         found["dataVersion"] = newer.get("dataVersion") or {}
         return found, False
 
+    def append(self, change: Change, *, must: bool = True) -> None:
+        """Write the rows of a change."""
+        families = {name: family for family, name in self._layout.tables.items()}
+        rows: dict[Row, bytes | None] = dict(self._rows(change.new))
+        for name, keys in change.gone.items():
+            rows.update(((families[name], key.encode()), None) for key in keys)
+        self._appended = True
+        pending = self._pending | rows
+        try:
+            self._put(pending)
+        except OSError as error:
+            if must:
+                raise
+            log.error("%s can't be written, will be tried again: %s", self, error)
+            self._pending = pending
+        else:
+            self._pending = {}
+
+    def _put(self, rows: Mapping[Row, bytes | None]) -> None:
+        database = self._opened()
+        batch = database.batch()
+        for (family, key), value in rows.items():
+            if value is None:
+                batch.delete(family, key)
+            else:
+                batch.put(family, key, value)
+        database.write(batch, sync=False)
+
+    def sync(self) -> None:
+        """Bring the rows to the disk."""
+        self._opened().sync()
+
+    def cut(self) -> None:
+        """Write the rows that the disk has refused."""
+        if self._pending:
+            with suppress(OSError):
+                self._put(self._pending)
+                self._pending = {}
+
     def write(self, content: Mapping[str, Any]) -> None:
-        """Write the rows that have changed."""
+        """Write the rows that have changed; each is written already where changes are appended."""
+        if self._pending:
+            raise OSError(errno.ENOSPC, "the last changes could not be written", str(self))
+        if self._appended:
+            self._last = content
+            return
         rows = dict(self._rows(content))
         database = self._opened()
         batch = database.batch()
@@ -139,20 +190,20 @@ class Rows:
     def _rows(self, content: Mapping[str, Any]) -> Iterator[tuple[Row, bytes]]:
         wrapped = self._layout.wrapped
         for family, name in self._layout.tables.items():
-            for key, value in content[name].items():
+            for key, value in content.get(name, {}).items():
                 if wrapped is not None:
                     value = {wrapped: {str(part): number for part, number in value.items()}}
                 yield (family, key.encode()), fastjson.dumps(value)
         yield (_VERSION_FAMILY, _VERSION_KEY), fastjson.dumps(content["dataVersion"])
 
-    def close(self) -> None:
+    def close(self, content: Mapping[str, Any] | None = None) -> None:
         """Close the database, and leave a JSON file of the same."""
         if self._database is not None:
             self._database.close()
             self._database = None
         if self._last is not None:
             try:
-                self._json_file.write(self._last)
+                self._json_file.write(content or self._last)
             except OSError as error:
                 log.error("%s can't be written, it is older than its database: %s",
                           self._json_file, error)  # fmt: skip
@@ -176,7 +227,8 @@ def storage_of(
     """Give the place of a state below the root of a store; None without a store."""
     if store_root is None:
         return None
-    json_file = JsonFile(store_root / CONFIG_DIRECTORY / file_name, generations)
+    path = store_root / CONFIG_DIRECTORY / file_name
+    json_file = JsonFile(path, generations, layout.tables.values())
     return Rows(json_file, layout) if in_database else json_file
 
 

@@ -3,9 +3,9 @@
 A topic comes to be in one of four ways: with the broker (system topics), by an administrator
 (`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
 (`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
-dead-letter topics). Each change is a new data version, is on disk in ``config/topics.json`` before
-it is answered, and is told to ``on_change``, which registers it with the name servers. A request
-that makes many changes defers both to its end, where they happen once (`TopicTable.deferring`)::
+dead-letter topics). Each change is a new data version, is kept before it is made (``file``, else it
+is refused by a DiskFull), and is told to ``on_change``, which registers it with the name servers;
+those of one request together (`TopicTable.telling_once`). ``config/topics.json``::
 
     {
         "dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795210273741},
@@ -21,7 +21,7 @@ system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
+from firearrow.broker.state.journal import NOTHING, Change
 from firearrow.broker.state.persistence import (
     StateFile,
     typed,
@@ -88,8 +89,8 @@ class TopicTable:
             in_database=in_database,
             generations=settings.broker.config_generations,
         )
-        self._file = StateFile(storage, self._content)
-        self._deferred: dict[str, TopicConfig] | None = None
+        self.file = StateFile(storage, self._content)
+        self._changed: dict[str, TopicConfig] | None = None
         self._system = frozenset[str]()
         self._create_system_topics()
 
@@ -193,28 +194,27 @@ class TopicTable:
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; False if there is none."""
-        if self.table.pop(topic, None) is None:
+        if topic not in self.table:
             return False
+        self._next_version(gone=[topic])
+        del self.table[topic]
         self._unknown_of.pop(topic, None)
-        if self._deferred is not None:
-            self._deferred.pop(topic, None)
-        self._next_version()
-        self.save()
+        if self._changed is not None:
+            self._changed.pop(topic, None)
         return True
 
     def touch(self) -> None:
         """Make a new data version of what is: something that all topics depend on has changed."""
         self._next_version()
-        self.save()
         self.on_change(list(self.table.values()))
 
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
-        self._file.close()
+        self.file.close()
 
     def load(self) -> None:
         """Read the file over the system topics; ConfigError when it can't be read."""
-        raw = self._file.read()
+        raw = self.file.read()
         if not raw:
             return
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
@@ -229,20 +229,19 @@ class TopicTable:
 
     def save(self) -> None:
         """Write the file if it is behind: at first, and after a disk that refused a change."""
-        self._file.save()
+        self.file.save()
 
     @contextmanager
-    def deferring(self) -> Iterator[None]:
-        """Save and tell all changes of one request together, at the end of a ``with``."""
-        if self._deferred is not None:
+    def telling_once(self) -> Iterator[None]:
+        """Tell all changes of one request together, at the end of a ``with``."""
+        if self._changed is not None:
             yield
             return
-        changed = self._deferred = {}
+        changed = self._changed = {}
         try:
-            with self._file.deferring():
-                yield
+            yield
         finally:
-            self._deferred = None
+            self._changed = None
             if changed:
                 self.on_change(list(changed.values()))
 
@@ -262,23 +261,35 @@ class TopicTable:
         if not changed:
             return
         by_name = {_name(config): config for config in changed}
+        self._next_version(by_name)
         self.table.update(by_name)
-        self._next_version()
-        self.save()
-        if self._deferred is None:
+        if self._changed is None:
             self.on_change(changed)
         else:
-            self._deferred.update(by_name)
+            self._changed.update(by_name)
 
-    def _next_version(self) -> None:
-        self.data_version = self.data_version.next_version(self._clock.now_ms())
-        self._file.behind = True
+    def _next_version(
+        self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()
+    ) -> None:
+        """Keep a change as a new data version; DiskFull if topics are new and can't be kept."""
+        version = self.data_version.next_version(self._clock.now_ms())
+        table = {"topicConfigTable": self._with_unknown(new)} if new else {}
+        change = Change(
+            self.data_version,
+            {"dataVersion": version, **table},
+            {"topicConfigTable": gone} if gone else {},
+        )
+        self.file.keep(change, must=bool(new))
+        self.data_version = version
+
+    def _with_unknown(self, topics: Mapping[str, TopicConfig]) -> dict[str, Any]:
+        unknown = self._unknown_of
+        return {
+            topic: with_unknown(config, unknown.get(topic, {})) for topic, config in topics.items()
+        }
 
     def _content(self) -> Mapping[str, Any]:
-        topics = {
-            topic: with_unknown(config, self._unknown_of.get(topic, {}))
-            for topic, config in self.table.items()
-        }
+        topics = self._with_unknown(self.table)
         own = {"dataVersion": self.data_version, "topicConfigTable": topics}
         return dict(sorted((own | self._unknown).items()))
 
@@ -288,7 +299,7 @@ class TopicTable:
         # Java: only the topics of the broker's constructor are added to TopicValidator; all others
         # among them have the prefix of system topics.
         self._system = frozenset(self.table)
-        self._file.behind = True
+        self.file.behind = True
 
     def _system_topics(self) -> Iterator[tuple[str, int, int]]:
         config = self._settings.broker

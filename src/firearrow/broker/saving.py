@@ -1,0 +1,108 @@
+"""When a broker's state files are written, and which answers wait for the disk.
+
+What a request changes outlives the process before the request is answered (`StateFile.keep`). What
+an administrator or a heartbeat changes is on the disk before that, too: the answers of some
+milliseconds wait for one sync, in a thread. A send or a pull that made its topic or group is not
+held up: a start gives a topic to messages that have none. The files themselves follow by a thread,
+each at most once a second, since to write them takes the longer the more there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from firearrow.broker.state.persistence import StateFile
+from firearrow.net.server import Answer, Handler, Peer
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS: Final = 1.0
+
+_Waiting = tuple[Peer, AnyCommand, Response]
+
+
+class Saving:
+    """Syncs and writes state files, in the default executor of the running event loop.
+
+    ``kept`` are those of which changes are kept at once; any others are only written.
+    """
+
+    def __init__(self, kept: Sequence[StateFile]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kept = kept
+        self._waiting: list[_Waiting] = []
+        self._syncing: asyncio.Task[None] | None = None
+        self._due: dict[StateFile, None] = {}
+        self._writing: asyncio.Future[None] | None = None
+
+    def holding(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Give handlers whose answers wait until what they changed is on the disk."""
+        return {code: self._holding(handler) for code, handler in handlers.items()}
+
+    def _holding(self, handler: Handler) -> Handler:
+        def handle(peer: Peer, request: AnyCommand) -> Answer:
+            answer = handler(peer, request)
+            if isinstance(answer, Response) and any(file.unsynced for file in self._kept):
+                self._waiting.append((peer, request, answer))
+                if self._syncing is None:
+                    self._syncing = self._loop.create_task(self._sync())
+                return None
+            return answer
+
+        return handle
+
+    async def _sync(self) -> None:
+        """Sync as long as answers wait; those that come meanwhile wait for the next sync."""
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            refusal = None
+            try:
+                await self._loop.run_in_executor(None, _sync_all, self._kept)
+            except OSError as error:
+                log.error("a change of state can't be brought to the disk: %s", error)
+                refusal = Response(
+                    ResponseCode.SYSTEM_ERROR, f"the change is not on the disk: {error}"
+                )
+            for peer, request, answer in waiting:
+                peer.reply(request, refusal or answer)
+        self._syncing = None
+
+    def write(self, *files: StateFile) -> None:
+        """Have those files written that are behind, after what is being written now."""
+        self._due.update(dict.fromkeys(files))
+        if self._writing is None:
+            self._write_due()
+
+    def _write_due(self) -> None:
+        due, self._due = self._due, {}
+        writes = [write for file in due if (write := file.prepare()) is not None]
+        if writes:
+            self._writing = self._loop.run_in_executor(None, _run_all, writes)
+            self._writing.add_done_callback(self._written)
+
+    def _written(self, _: asyncio.Future[None]) -> None:
+        self._writing = None
+        self._write_due()
+
+    async def finish(self) -> None:
+        """Return once nobody waits and nothing is under way."""
+        if self._syncing is not None:
+            await self._syncing
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+
+
+def _sync_all(files: Iterable[StateFile]) -> None:
+    for file in files:
+        file.sync()
+
+
+def _run_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

@@ -1,0 +1,209 @@
+"""What has changed in a state since its JSON file was written, beside that file.
+
+To write ``topics.json`` for each of ten thousand topics takes longer with each of them. So a change
+is a line at the end of ``topics.json.journal.1``, and the JSON file follows at its own pace. When
+it is to be written, the next change begins a new file, with the next number; once the JSON file is
+on the disk, the files before that are removed. A broker that was stopped leaves none, and RocketMQ
+does not look at them.
+
+====== ==== ========================================================
+offset size field
+====== ==== ========================================================
+0      8    CRC-32 of what follows the space, hexadecimal
+8      1    a space
+9      n    a change, JSON without newlines
+9 + n  1    a newline
+====== ==== ========================================================
+
+A change has the data version ``after`` which it was made, the ``new`` data version with what else
+is new, of a table only the entries that are others now, and by table which are ``gone``. A line
+counts where it follows on what was read so far. So lines that the JSON file has already are passed
+over, and so are all where somebody else has written that file since. Worked example::
+
+    1cb88a52 {"after":{"counter":1},"new":{"dataVersion":{"counter":2},"t":{"a":7}},"gone":{}}
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from firearrow.errors import MessageError
+from firearrow.files import make_directory, sync_directory
+from firearrow.wire import fastjson
+
+log = logging.getLogger(__name__)
+
+Content = dict[str, Any]
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+VERSION: Final = "dataVersion"
+_CRC_CHARACTERS: Final = 8
+
+
+class Change(NamedTuple):
+    """What is other in a state than ``after`` that data version."""
+
+    after: Any
+    new: Mapping[str, Any]
+    gone: Mapping[str, Collection[str]] = NOTHING
+
+
+class Journal:
+    """The changes of the state in one JSON file, at ``path``; ``tables`` are its fields that have
+    entries.
+
+    `sync` may be called in any thread, `drop` in that which has written the JSON file, one at a
+    time; the rest is for one thread.
+    """
+
+    def __init__(self, path: Path, tables: Collection[str]) -> None:
+        self._path = path
+        self._tables = tables
+        self._number = 0
+        self._file: int | None = None
+        self._end = 0
+        self._paths: list[Path] = []  # what the JSON file lacks
+        self._covered: list[Path] = []  # what the JSON file that is being written has
+        self._unnamed = False
+        self._pending = b""
+
+    # --- reading ---
+
+    def replay(self, content: Content, *, current: bool) -> bool:
+        """Make the changes that a content lacks; say whether there were any.
+
+        A content that is not ``current``, an earlier one in place of what can't be read, may lack
+        changes that nobody has: then those that are there count nevertheless.
+        """
+        version = content.get(VERSION)
+        made = 0
+        last = None
+        for change in self._lines():
+            last = change["new"].get(VERSION)
+            if (
+                not content
+                or change["after"] == version
+                or (not current and _numbers(last) > _numbers(version))
+            ):
+                self._make(content, change)
+                version = last
+                made += 1
+        if made:
+            log.info("%s: %d changes since it was written are in its journal", self._path, made)
+        elif _numbers(last) > _numbers(version):
+            log.warning(
+                "%s was written by somebody else since the end of its journal, whose changes "
+                "do not count", self._path,
+            )  # fmt: skip
+        return bool(made)
+
+    def _lines(self) -> Iterator[Content]:
+        found = self._path.parent.glob(f"{self._path.name}.journal.*")
+        numbered = {int(path.suffix[1:]): path for path in found if path.suffix[1:].isdecimal()}
+        for self._number, path in sorted(numbered.items()):
+            self._paths.append(path)
+            yield from _lines_of(path)
+
+    def _make(self, content: Content, change: Content) -> None:
+        for field, value in change["new"].items():
+            if field in self._tables:
+                content.setdefault(field, {}).update(value)
+            else:
+                content[field] = value
+        for table, keys in change["gone"].items():
+            for key in keys:
+                content.get(table, {}).pop(key, None)
+
+    # --- writing ---
+
+    def append(self, change: Change, *, must: bool = True) -> None:
+        """Note a change; when this returns, it outlives the process.
+
+        Raises OSError when the disk refuses. If it ``must`` not, the change is noted with the next.
+        """
+        text = fastjson.dumps(change._asdict())
+        lines = b"%s%08x %s\n" % (self._pending, crc32(text), text)
+        try:
+            self._write(lines)
+        except OSError as error:
+            if must:
+                raise
+            log.error("%s can't be written, will be tried again: %s", self._path, error)
+            self._pending = lines
+        else:
+            self._pending = b""
+
+    def _write(self, lines: bytes) -> None:
+        if self._file is None:
+            self._number += 1
+            path = self._path.with_name(f"{self._path.name}.journal.{self._number}")
+            make_directory(path.parent)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._paths.append(path)
+            self._end = 0
+            self._unnamed = True
+        written = os.pwrite(self._file, lines, self._end)
+        if written < len(lines):  # the next line is written over this one
+            written += os.pwrite(self._file, lines[written:], self._end + written)
+        self._end += written
+
+    def sync(self) -> None:
+        """Return once all that was noted before the call is on the disk; OSError if it refuses."""
+        paths, unnamed, self._unnamed = (*self._covered, *self._paths), self._unnamed, False
+        try:
+            for path in paths:
+                _sync(path)
+            if unnamed:
+                sync_directory(self._path.parent)
+        except OSError:
+            self._unnamed = self._unnamed or unnamed
+            raise
+
+    def cut(self) -> None:
+        """Begin a new file: the state of this moment is going to be written."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._covered += self._paths
+        self._paths = []
+        self._pending = b""
+
+    def drop(self) -> None:
+        """Remove what the JSON file has, now that it is on the disk."""
+        for path in self._covered:
+            path.unlink(missing_ok=True)
+        self._covered = []
+
+
+def _lines_of(path: Path) -> Iterator[Content]:
+    """The sound lines of a file, up to the first that is not: a crash may leave a part of one."""
+    for line in path.read_bytes().splitlines():
+        stated, text = line[:_CRC_CHARACTERS], line[_CRC_CHARACTERS + 1 :]
+        if stated != b"%08x" % crc32(text):
+            return
+        try:
+            yield fastjson.loads(text)
+        except MessageError:
+            return
+
+
+def _numbers(version: Any) -> tuple[int, ...]:
+    """What tells data versions apart, the counter first."""
+    named = version or {}
+    return tuple(named.get(name) or 0 for name in ("counter", "timestamp", "stateVersion"))
+
+
+def _sync(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:  # the JSON file is on the disk meanwhile, and has it all
+        return
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

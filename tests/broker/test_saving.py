@@ -1,0 +1,86 @@
+"""Saving: answers wait for the disk together, and files are written one after another."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from firearrow.broker.saving import Saving
+from firearrow.broker.state.journal import Change
+from firearrow.broker.state.persistence import JsonFile, StateFile
+from firearrow.wire.command import FieldValue
+from tests.broker.serving import Caller, Serving, calling, until
+
+COUNT = 20
+
+
+def topic_fields(topic: str) -> dict[str, FieldValue]:
+    return {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1,
+        "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+
+
+def test_a_created_topic_is_on_the_disk_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that come while the disk is at work wait for one more sync, all together."""
+    go_on = threading.Event()
+    syncs: list[str] = []
+    sync = JsonFile.sync
+
+    def slow(file: JsonFile) -> None:
+        syncs.append(file.path.name)
+        assert go_on.wait(20)
+        sync(file)
+
+    async def main(served: Serving, caller: Caller) -> None:
+        monkeypatch.setattr(JsonFile, "sync", slow)
+        asked = [caller.tell(17, topic_fields(f"T{number}")) for number in range(COUNT)]
+        first = asyncio.create_task(caller.talker.answer())
+        async with served.caller() as other:
+            await until(lambda: len(syncs) == 1)
+            await other.sent(topic="T0")  # nobody else waits
+        assert not first.done()
+        go_on.set()
+        answers = [await first] + [await caller.talker.answer() for _ in asked[1:]]
+        assert [answer.opaque for answer in answers] == asked
+        assert {answer.code for answer in answers} == {0}
+        assert syncs == ["topics.json"] * len(syncs)
+        assert len(syncs) <= 2
+
+    calling(tmp_path, main)
+
+
+def test_what_the_disk_does_not_take_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: JsonFile) -> None:
+        raise OSError(5, "the disk is gone")
+
+    async def main(_: Serving, caller: Caller) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(JsonFile, "sync", failing)
+            answer = await caller.call(17, topic_fields("T"))
+        assert answer.code == 1
+        assert "the disk is gone" in (answer.remark or "")
+        assert (await caller.call(17, topic_fields("U"))).code == 0
+
+    calling(tmp_path, main)
+
+
+def test_files_that_fall_due_meanwhile_are_written_afterwards(tmp_path: Path) -> None:
+    states = [StateFile(JsonFile(tmp_path / f"{name}.json"), lambda: {"a": 1}) for name in "xy"]
+
+    async def main() -> None:
+        saving = Saving(states)
+        for state in states:
+            state.keep(Change({}, {"dataVersion": {"counter": 1}}))
+            saving.write(state)
+        assert [state.behind for state in states] == [False, True]
+        await saving.finish()
+        assert [state.behind for state in states] == [False, False]
+
+    asyncio.run(main())
+    assert sorted(path.name for path in tmp_path.glob("*.json*")) == ["x.json", "y.json"]
