@@ -74,6 +74,7 @@ class FakeStore:
         self.queues: dict[tuple[str, int], tuple[int, int, bool]] = {}
         self.deleted: list[str] = []
         self.is_full = False
+        self.log_end_offset = 4096
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         return self.queues.get((topic, queue_id), (0, 0, False))[0]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -18,6 +19,7 @@ from firearrow.message.record import iter_records
 from firearrow.store import mending
 from firearrow.store.fs import FileSystem
 from firearrow.wire import fastjson
+from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import HandClock
 from tests.broker.serving import (
@@ -281,3 +283,56 @@ def test_an_unknown_code_is_refused_and_the_connection_stays(tmp_path: Path) -> 
         await caller.sent()
 
     calling(tmp_path, main)
+
+
+def test_messages_whose_topic_was_lost_are_served_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"kept", "T", 2)
+        await caller.sent(b"failed", "%RETRY%g", 0)
+        await served.dispatched()
+
+    async def read(served: Serving, caller: Caller) -> None:
+        assert served.broker.topics.table["T"] == TopicConfig("T", 3, 3, 6)
+        assert served.broker.topics.table["%RETRY%g"].read_queue_nums == 1
+        assert [view.body for view in await caller.stored("T", 2)] == [b"kept"]
+
+    calling(tmp_path, send)
+    shutil.rmtree(tmp_path / "config")
+    with caplog.at_level("WARNING"):
+        calling(tmp_path, read)
+        calling(tmp_path, read)
+    told = [record.getMessage() for record in caplog.records if "no configuration" in record.msg]
+    assert len(told) == 1
+    assert told[0].startswith("2 topics have messages but no configuration")
+    assert told[0].endswith(": %RETRY%g, T")
+
+
+def test_a_deleted_topic_does_not_come_back_with_its_queues(tmp_path: Path) -> None:
+    queues, kept = tmp_path / "consumequeue", tmp_path / "kept"
+
+    async def delete(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"deleted", "T")
+        await caller.sent(b"deleted", "again")
+        await served.dispatched()
+        shutil.copytree(queues, kept)
+        for topic in ("T", "again"):
+            assert (await caller.call(215, {"topic": topic})).code == 0
+        await caller.sent(b"new", "again")
+        await served.dispatched()
+        shutil.copytree(queues / "again", kept / "again", dirs_exist_ok=True)
+
+    async def look(served: Serving, caller: Caller) -> None:
+        assert served.broker.topics.get("T") is None
+        assert not (queues / "T").exists()
+        assert [view.body for view in await caller.stored("again")] == [b"new"]
+
+    calling(tmp_path, delete)
+    shutil.rmtree(queues)
+    kept.rename(queues)  # as a recovery makes them from the log
+    config = tmp_path / "config"
+    for path in (config / "topics.json", config / "topics.json.bak"):
+        path.unlink()
+    shutil.rmtree(config / ".history")
+    calling(tmp_path, look)

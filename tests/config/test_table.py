@@ -73,7 +73,7 @@ def test_a_bad_value_is_refused_in_full(key: str, value: str, allowed: str) -> N
 
 @pytest.mark.parametrize("value", ["9" * 5000, "1\n2"])
 def test_what_is_refused_is_shown_in_one_short_line(value: str) -> None:
-    with pytest.raises(ConfigError, match="^shelfCount=.*: allowed is a whole number") as caught:
+    with pytest.raises(ConfigError, match=r"^shelfCount=.*: allowed is a whole number") as caught:
         load(Kiosk, {"shelfCount": value})
     assert len(str(caught.value)) < 300
 

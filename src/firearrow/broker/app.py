@@ -133,7 +133,7 @@ class Broker:
             in_database=in_database,
             light=self._store_config.enable_lmq,
         )
-        self._saving = Saving((self.topics.file, self.groups.file))
+        self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock)
         self.clients.later = self._run_soon
         self.locks = QueueLocks(clock)
@@ -148,6 +148,7 @@ class Broker:
             self._close_state()
             self.store.close()
             raise
+        self._adopt_queues()
         self._save_state()
         warn_of_waiting(self.store, self.topics, self.offsets, self.config.broker_cluster_name)
         self._pulls = PullProcessor(
@@ -175,6 +176,13 @@ class Broker:
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
         self.settings.on_change = self._settings_changed
+
+    def _adopt_queues(self) -> None:
+        """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""
+        for topic in self.topics.adopt(self.store.queues_left(self.topics.table)):
+            log.info("topic %s was deleted, its queues are deleted again", topic)
+            self.store.delete_topic(topic)
+        self.topics.deleted.forget_before(self.store.log.start_offset)
 
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""
@@ -255,7 +263,7 @@ class Broker:
     def _start_timers(self) -> None:
         flush_offsets = self.config.flush_consumer_offset_interval / 1000
         self._every("held", HELD_SWEEP_SECONDS, self._pulls.held.expire)
-        tables = self.topics.file, self.groups.file
+        tables = self.topics.file, self.topics.deleted.file, self.groups.file
         self._every("tables", WRITE_SECONDS, lambda: self._saving.write(*tables))
         self._every("offsets", flush_offsets, lambda: self._saving.write(self.offsets.file))
         if self.store.sync_flush:

@@ -17,7 +17,7 @@ from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.engine import MessageStore
 from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
-from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange
+from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange, QueuesLeft
 from firearrow.store.reader import GetResult, GetStatus
 from firearrow.store.retention import Consumed, standing
 from firearrow.store.scan import Ints
@@ -39,6 +39,7 @@ __all__ = [
     "QueueEnd",
     "QueueEntry",
     "QueueRange",
+    "QueuesLeft",
     "TimerLog",
     "Together",
     "append_batch",

@@ -33,7 +33,7 @@ from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.mending import Mender
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
-from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange, Written
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange, QueuesLeft, Written
 from firearrow.store.reader import GetResult, Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
@@ -497,15 +497,35 @@ class MessageStore:
     def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
         """Delete the queues of topics that are neither ``kept``, of the system nor light ones;
         return them."""
-        topics = {queue.topic for queue in self.queues.ranges()}
-        unused = sorted(
-            topic
-            for topic in topics
-            if topic not in kept and not is_system_topic(topic) and not is_lmq(topic)
-        )
+        unused = sorted({queue.topic for queue in self._unused(kept)})
         for topic in unused:
             self.delete_topic(topic)
         return unused
+
+    def _unused(self, kept: Collection[str]) -> Iterator[QueueRange]:
+        for queue in self.queues.ranges():
+            topic = queue.topic
+            if topic not in kept and not is_system_topic(topic) and not is_lmq(topic):
+                yield queue
+
+    def queues_left(self, kept: Collection[str]) -> list[QueuesLeft]:
+        """The queues with messages of topics that are neither ``kept``, of the system nor light
+        ones, by topic."""
+        left: dict[str, QueuesLeft] = {}
+        for topic, queue_id, first, after in self._unused(kept):
+            if first < after:
+                last = self.queue(topic, queue_id).entry(after - 1)[0]
+                known = left.get(topic) or QueuesLeft(topic, 0, -1, self.queues.is_batch(topic))
+                left[topic] = known._replace(
+                    queue_nums=max(known.queue_nums, queue_id + 1),
+                    last_physical_offset=max(known.last_physical_offset, last),
+                )
+        return list(left.values())
+
+    @property
+    def log_end_offset(self) -> int:
+        """Where the log ends."""
+        return self.log.end_offset
 
     # --- administration ---
 

@@ -111,6 +111,16 @@ class Entries(NamedTuple):
         )
 
 
+class QueuesLeft(NamedTuple):
+    """Queues with messages whose topic somebody lacks: up to which number they go, where the last
+    record of any of them is, and whether they are of batches."""
+
+    topic: str
+    queue_nums: int
+    last_physical_offset: int
+    batches: bool
+
+
 class QueueRange(NamedTuple):
     """The messages that a queue has: from ``min_offset`` to before ``max_offset``."""
 

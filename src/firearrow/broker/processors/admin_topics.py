@@ -160,7 +160,7 @@ class TopicAdminProcessor:
             self._store.delete_topic(name)  # a full disk refuses it: then all stays as it is
         with self._topics.telling_once():
             for name in doomed:
-                self._topics.delete(name)
+                self._topics.delete(name, self._store.log_end_offset)
         for name in doomed:
             self._offsets.delete_topic(name)
             self._stats.delete_topic(name)

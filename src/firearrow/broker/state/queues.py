@@ -31,6 +31,11 @@ class QueueStore(Protocol):
         """Whether the first message exists and is in the part of the log that memory holds."""
         ...
 
+    @property
+    def log_end_offset(self) -> int:
+        """Where the log ends: all messages so far are before it."""
+        ...
+
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic."""
         ...

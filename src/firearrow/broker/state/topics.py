@@ -21,6 +21,7 @@ system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
+from firearrow.broker.state.deleted import DeletedTopics
 from firearrow.broker.state.journal import NOTHING, Change
 from firearrow.broker.state.persistence import (
     StateFile,
@@ -41,7 +43,17 @@ from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.message import names
-from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+from firearrow.store import QueuesLeft
+from firearrow.wire.bodies import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    QUEUE_TYPE,
+    DataVersion,
+    TopicConfig,
+)
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "topics.json"
 LAYOUT: Final = Layout("topics", {"default": "topicConfigTable"})
@@ -57,6 +69,7 @@ _READ_WRITE: Final = PERM_READ | PERM_WRITE
 _ALL: Final = _READ_WRITE | PERM_INHERIT
 _KNOWN: Final = ("dataVersion", "topicConfigTable")
 _LIGHT: Final = TopicConfig(names.LMQ_PREFIX, 1, 1, _READ_WRITE)
+_NAMES_SHOWN: Final = 20  # in a log line
 _OWNED_QUEUES: Final = 8  # upstream: reviveQueueNum
 
 
@@ -90,6 +103,8 @@ class TopicTable:
             generations=settings.broker.config_generations,
         )
         self.file = StateFile(storage, self._content)
+        generations = settings.broker.config_generations
+        self.deleted = DeletedTopics(clock, store_root, generations)
         self._changed: dict[str, TopicConfig] | None = None
         self._system = frozenset[str]()
         self._create_system_topics()
@@ -192,8 +207,34 @@ class TopicTable:
         self._accept([config])
         return config
 
-    def delete(self, topic: str) -> bool:
-        """Forget a topic; False if there is none."""
+    def adopt(self, left: Iterable[QueuesLeft]) -> list[str]:
+        """Give a topic to queues that have messages and none, and say so.
+
+        Whichever way it was lost, these messages were acknowledged. Returns the topics that are to
+        be deleted once more instead: all that is left of them is from before they were deleted.
+        Java: serves no queue whose topic is not in ``topics.json``.
+        """
+        doomed: list[str] = []
+        made: dict[str, TopicConfig] = {}
+        for topic, queue_nums, last_physical_offset, batches in left:
+            if self.deleted.covers(topic, last_physical_offset):
+                doomed.append(topic)
+                continue
+            nums = _possible(queue_nums)
+            attributes = {QUEUE_TYPE: "BatchCQ"} if batches else {}
+            made[topic] = TopicConfig(topic, nums, nums, _READ_WRITE, attributes=attributes)
+        if made:
+            log.warning(
+                "%d topics have messages but no configuration, they get one with as many queues "
+                "as have messages: %s", len(made), ", ".join(sorted(made)[:_NAMES_SHOWN]),
+            )  # fmt: skip
+            self._accept(made.values())
+        return doomed
+
+    def delete(self, topic: str, log_end_offset: int = 0) -> bool:
+        """Forget a topic; False if there is none. What it has before that place goes with it."""
+        if log_end_offset:
+            self.deleted.note(topic, log_end_offset)
         if topic not in self.table:
             return False
         self._next_version(gone=[topic])
@@ -209,11 +250,13 @@ class TopicTable:
         self.on_change(list(self.table.values()))
 
     def close(self) -> None:
-        """Let go of file or database; what was not saved is lost."""
+        """Let go of files or database; what was not saved is lost."""
         self.file.close()
+        self.deleted.file.close()
 
     def load(self) -> None:
         """Read the file over the system topics; ConfigError when it can't be read."""
+        self.deleted.load()
         raw = self.file.read()
         if not raw:
             return
@@ -228,8 +271,9 @@ class TopicTable:
         self._unknown = unknown_fields(raw, _KNOWN)
 
     def save(self) -> None:
-        """Write the file if it is behind: at first, and after a disk that refused a change."""
+        """Write the files that are behind, here and now."""
         self.file.save()
+        self.deleted.file.save()
 
     @contextmanager
     def telling_once(self) -> Iterator[None]:

@@ -1,0 +1,77 @@
+"""Which topics were deleted, and up to where in the log their messages are.
+
+A topic that is deleted loses its queues at once, but its records stay in the log until retention
+takes them, and a start after a crash may dispatch them again. They must not come back with it; but
+messages that have no topic for another reason do (`TopicTable.adopt`). So a deletion is noted, in a
+file of our own, ``config/deletedTopics.json``, as long as the log holds such records::
+
+    {
+        "dataVersion":{"counter":1,"stateVersion":0,"timestamp":1795210273741},
+        "deletedTopics":{"T":4096}
+    }
+
+RocketMQ notes nothing: queues that come back so are without a topic there until 316 deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from firearrow.broker.state.journal import Change
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed
+from firearrow.clock import Clock
+from firearrow.wire.bodies import DataVersion
+
+FILE_NAME: Final = "deletedTopics.json"
+_TABLE: Final = "deletedTopics"
+
+
+class DeletedTopics:
+    """The end of the log when each topic was deleted last."""
+
+    def __init__(self, clock: Clock, store_root: Path | None, generations: int) -> None:
+        self._clock = clock
+        self._ends: dict[str, int] = {}
+        self._data_version = DataVersion()
+        storage = None
+        if store_root is not None:
+            path = store_root / CONFIG_DIRECTORY / FILE_NAME
+            storage = JsonFile(path, generations, (_TABLE,))
+        self.file = StateFile(storage, self._content)
+
+    def note(self, topic: str, physical_offset: int) -> None:
+        """Note that what a topic has before a place in the log is deleted.
+
+        A disk that refuses does not keep anybody from deleting.
+        """
+        self._change({topic: physical_offset}, [])
+
+    def covers(self, topic: str, physical_offset: int) -> bool:
+        """Whether a record was one of a topic that was deleted since."""
+        return physical_offset < self._ends.get(topic, 0)
+
+    def forget_before(self, log_start_offset: int) -> None:
+        """Forget the deletions of which the log has no record any more."""
+        gone = [topic for topic, end in self._ends.items() if end <= log_start_offset]
+        if gone:
+            self._change({}, gone)
+
+    def load(self) -> None:
+        """Read the file; ConfigError when it can't be read."""
+        raw = self.file.read()
+        self._ends = typed(raw.get(_TABLE) or {}, dict[str, int], FILE_NAME)
+        self._data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
+
+    def _change(self, new: dict[str, int], gone: list[str]) -> None:
+        version = self._data_version.next_version(self._clock.now_ms())
+        change = Change(self._data_version, {"dataVersion": version, _TABLE: new}, {_TABLE: gone})
+        self.file.keep(change, must=False)
+        self._data_version = version
+        self._ends.update(new)
+        for topic in gone:
+            del self._ends[topic]
+
+    def _content(self) -> Mapping[str, Any]:
+        return {"dataVersion": self._data_version, _TABLE: dict(self._ends)}
