@@ -110,7 +110,6 @@ def kinds(count: int, queues: int) -> dict[str, Iterator[bytes]]:
         ),
         "21: list topics": (encode(21, {}) for _ in range(5)),
         "201: list groups": (encode(201, {}) for _ in range(5)),
-        "43: list offsets": (encode(43, {}) for _ in range(5)),
         "215: delete topics": (encode(215, {"topic": f"auto-{n}"}) for n in range(100)),
     }
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -192,6 +193,32 @@ def test_all_is_told_again_after_the_period(monkeypatch: pytest.MonkeyPatch) -> 
             for _ in range(3):
                 assert await stub.topics() == ["T1", "T2"]
 
+    run(main)
+
+
+def test_what_has_not_changed_is_not_formatted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[list[str]] = []
+    encode = RegisterBody.encode
+
+    def noted(body: RegisterBody, compressed: bool = False) -> bytes:
+        assert threading.current_thread() is not threading.main_thread(), "others would wait"
+        encoded.append(list(body.topic_config_serialize_wrapper.topic_config_table))
+        return encode(body, compressed)
+
+    async def main() -> None:
+        stub, broker = NameServerStub(), Broker()
+        async with registered(stub, broker):
+            for _ in range(4):
+                assert await stub.topics() == ["T1", "T2"]
+            assert encoded == [["T1", "T2"]]
+            broker.change("T3")
+            while await stub.topics() == ["T1", "T2"]:
+                pass
+            assert encoded == [["T1", "T2"], ["T1", "T2", "T3"]]
+
+    monkeypatch.setattr(RegisterBody, "encode", noted)
+    monkeypatch.setattr(module, "PERIOD_MS_MIN", 0)
+    monkeypatch.setattr(module, "PERIOD_MS_MAX", 10)
     run(main)
 
 

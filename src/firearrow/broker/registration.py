@@ -96,6 +96,8 @@ class Registration:
         self._timeout_seconds = timeout_ms / 1000
         self._compressed = compressed
         self._on_order_config = on_order_config
+        self._whole = b""
+        self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client()
         self._keepers = [_Keeper(address, self) for address in name_servers]
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,7 +135,7 @@ class Registration:
 
     async def send_register(self, address: str, only: Collection[str] | None) -> None:
         """Register all topics or some with one name server; raises what ``Client.call`` raises."""
-        body = self._body(only)
+        body = await self._body(only)
         fields: dict[str, str | int | bool] = {
             **msgspec.to_builtins(self._identity),
             "bodyCrc32": body_crc32(body),
@@ -163,18 +165,28 @@ class Registration:
         """Between two registrations."""
         return self._period_seconds
 
-    def _body(self, only: Collection[str] | None) -> bytes:
-        topics = self._topics()
-        chosen = topics if only is None else {name: topics[name] for name in only if name in topics}
+    async def _body(self, only: Collection[str] | None) -> bytes:
+        """The body for some topics, or for all, which a thread makes when they have changed."""
         allowed = self._permission()
+        if only is not None:
+            topics = self._topics()
+            chosen = {name: topics[name] for name in only if name in topics}
+            return self._encode(chosen, self._data_version(), allowed)
+        state = self._data_version(), allowed
+        if self._whole_of != state:
+            whole = dict(self._topics())
+            self._whole = await asyncio.to_thread(self._encode, whole, *state)
+            self._whole_of = state
+        return self._whole
+
+    def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, allowed: int) -> bytes:
         if allowed & _ALL != _ALL:
-            chosen = {
+            topics = {
                 name: msgspec.structs.replace(topic, perm=topic.perm & allowed)
-                for name, topic in chosen.items()
+                for name, topic in topics.items()
             }
-        version = self._data_version()
         return RegisterBody(
-            TopicConfigTable(version, chosen, DataVersion(timestamp=version.timestamp), {}, {})
+            TopicConfigTable(version, topics, DataVersion(timestamp=version.timestamp), {}, {})
         ).encode(self._compressed)
 
 

@@ -39,7 +39,7 @@ from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
 
-_NEW_QUEUES_STEP: Final = 64  # records after a step that met too many new queues
+_NEW_QUEUES_STEP: Final = 16  # records after a step that met too many new queues
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()

@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 AnyQueue = FileConsumeQueue | FileBatchQueue
 
-NEW_QUEUES_MAX: Final = 64
+NEW_QUEUES_MAX: Final = 16
 """Queues that get their first file in one round. Each costs a tenth of a millisecond, a directory
-included; a round may be all there is between two reads of a socket."""
+included, and ten times that while the disk is busy; others wait for the whole round."""
 
 
 def no_topic(_: str) -> bool:

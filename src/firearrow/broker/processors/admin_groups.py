@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from firearrow.broker.processors.admin_topics import is_version, page_of
+from firearrow.broker.processors.admin_topics import (
+    Aside,
+    at_once,
+    is_version,
+    page_of,
+    table_answer,
+)
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -14,7 +20,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError
 from firearrow.message import names
-from firearrow.net.server import Handler
+from firearrow.net.server import Answer, Handler
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     ConsumeStats,
@@ -56,6 +62,7 @@ class GroupAdminProcessor:
         self._clients = clients
         self._store = store
         self._stats = stats
+        self.aside: Aside = at_once
 
     def handlers(self) -> dict[int, Handler]:
         """Give the request codes that are served here."""
@@ -85,7 +92,7 @@ class GroupAdminProcessor:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
         self._groups.put_all(configs)
 
-    def list_all(self, _: Channel, request: AnyCommand) -> Response:
+    def list_all(self, peer: Channel, request: AnyCommand) -> Answer:
         """201: all groups, or a page of them (see 21)."""
         header = fields_of(request, GetAllSubscriptionGroup)
         table = self._groups.table
@@ -98,9 +105,9 @@ class GroupAdminProcessor:
         body = SubscriptionGroupTable(
             self._groups.data_version,
             {group: table[group] for group in page},
-            self._groups.forbidden,
+            dict(self._groups.forbidden),
         )
-        return Response(fields={"totalGroupNum": len(table)}, body=fastjson.dumps(body))
+        return self.aside(peer, request, table_answer("totalGroupNum", len(table), body))
 
     def delete(self, _: Channel, request: AnyCommand) -> Response:
         """207: delete a group; one that does not exist is no error."""

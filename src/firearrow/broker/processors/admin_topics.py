@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
 from firearrow.broker.state.clients import Channel, ClientRegistry
@@ -15,7 +17,7 @@ from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
-from firearrow.net.server import Handler
+from firearrow.net.server import Answer, Handler
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     QUEUE_TYPE,
@@ -60,6 +62,7 @@ class TopicAdminProcessor:
         self._clients = clients
         self._store = store
         self._stats = stats
+        self.aside: Aside = at_once
 
     def handlers(self) -> dict[int, Handler]:
         """Give the request codes that are served here."""
@@ -166,7 +169,7 @@ class TopicAdminProcessor:
             self._stats.delete_topic(name)
         return Response()
 
-    def list_all(self, _: Channel, request: AnyCommand) -> Response:
+    def list_all(self, peer: Channel, request: AnyCommand) -> Answer:
         """21: all topics, or a page of them.
 
         Pages are of one data version: a client that has another begins again with the first.
@@ -186,7 +189,7 @@ class TopicAdminProcessor:
             {},
             {},
         )
-        return Response(fields={"totalTopicNum": len(table)}, body=fastjson.dumps(body))
+        return self.aside(peer, request, table_answer("totalTopicNum", len(table), body))
 
     def get(self, _: Channel, request: AnyCommand) -> Response:
         """351: the config of a topic."""
@@ -252,6 +255,20 @@ def _fault_of(config: TopicConfig) -> str | None:
     if config.topic_filter_type not in FILTER_TYPES:
         return f"topicFilterType = [{config.topic_filter_type}] value invalid"
     return None
+
+
+Aside = Callable[[Channel, AnyCommand, Callable[[], Response]], Answer]
+"""Makes an answer, here or in a thread; in that case it follows later."""
+
+
+def at_once(_: Channel, __: AnyCommand, make: Callable[[], Response]) -> Answer:
+    """Make an answer here and now."""
+    return make()
+
+
+def table_answer(count_field: str, count: int, body: Struct) -> Callable[[], Response]:
+    """Give what makes the answer with a table, which may take a while."""
+    return lambda: Response(fields={count_field: count}, body=fastjson.dumps(body))
 
 
 def page_of(

@@ -34,9 +34,10 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ConsumerGroupHeader, ProducerGroupHeader, UnregisterClient
 
-HEARTBEAT_GROUPS_MAX: Final = 10_000
+HEARTBEAT_GROUPS_MAX: Final = 1000
 """Groups that one connection may announce at a time. RocketMQ has no limit, but each new one is a
-consumer group and a topic that stay for good, and no client has more than a few."""
+consumer group and a topic that stay for good, others wait until all are made, and no client has
+more than a few."""
 
 
 class ClientProcessor:
