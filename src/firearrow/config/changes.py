@@ -60,8 +60,9 @@ def acceptable(
                 )
         elif name in known and not re.fullmatch(known[name], value.strip()):
             raise ConfigError(f"{shown(name, value)} is not of its type")
-    _log("keys that have no effect here are kept: %s", pairs.keys() & known - tables.keys())
-    _log("unknown keys are ignored: %s", pairs.keys() - known - tables.keys())
+    others = pairs.keys() - tables.keys()
+    _log("keys that have no effect here are kept: %s", others & known.keys())
+    _log("unknown keys are ignored: %s", others - known.keys())
     return {name: value for name, value in pairs.items() if name in tables or name in known}
 
 
