@@ -98,7 +98,7 @@ def _firearrow(
     command = [sys.executable, "-m", "firearrow", "serve", "--store", str(store), *ports, *keys]
     with _process(command, logs / "firearrow.log") as process:
         words = process.wait_for_line("ready ").split()
-        addresses = dict(word.split("=", 1) for word in words[1:])
+        addresses = dict(word.split("=", 1) for word in words if "=" in word)
         yield Server("firearrow", addresses["namesrv"], addresses["broker"], store, logs)
         if not killed:
             status = process.stop()
