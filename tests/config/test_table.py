@@ -138,7 +138,7 @@ SET_AT_START = {
 # RocketMQ has the address of the host here, which we leave open until we know where to listen.
 LEFT_OPEN = {"brokerIP1", "brokerIP2"}
 # What RocketMQ has nothing of.
-OUR_OWN = {"checkCRCOnRead", "configGenerations", "unconsumedPolicy"}
+OUR_OWN = {"checkCRCOnRead", "configGenerations", "requestMemoryBytesMax", "unconsumedPolicy"}
 
 
 @pytest.mark.parametrize(

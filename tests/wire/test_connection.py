@@ -1,6 +1,7 @@
 """A stream of frames, in any split, is the same commands; nothing else is taken."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,12 @@ from hypothesis import strategies as st
 
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command
-from firearrow.wire.connection import CHUNKS_MAX, FRAME_BYTES_MAX, Connection
+from firearrow.wire.connection import (
+    CHUNK_BYTES_FULL,
+    CHUNK_BYTES_SMALL,
+    FRAME_BYTES_MAX,
+    Connection,
+)
 from firearrow.wire.frame import LENGTHS
 from tests.wire.strategies import commands, frames_of, json_frame, split
 
@@ -61,13 +67,54 @@ def test_an_absurd_length_ends_the_connection_before_anything_is_stored(length: 
     assert connection.receive(good) == []
 
 
-def test_a_frame_in_very_many_pieces_is_whole() -> None:
+@pytest.mark.parametrize("piece", [97, CHUNK_BYTES_SMALL - 1, CHUNK_BYTES_SMALL])
+def test_a_frame_in_very_many_pieces_is_whole_and_costs_what_it_is_long(piece: int) -> None:
     connection = Connection()
-    frame = json_frame({"code": 1}, bytes(CHUNKS_MAX * 3))
+    body = bytes(range(256)) * (CHUNK_BYTES_FULL // 256 * 3)
+    frame = json_frame({"code": 1}, body)
     got = []
-    for at in range(len(frame)):
-        got += connection.receive(frame[at : at + 1])
-    assert [len(command.body) for command in got] == [CHUNKS_MAX * 3]
+    tracemalloc.start()
+    for at in range(0, len(frame) - 1, piece):
+        got += connection.receive(frame[at : at + piece][: len(frame) - 1 - at])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < len(frame) * 1.1
+    assert connection.held_bytes == len(frame) - 1
+    assert connection.missing_bytes == 1
+    got += connection.receive(frame[-1:])
+    assert [command.body for command in got] == [body]
+    assert (connection.held_bytes, connection.missing_bytes) == (0, 0)
+
+
+def test_a_frame_that_was_begun_is_told_from_the_next() -> None:
+    connection = Connection()
+    frame = json_frame({"code": 1}, bytes(100))
+    seen = []
+    for data in (frame[:-9], frame[-9:-5], frame[-5:] + frame[:20], frame[20:] * 2):
+        connection.receive(data)
+        seen.append((connection.frames_begun, connection.held_bytes > 0))
+    assert seen[:3] == [(1, True), (1, True), (2, True)]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_frame_is_given_up(binary: bool) -> None:
+    connection = Connection()
+    frame = frames_of([Command(310, {}, opaque=7, body=bytes(50), binary=binary)])
+    connection.receive(frame[:-1])
+    command = connection.give_up("enough")
+    assert command is not None
+    assert (command.opaque, command.binary, command.body) == (7, binary, b"")
+    assert (connection.held_bytes, connection.violation) == (0, "enough")
+    assert connection.receive(frame) == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0", json_frame({"code": 310})[:-1], json_frame(b"{", b"x" * 9)[:-1]]
+)
+def test_nothing_is_known_of_a_frame_whose_header_is_not_there_or_none(data: bytes) -> None:
+    connection = Connection()
+    connection.receive(data)
+    assert connection.give_up("enough") is None
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ class Broker:
             run_handlers=self._run_handlers,
             on_close=self._closed,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
+            memory_bytes_max=config.request_memory_bytes_max,
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answering = ThreadPoolExecutor(1, "answering")

@@ -75,6 +75,13 @@ class BrokerConfig(ServerConfig, frozen=True):
         PositiveInt,
         Meta(description="seconds of silence after which a connection is closed"),
     ] = 120
+    request_memory_bytes_max: Annotated[
+        CountLong,
+        Meta(
+            description="bytes that unfinished requests and unread answers of all connections may "
+            "hold together, at least 64 MiB; 0: a quarter of the memory"
+        ),
+    ] = 0
     register_name_server_period: Annotated[
         PositiveInt,
         Meta(description="ms between registrations, held between 10 and 60 s"),

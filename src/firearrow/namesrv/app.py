@@ -40,6 +40,7 @@ class NameServer:
             clock,
             on_close=self._routes.close_channel,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
+            memory_bytes_max=config.request_memory_bytes_max,
         )
         self._client = Client()
         self._notices: set[asyncio.Task[None]] = set()

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 from firearrow.config.table import (
     LIVE,
     CountInt,
+    CountLong,
     FilePath,
     Host,
     KeyList,
@@ -41,6 +42,13 @@ class NamesrvConfig(ServerConfig, frozen=True):
         PositiveInt,
         Meta(description="seconds of silence after which a connection is closed"),
     ] = 120
+    request_memory_bytes_max: Annotated[
+        CountLong,
+        Meta(
+            description="bytes that unfinished requests and unread answers of all connections may "
+            "hold together, at least 64 MiB; 0: a quarter of the memory"
+        ),
+    ] = 0
 
     # --- files ---
     kv_config_path: Annotated[

@@ -9,6 +9,7 @@ synchronous flush).
 
 Back-pressure: once a peer leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing
 more is read from it, and what was already read waits in ``_backlog`` (at most one read's worth).
+What all peers together may make the server keep is limited too, see ``net.budget``.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, cast
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
+from firearrow.machine import memory_bytes
+from firearrow.net.budget import Budget
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
@@ -41,7 +44,9 @@ NO_RUN_HANDLERS: Final[Mapping[int, RunHandler]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
+WAITING_REQUEST_BYTES: Final = 600  # what one in a backlog takes besides its body
 GATHERED_BYTES_MAX: Final = 512 * 1024  # of bodies; more do not get cheaper, and lie in one file
+MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page cache needs most
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
@@ -58,7 +63,10 @@ class Peer(asyncio.Protocol):
         self._server = server
         self._wire = Connection(server.frame_bytes_max)
         self._backlog: deque[AnyCommand] = deque()
+        self._backlog_bytes = 0
         self._paused = False
+        self._waits = False
+        self._is_dropped = False
         self.is_gathered = False  # whether the server has requests that it will answer soon
         self._transport: asyncio.Transport | None = None
         self.address = "unknown"
@@ -85,7 +93,7 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer and tell who keeps something for it (called by asyncio)."""
         self._transport = None
-        self._backlog.clear()
+        self._take_backlog()
         self._server.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -97,7 +105,9 @@ class Peer(asyncio.Protocol):
             if self.is_gathered:
                 self._server.answer_gathered()  # those of this peer came first
             self.take(requests)
-        if self._wire.violation is not None:
+        if self._wire.held_bytes:
+            self._server.budget.took(self, len(data))
+        elif self._wire.violation is not None and not self._is_dropped:
             self._server.answer_gathered()
             self.close(self._wire.violation)
 
@@ -108,9 +118,20 @@ class Peer(asyncio.Protocol):
     def take(self, requests: list[AnyCommand]) -> None:
         """Answer requests, each by the handler of its code; behind those that wait."""
         if self._backlog:
-            self._backlog.extend(requests)
+            self._queue(requests)
         else:
             self._handle(requests)
+
+    def _queue(self, requests: Iterable[AnyCommand]) -> None:
+        for request in requests:
+            self._backlog.append(request)
+            self._backlog_bytes += len(request.body) + WAITING_REQUEST_BYTES
+
+    def _take_backlog(self) -> list[AnyCommand]:
+        waiting = list(self._backlog)
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        return waiting
 
     def _handle(self, requests: list[AnyCommand]) -> None:
         handlers = self._server.handlers
@@ -139,7 +160,7 @@ class Peer(asyncio.Protocol):
                 replies.clear()
                 size = 0
                 if self._paused:
-                    self._backlog.extend(waiting)
+                    self._queue(waiting)
                     return
         if replies:
             self.send(replies[0] if len(replies) == 1 else b"".join(replies))
@@ -173,7 +194,7 @@ class Peer(asyncio.Protocol):
         if self._transport is None:
             return
         if self._paused:
-            self._backlog.append(request)
+            self._queue([request])
             return
         try:
             answer = handler(self, request)
@@ -194,6 +215,7 @@ class Peer(asyncio.Protocol):
         """Write whole frames; nothing happens once the connection is gone."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames)
+            self._server.budget.gave(len(frames))
 
     def close(self, reason: str) -> None:
         """Close after what was already written has left; a second time, whatever is unsent."""
@@ -219,11 +241,69 @@ class Peer(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has caught up: handle what waited, then read again (called by asyncio)."""
         self._paused = False
-        waiting = list(self._backlog)
-        self._backlog.clear()
-        self._handle(waiting)
-        if self._transport is not None and not self._paused:
+        self._handle(self._take_backlog())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not (self._paused or self._waits):
             self._transport.resume_reading()
+
+    # --- what it holds, for the budget of the server ---
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What is here of a request that is not whole yet."""
+        return self._wire.held_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        """What that request still lacks."""
+        return self._wire.missing_bytes
+
+    @property
+    def requests_begun(self) -> int:
+        """Tells an unfinished request from the next one."""
+        return self._wire.frames_begun
+
+    @property
+    def unread_bytes(self) -> int:
+        """Answers that the peer has not taken yet, and requests that wait for it to do so."""
+        if self._transport is None or self._is_dropped:
+            return 0
+        return self._transport.get_write_buffer_size() + self._backlog_bytes
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is read from it because others hold too much."""
+        return self._waits
+
+    def hold(self, *, waits: bool) -> None:
+        """Read nothing from the peer, or go on with it."""
+        self._waits = waits
+        if not waits:
+            self.heard = True  # it could not be
+            self._go_on()
+        elif self._transport is not None:
+            self._transport.pause_reading()
+
+    def drop(self, reason: str) -> None:
+        """Close the connection and let go of all that it holds.
+
+        A peer that has read its answers so far is told why, by one to its unfinished request.
+        """
+        if self._transport is None:
+            return
+        log.warning("connection of %s closed: %s", self.address, reason)
+        reads = not self.unread_bytes
+        request = self._wire.give_up(reason)
+        self._is_dropped = True
+        self._take_backlog()
+        if not reads or request is None or request.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
+            self._transport.abort()
+            return
+        busy = Response(ResponseCode.SYSTEM_BUSY, reason)
+        self._transport.write(encode_response(busy, request.opaque, request.binary))
+        self._transport.close()
 
 
 def _code_and_size(asked: Asked) -> tuple[int, int]:
@@ -249,7 +329,8 @@ class Server:
     """Listens and hands each request to the handler of its code.
 
     ``run_handlers`` have a say first where reads have nothing but requests of their code, all of
-    which want an answer. ``on_close`` is told of each connection that ends.
+    which want an answer. ``on_close`` is told of each connection that ends. ``memory_bytes_max`` is
+    what unfinished requests and unread answers may hold; 0 is a quarter of the memory.
     """
 
     def __init__(
@@ -261,12 +342,19 @@ class Server:
         on_close: Callable[[Peer], None] | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
+        memory_bytes_max: int = 0,
     ) -> None:
         self.handlers = handlers
         self.run_handlers = run_handlers
         self.now_ms = clock.now_ms
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
+        self.budget = Budget(
+            memory_bytes_max or memory_bytes() // MEMORY_PARTS,
+            self.peers,
+            lambda: self.loop.time(),
+            lambda seconds, call: self.loop.call_later(seconds, call),
+        )
         self._gathered: list[Asked] = []
         self._gathered_bytes = 0
         self._on_close = on_close
@@ -391,7 +479,7 @@ class Server:
             if peer.heard:
                 peer.heard = False
                 peer.heard_before = now
-            elif peer.heard_before + self._idle_seconds_max <= now:
+            elif not peer.waits and peer.heard_before + self._idle_seconds_max <= now:
                 peer.close(f"nothing heard for {self._idle_seconds_max:g} s")
         self._plan_sweep()
 

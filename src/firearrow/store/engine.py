@@ -15,6 +15,7 @@ from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import DiskFull, StoreError
+from firearrow.machine import memory_bytes
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import FileBatchQueue
@@ -106,7 +107,8 @@ class MessageStore:
         quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
         self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
         self._damaged = Damaged()
-        self._reader = Reader(self.log, self.queues, config, memory_bytes(), self._damaged)
+        self._memory_bytes = memory_bytes()
+        self._reader = Reader(self.log, self.queues, config, self._memory_bytes, self._damaged)
         self._lookup = Lookup(
             self.log,
             self.queues,
@@ -421,7 +423,7 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         if queue is None or queue.max_offset <= queue.min_offset:
             return False
-        recent = memory_bytes() * self.config.access_message_in_memory_max_ratio // 100
+        recent = self._memory_bytes * self.config.access_message_in_memory_max_ratio // 100
         return self.log.end_offset - queue.entry(queue.min_offset)[0] <= recent
 
     def record_at(self, physical_offset: int) -> bytes | None:
@@ -600,11 +602,6 @@ def _queues_of(
         batch_file_bytes=config.batch_queue_file_bytes,
         wants_batches=wants_batches,
     )
-
-
-def memory_bytes() -> int:
-    """The machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _capacity(usage: os.statvfs_result) -> str:

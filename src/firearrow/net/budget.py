@@ -1,0 +1,237 @@
+"""One limit on what the peers of a server make it keep: unfinished requests and unread answers.
+
+Nothing is counted for a message. ``room_bytes`` goes down by each read that ends within a request
+and by each write; when it is used up, all peers are asked what they hold, which gives back what has
+left since. As a look takes some time for each peer, it makes room for an eighth of the limit, or
+closes peers until there is that much.
+
+=============  =====================================================================================
+held           what happens
+=============  =====================================================================================
+up to 1/2      nothing
+above          memory is tight. Who is within a large request waits: nothing is read from it. One
+               after the other may go on, as many as fit. It has `PATIENCE_SECONDS` to finish; a
+               peer that leaves answers unread has as long to read some of them. Who does not is
+               closed.
+7/8            the greediest are closed, until it is less
+=============  =====================================================================================
+
+So what is held stays below the limit, but for what one read brings. Whoever has small requests is
+hindered by none of this, and who is within a large one gets its turn: each turn ends, and if nobody
+can have one, the greediest goes. While memory is not tight, no timer runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+MiB: Final = 1024 * 1024
+LIMIT_BYTES_MIN: Final = 64 * MiB  # four of the largest requests
+LARGE_BYTES: Final = 64 * 1024  # of an unfinished request, or of unread answers
+PATIENCE_SECONDS: Final = 5.0  # a client with 50 Mbit/s sends a whole frame of 16 MiB in 3 s
+LOOK_SECONDS: Final = 0.25  # between looks while memory is tight
+
+
+class Holder(Protocol):
+    """What a budget needs of a peer (``net.server.Peer`` is one)."""
+
+    address: str
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What is here of a request that is not whole yet."""
+        ...
+
+    @property
+    def missing_bytes(self) -> int:
+        """What that request still lacks."""
+        ...
+
+    @property
+    def requests_begun(self) -> int:
+        """Tells an unfinished request from the next one."""
+        ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """Answers that the peer has not taken yet, and requests that wait for it to do so."""
+        ...
+
+    def hold(self, *, waits: bool) -> None:
+        """Read nothing from the peer, or go on with it."""
+        ...
+
+    def drop(self, reason: str) -> None:
+        """Close the connection and let go of all that it holds."""
+        ...
+
+
+class Budget:
+    """What all ``holders`` together may hold.
+
+    ``later`` calls something after some seconds, of which ``now`` says how many have gone by.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        holders: Collection[Holder],
+        now: Callable[[], float],
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self.limit_bytes = max(limit_bytes, LIMIT_BYTES_MIN)
+        self.room_bytes = self.limit_bytes // 8
+        self._tight_bytes = self.limit_bytes // 2
+        self._full_bytes = self.limit_bytes // 8 * 7
+        self._holders = holders
+        self._now = now
+        self._later = later
+        self._is_tight = False
+        self._waiting: dict[Holder, None] = {}  # in the order in which they began to
+        self._turns: dict[Holder, tuple[int, float]] = {}  # with which request, until when
+        self._unread: dict[Holder, tuple[int, float]] = {}  # how much, since when not less
+
+    def took(self, holder: Holder, size: int) -> None:
+        """A read of ``size`` bytes ended within a request."""
+        self.room_bytes -= size
+        if self._is_tight and holder.unfinished_bytes > LARGE_BYTES and not self._has_turn(holder):
+            self._wait(holder)
+        if self.room_bytes < 0:
+            self.look()
+
+    def gave(self, size: int) -> None:
+        """Answers of ``size`` bytes were written."""
+        self.room_bytes -= size
+        if self.room_bytes < 0:
+            self.look()
+
+    def look(self) -> None:
+        """Ask all what they hold, and do what follows from it."""
+        held = {h: h.unfinished_bytes + h.unread_bytes for h in self._holders}
+        total = sum(held.values())
+        if total > self._tight_bytes:
+            self._tighten(total)
+            total -= self._close_late(held)
+            total -= self._close_greediest(held, total - self._full_bytes)
+            total -= self._give_turns(held, total)
+        elif self._is_tight:
+            self._relax(total)
+        self.room_bytes = self.limit_bytes - total
+        if not self._is_tight:
+            # Once it is tight, that should be noticed.
+            self.room_bytes = max(self._tight_bytes - total, self.limit_bytes // 8)
+
+    def _has_turn(self, holder: Holder) -> bool:
+        request, _ = self._turns.get(holder, (-1, 0.0))
+        return request == holder.requests_begun
+
+    def _wait(self, holder: Holder) -> None:
+        if holder not in self._waiting:
+            self._turns.pop(holder, None)
+            self._waiting[holder] = None
+            holder.hold(waits=True)
+
+    def _tighten(self, total: int) -> None:
+        if not self._is_tight:
+            self._is_tight = True
+            log.warning(
+                "memory for requests is tight: %d MiB of %d are held, large requests wait",
+                total // MiB,
+                self.limit_bytes // MiB,
+            )
+            for holder in self._holders:
+                if holder.unfinished_bytes > LARGE_BYTES:
+                    self._wait(holder)
+            self._plan()
+
+    def _relax(self, total: int) -> None:
+        self._is_tight = False
+        log.info("memory for requests is not tight any more: %d MiB are held", total // MiB)
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._turns.clear()
+        self._unread.clear()
+        for holder in waiting:
+            holder.hold(waits=False)
+
+    def _plan(self) -> None:
+        self._later(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        if self._is_tight:
+            self.look()
+        if self._is_tight:
+            self._plan()
+
+    def _close_late(self, held: dict[Holder, int]) -> int:
+        """Close who had its turn in vain, and who reads nothing; give what they held."""
+        now = self._now()
+        for gone in (self._waiting.keys() | self._turns.keys() | self._unread.keys()) - held.keys():
+            self._forget(gone)
+        freed = 0
+        for holder, (_, until) in list(self._turns.items()):
+            if holder.unfinished_bytes <= LARGE_BYTES or not self._has_turn(holder):
+                del self._turns[holder]
+            elif until <= now:
+                freed += self._drop(holder, held, "its request is not whole after its turn")
+        return freed + self._close_unread(held, now)
+
+    def _close_unread(self, held: dict[Holder, int], now: float) -> int:
+        freed = 0
+        for holder in list(held):
+            unread = holder.unread_bytes
+            before, since = self._unread.get(holder, (unread, now))
+            if unread <= LARGE_BYTES:
+                self._unread.pop(holder, None)
+            elif unread < before:
+                self._unread[holder] = (unread, now)
+            elif since + PATIENCE_SECONDS <= now:
+                freed += self._drop(holder, held, f"it leaves {unread} bytes of answers unread")
+            else:
+                self._unread[holder] = (unread, since)
+        return freed
+
+    def _close_greediest(self, held: dict[Holder, int], size: int) -> int:
+        """Close those who hold most, until ``size`` bytes are free; give what they held."""
+        freed = 0
+        if size > 0:
+            for holder in sorted(held, key=held.__getitem__, reverse=True):
+                freed += self._drop(holder, held, f"it holds {held[holder]} bytes")
+                if freed >= size:
+                    break
+        return freed
+
+    def _give_turns(self, held: dict[Holder, int], total: int) -> int:
+        """Let as many as fit go on, who waits longest first; give what was freed for that."""
+        free = self._full_bytes - total
+        free -= sum(holder.missing_bytes for holder in self._turns)
+        freed = 0
+        until = self._now() + PATIENCE_SECONDS
+        for holder in list(self._waiting):
+            if holder.missing_bytes > free and not self._turns:
+                made = self._close_greediest(held, holder.missing_bytes - free)
+                free += made
+                freed += made
+            if holder not in self._waiting:
+                continue  # it was itself the greediest
+            if holder.missing_bytes > free:
+                break
+            free -= holder.missing_bytes
+            del self._waiting[holder]
+            self._turns[holder] = (holder.requests_begun, until)
+            holder.hold(waits=False)
+        return freed
+
+    def _drop(self, holder: Holder, held: dict[Holder, int], why: str) -> int:
+        self._forget(holder)
+        holder.drop(f"memory for requests is short, and {why}")
+        return held.pop(holder)
+
+    def _forget(self, holder: Holder) -> None:
+        self._waiting.pop(holder, None)
+        self._turns.pop(holder, None)
+        self._unread.pop(holder, None)

@@ -1,0 +1,43 @@
+"""How much memory a process may use, as its control groups say."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from firearrow.machine import memory_bytes
+
+WHOLE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "expected"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "1000"}, 1000),
+        ("0::/a/b\n", {"a/b/memory.max": "1000", "a/memory.max": "900"}, 900),
+        ("0::/a/b\n", {"memory.max": "800"}, 800),  # a container sees its own group as the root
+        ("0::/\n", {"memory.max": "max"}, WHOLE),
+        ("0::/\n", {"memory.max": str(WHOLE * 2)}, WHOLE),
+        (
+            "5:cpu,memory:/a\n4:pids:/b\n",
+            {"memory/a/memory.limit_in_bytes": "700", "memory.max": "1"},
+            700,
+        ),
+        ("4:pids:/a\n", {"memory/a/memory.limit_in_bytes": "700"}, WHOLE),
+        ("", {"memory.max": "5"}, WHOLE),
+    ],
+)
+def test_the_smallest_limit_counts(
+    tmp_path: Path, own: str, limits: dict[str, str], expected: int
+) -> None:
+    (tmp_path / "own").write_text(own)
+    for name, limit in limits.items():
+        file = tmp_path / "groups" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(limit + "\n")
+    assert memory_bytes(tmp_path / "groups", tmp_path / "own") == expected
+
+
+def test_a_system_without_control_groups_has_all_its_memory(tmp_path: Path) -> None:
+    assert memory_bytes(tmp_path / "none", tmp_path / "nothing") == WHOLE
+    assert 0 < memory_bytes() <= WHOLE
