@@ -1,5 +1,6 @@
 """Bodies about topics and routes, as the Java encoder of 5.5.0 writes them."""
 
+import time
 import zlib
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_broken_compressed_body_raises_nothing_else(data: bytes) -> None:
     [
         (b"\xff\xff\xff\xff", "can't be a length"),
         (b"\x00\x00\x00\x09{}", "ends too early"),
-        (b"\x00\x00\x00\x02{}\x7f\xff\xff\xff", "ends too early"),
+        (b"\x00\x00\x00\x02{}\x7f\xff\xff\xff", "has 2147483647 topics, the limit is 200000"),
         (b"\x00\x00\x00\x02{}\x00\x00\x00\x01\x00\x00\x00\x01T", "not a topic config: 'T'"),
         (b"\x00\x00\x00\x02{}\x00\x00\x00\x01\x00\x00\x00\x01\xff", "can't be read"),
     ],
@@ -189,3 +190,40 @@ def test_shapes(body: bodies.Body, text: str) -> None:
     assert fastjson.dumps(body).decode() == text
     assert fastjson.decode(text, type(body)) == body
     assert fastjson.decode(fastjson.dumps_standard(body), type(body)) == body
+
+
+def test_a_plain_body_has_no_more_topics_than_a_compressed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = RegisterBody(
+        TopicConfigTable(DataVersion(), {f"T{n}": TopicConfig(f"T{n}") for n in range(3)})
+    )
+    for compressed in (False, True):
+        data = body.encode(compressed)
+        monkeypatch.setattr(bodies, "REGISTER_TOPICS_MAX", 3)
+        assert (
+            len(
+                RegisterBody.decode(
+                    data, compressed
+                ).topic_config_serialize_wrapper.topic_config_table
+            )
+            == 3
+        )
+        monkeypatch.setattr(bodies, "REGISTER_TOPICS_MAX", 2)
+        with pytest.raises(MessageError, match="the register body has 3 topics, the limit is 2"):
+            RegisterBody.decode(data, compressed)
+
+
+def test_a_broker_with_many_topics_and_a_static_one_can_register() -> None:
+    """Its mapping has integer keys without quotes: nothing of the rest needs the slow reader."""
+    table = TopicConfigTable(
+        DataVersion(),
+        {f"T{n}": TopicConfig(f"T{n}") for n in range(10_000)},
+        topic_queue_mapping_info_map={"S": TopicQueueMappingInfo("S", curr_id_map={0: 0, 1: 7})},
+    )
+    data = RegisterBody(table).encode()
+    assert b'"currIdMap":{0:0,1:7}' in data
+    assert len(data) > 1024 * 1024
+    started = time.process_time()
+    assert RegisterBody.decode(data).topic_config_serialize_wrapper == table
+    assert time.process_time() - started < 0.5, "the parser alone takes over a second"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.fastjson import (
     DEPTH_MAX,
+    REQUEST_LIMITS,
+    Limits,
     ObjectKey,
     decode,
     dumps,
     dumps_standard,
     java_double,
     loads,
+    with_quoted_keys,
 )
 from tests.golden import extract, golden_names
 
@@ -246,3 +250,103 @@ def test_what_has_not_changed_is_not_formatted_anew(monkeypatch: pytest.MonkeyPa
     assert [value for value in formatted if isinstance(value, dict)] == [{0: 26, 1: 7}, {"y": 1}]
     assert changed == fastjson.dumps(state, pretty=True)
     assert text.of({}) == fastjson.dumps({}, pretty=True)
+
+
+# --- within limits ---
+
+LIMITS = Limits(10, 200)
+
+
+class Numbered(msgspec.Struct):
+    numbers: dict[int, str] = {}
+    names: list[str] = []
+    text: str = ""
+
+
+@given(
+    st.dictionaries(st.integers(0, 2**31), texts, max_size=5),
+    st.lists(texts, max_size=3),
+    texts | st.sampled_from(['"{1:', "{0:0,1:1}", "\\", ',2:"']),
+)
+def test_long_texts_with_bare_keys_are_read_as_short_ones(
+    numbers: dict[int, str], found: list[str], text: str
+) -> None:
+    data = dumps({"numbers": numbers, "names": found, "text": text})
+    expected = Numbered(numbers, found, text)
+    assert decode(data, Numbered) == expected
+    assert decode(data, Numbered, Limits(0, 1 << 20)) == expected
+    assert decode(data.decode(), Numbered, Limits(0, 1 << 20)) == expected
+
+
+@given(st.lists(texts | integers), texts)
+def test_quotes_change_nothing_but_bare_keys(items: list[Any], text: str) -> None:
+    sound = json.dumps({text: [items, {"a": 1, "b": [2, {"3": 4}]}], "x": items}).encode()
+    assert with_quoted_keys(sound) == sound
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"names":["aaaaaaaaa"],"text":null}',
+        b'{ "numbers" : { 1 : "a" , -2:"b" } , "names" : null , "more": [{},[1,2]] }',
+    ],
+)
+def test_nulls_in_long_texts_count_as_absent(data: bytes) -> None:
+    assert len(data) > LIMITS.parsed
+    assert decode(data, Numbered, LIMITS) == decode(data, Numbered)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"{'text':'in single quotes'}", "object keys must be strings"),
+        (b'{"text":"a trailing comma",}', "trailing comma"),
+        (b'{"names":[' + b'"",' * 100 + b"null]}", "Expected `str`, got `null`"),
+        (b'{"numbers":{1:"' + b"a" * 200 + b'"}}', "malformed"),
+        (b'{1:[{2:"unterminated', "truncated"),
+    ],
+)
+def test_long_texts_are_read_in_no_slow_way(data: bytes, reason: str) -> None:
+    with pytest.raises(MessageError, match=reason) as caught:
+        decode(data, Numbered, LIMITS)
+    assert f"of {len(data)} bytes, only plain JSON of the right types is read" in str(caught.value)
+    short = Limits(len(data), len(data))
+    with contextlib.suppress(MessageError):
+        assert decode(data, Numbered, short) == decode(data, Numbered)
+
+
+def test_bare_keys_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastjson, "BARE_KEYS_MAX", 3)
+    data = b'{"numbers":{1:"a",2:"b",3:"c"}}'
+    assert len(decode(data, Numbered, LIMITS).numbers) == 3
+    with pytest.raises(MessageError, match="more than 3 integer keys without quotes"):
+        decode(data.replace(b"{1", b'{0:"",1'), Numbered, LIMITS)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"{},",
+        b"0:0,",
+        b"'a',",
+        b",1",
+        b", ",
+        b"\\a",
+        b'""',
+        b"/**/",
+        b"{",
+        b"[",
+        b'"a":null,',
+        b" ",
+    ],
+)
+@pytest.mark.parametrize("start", [b"", b'{"x":[', b'{"x":"', b'{"x":{'])
+def test_no_text_takes_long(start: bytes, piece: bytes) -> None:
+    """Each of them took twelve seconds and more at 15 MB; a text twice as long may take twice as
+    long and not four times."""
+    for limit in REQUEST_LIMITS:
+        data = (start + piece * limit)[: limit - 1]
+        began = time.process_time()
+        with contextlib.suppress(MessageError):
+            decode(data, Numbered, REQUEST_LIMITS)
+        assert time.process_time() - began < 1

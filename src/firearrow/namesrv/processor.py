@@ -33,6 +33,7 @@ from firearrow.wire.bodies import (
     TopicList,
     body_crc32,
 )
+from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
@@ -137,7 +138,7 @@ class Processor:
     def query_data_version(self, peer: Peer, request: AnyCommand) -> Answer:
         """322: has what this server knows of the broker changed? Renews the lease."""
         header = fields_of(request, headers.QueryDataVersion)
-        theirs = _body_of(request, lambda data: fastjson.decode(data, DataVersion))
+        theirs = body_of(request, DataVersion)
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
         self._routes.touch(header.cluster_name, header.broker_addr)
         body = b"" if ours is None else fastjson.dumps(ours)
@@ -217,7 +218,7 @@ class Processor:
     def register_topic(self, peer: Peer, request: AnyCommand) -> Answer:
         """217."""
         header = fields_of(request, headers.TopicHeader)
-        route = _body_of(request, lambda data: fastjson.decode(data, Route))
+        route = body_of(request, Route)
         self._routes.add_topic(header.topic, route.queue_datas)
         return Response()
 

@@ -41,6 +41,10 @@ PERM_INHERIT: Final = 1
 
 # A broker with 100,000 topics registers with about 20 MB.
 REGISTER_BODY_BYTES_MAX: Final = 128 * 1024 * 1024
+# Each takes some microseconds here. Topics that have no more than a name fit by the million.
+REGISTER_TOPICS_MAX: Final = 200_000
+# Plain JSON is limited by the frame only; a static topic brings integer keys without quotes.
+REGISTER_LIMITS: Final = fastjson.Limits(fastjson.REQUEST_LIMITS.parsed, 16 * 1024 * 1024)
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -93,7 +97,9 @@ class TopicConfig(Body, frozen=True):
             read, write, perm, filter_type = int(rest[0]), int(rest[1]), int(rest[2]), rest[3]
         except (ValueError, IndexError):
             raise MessageError(f"not a topic config: {line[:80]!r}") from None
-        attributes = fastjson.decode(rest[4], dict[str, str]) if len(rest) > 4 else {}
+        attributes: dict[str, str] = {}
+        if len(rest) > 4 and rest[4] != "{}":  # nearly no topic has any
+            attributes = fastjson.decode(rest[4], dict[str, str], REGISTER_LIMITS)
         return cls(name, read, write, perm, filter_type, attributes=attributes)
 
 
@@ -144,12 +150,14 @@ class RegisterBody(Body, frozen=True):
     @classmethod
     def decode(cls, data: bytes, compressed: bool = False) -> RegisterBody:
         """Read either form; MessageError that says what is wrong with it."""
-        if not compressed:
-            return fastjson.decode(data, cls)
         try:
-            return _read_register_body(_Reader(_inflate(data)))
+            if compressed:
+                return _read_register_body(_Reader(_inflate(data)))
+            body = fastjson.decode(data, cls, REGISTER_LIMITS)
         except UnicodeDecodeError as error:
             raise MessageError(f"the compressed register body can't be read: {error}") from None
+        _check_count(len(body.topic_config_serialize_wrapper.topic_config_table), "topics")
+        return body
 
 
 def body_crc32(data: bytes) -> int:
@@ -187,13 +195,16 @@ class _Reader:
 
 
 def _read_register_body(reader: _Reader) -> RegisterBody:
-    version = fastjson.decode(reader.piece(), DataVersion)
-    topics = [TopicConfig.from_line(reader.piece().decode()) for _ in range(reader.number())]
-    filter_servers = fastjson.decode(reader.piece(), list[str])
+    version = fastjson.decode(reader.piece(), DataVersion, REGISTER_LIMITS)
+    topic_nums = _check_count(reader.number(), "topics")
+    topics = [TopicConfig.from_line(reader.piece().decode()) for _ in range(topic_nums)]
+    filter_servers = fastjson.decode(reader.piece(), list[str], REGISTER_LIMITS)
     mappings: list[TopicQueueMappingInfo] = []
     if not reader.at_end:
+        mapping_nums = _check_count(reader.number(), "static topics")
         mappings.extend(
-            fastjson.decode(reader.piece(), TopicQueueMappingInfo) for _ in range(reader.number())
+            fastjson.decode(reader.piece(), TopicQueueMappingInfo, REGISTER_LIMITS)
+            for _ in range(mapping_nums)
         )
     table = TopicConfigTable(
         version,
@@ -201,6 +212,14 @@ def _read_register_body(reader: _Reader) -> RegisterBody:
         topic_queue_mapping_info_map={mapping.topic or "": mapping for mapping in mappings},
     )
     return RegisterBody(table, filter_servers)
+
+
+def _check_count(count: int, of_what: str) -> int:
+    if count > REGISTER_TOPICS_MAX:
+        raise MessageError(
+            f"the register body has {count} {of_what}, the limit is {REGISTER_TOPICS_MAX}"
+        )
+    return count
 
 
 def _inflate(data: bytes) -> bytes:

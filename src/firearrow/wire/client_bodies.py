@@ -29,10 +29,24 @@ SUBSCRIBE_ALL: Final = "*"
 B = TypeVar("B")
 
 
+# A heartbeat of 10,000 subscriptions, or a list of 10,000 topics, has 2 MB. What is larger is made
+# of a million small values that nobody means, each of which takes a microsecond.
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
 def body_of(command: AnyCommand, type_: type[B]) -> B:
-    """Read the body of a request; BrokerError(SYSTEM_ERROR) says what is wrong with it."""
+    """Read the body of a request; BrokerError(SYSTEM_ERROR) says what is wrong with it.
+
+    Java: any size, which its threads have to bear.
+    """
+    if len(command.body) > BODY_BYTES_MAX:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"request {command.code} has a body of {len(command.body)} bytes, "
+            f"the limit is {BODY_BYTES_MAX}",
+        )
     try:
-        return fastjson.decode(command.body, type_)
+        return fastjson.decode(command.body, type_, fastjson.REQUEST_LIMITS)
     except MessageError as error:
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad body: {error}"

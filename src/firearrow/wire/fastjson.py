@@ -10,6 +10,8 @@ Reading: sound JSON, nearly all there is, is read by msgspec. What it refuses go
 and a parser that accept what fastjson2 does: those keys, single quotes, trailing commas, comments,
 a byte order mark, raw control characters. A bare integer key becomes an ``int`` (a quoted one stays
 text), an object key becomes an `ObjectKey`. Nesting is limited, so no input can exhaust the stack.
+The parser takes some microseconds for a token, msgspec a hundredth of that: what a stranger sends
+is read within `Limits`, so that a server stops for nobody.
 
 Writing: fields of a struct by wire name in alphabetical order, without those that are None; maps in
 their own order; bare integer keys and object keys; no spaces. The pretty form, that of the config
@@ -26,7 +28,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 
@@ -37,11 +39,32 @@ T = TypeVar("T")
 # RocketMQ's deepest body has ten levels; each one costs two Python frames here.
 DEPTH_MAX: Final = 64
 
+
+class Limits(NamedTuple):
+    """How many bytes are read of what is not plain JSON of the expected type."""
+
+    parsed: int
+    """Of the dialect. Beyond it, only bare integer keys are read."""
+    converted: int
+    """Of JSON with such keys, with a null where none belongs or the like."""
+
+
+# Nobody's requests have more of the dialect than bare integer keys, and a heartbeat with 10,000
+# subscriptions, each with nulls, has 1.4 MB.
+REQUEST_LIMITS: Final = Limits(16 * 1024, 2 * 1024 * 1024)
+# A static topic has one for each of its queues; 0.15 s.
+BARE_KEYS_MAX: Final = 100_000
+
 _TOKEN: Final = re.compile(
     r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z))*+"""
     r"""(?P<token>[{}\[\]:,]"""
     r"""|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'"""
     r"""|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])|true\b|false\b|null\b|\Z)""",
+    re.DOTALL,
+)
+# What comes before the next bare integer key, and that key.
+_TO_BARE_KEY: Final = re.compile(
+    rb"""((?:[^"{,]++|"(?:[^"\\]++|\\.)*+"|[{,](?!\s*+-?[0-9]++\s*+:))*+[{,]\s*+)(-?[0-9]++)""",
     re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -72,34 +95,80 @@ def loads(data: bytes | str) -> Any:
         return _Parser(_text_of(data)).document()
 
 
-def decode(data: bytes | str, type_: type[T]) -> T:
+def decode(data: bytes | str, type_: type[T], limits: Limits | None = None) -> T:
     """Read one value of a msgspec type, as lenient as fastjson2.
 
     Quoted numbers are numbers, unknown fields are ignored, a field that is null counts as absent.
-    Raises MessageError that names what does not fit.
+    Raises MessageError that names what does not fit. ``limits`` is for what a stranger sends.
     """
     try:
-        typed: T = _decoder(cast(Hashable, type_))(data)
-        return typed
-    except (ValueError, RecursionError):
-        pass
+        return _decoder(type_)(data)
+    except (ValueError, RecursionError) as error:
+        if limits is not None and len(data) > limits.parsed:
+            return _decode_long(data, type_, limits, error)
+    return _converted(loads(data), type_)
+
+
+def _decode_long(data: bytes | str, type_: type[T], limits: Limits, error: Exception) -> T:
+    """Read what is too long for the parser: nulls, and bare integer keys."""
     try:
-        return msgspec.convert(_without_nulls(loads(data)), type_, strict=False)
+        if len(data) > limits.converted:
+            raise error
+        if isinstance(error, msgspec.ValidationError):
+            return _converted(msgspec.json.decode(data), type_)
+        sound = with_quoted_keys(data if isinstance(data, bytes) else data.encode())
+        try:
+            return _decoder(type_)(sound)
+        except msgspec.ValidationError:
+            return _converted(msgspec.json.decode(sound), type_)
+    except (ValueError, RecursionError) as refused:
+        raise MessageError(
+            f"{refused}; of {len(data)} bytes, only plain JSON of the right types is read", "JSON"
+        ) from None
+
+
+def with_quoted_keys(data: bytes) -> bytes:
+    """Put bare integer keys in quotes; what else is not JSON stays as it is.
+
+    Raises ValueError when there are more than `BARE_KEYS_MAX`.
+    """
+    parts: list[bytes] = []
+    at = 0
+    while (found := _TO_BARE_KEY.match(data, at)) is not None:
+        if len(parts) >= 4 * BARE_KEYS_MAX:
+            raise ValueError(f"more than {BARE_KEYS_MAX} integer keys without quotes")
+        parts += found[1], b'"', found[2], b'"'
+        at = found.end()
+    parts.append(data[at:])
+    return b"".join(parts)
+
+
+def _converted(value: Any, type_: type[T]) -> T:
+    try:
+        return msgspec.convert(_without_nulls(value), type_, strict=False)
     except (ValueError, RecursionError) as error:
         raise MessageError(str(error), "JSON") from None
 
 
+def _decoder(type_: type[T]) -> Callable[[bytes | str], T]:
+    return cast(Callable[[bytes | str], T], _any_decoder(cast(Hashable, type_)))
+
+
 @cache
-def _decoder(type_: Hashable) -> Callable[[bytes | str], Any]:
+def _any_decoder(type_: Hashable) -> Callable[[bytes | str], Any]:
     return msgspec.json.Decoder(cast(Any, type_), strict=False).decode
 
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         kind = type(value)
-        return kind((key, _without_nulls(item)) for key, item in value.items() if item is not None)
+        return kind(
+            (key, _without_nulls(item) if isinstance(item, dict | list) else item)
+            for key, item in value.items()
+            if item is not None
+        )
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_without_nulls(item) if isinstance(item, dict | list) else item for item in value]
     return value
 
 

@@ -290,6 +290,6 @@ def is_version(text: str | None, version: DataVersion) -> bool:
     if not text:
         return False
     try:
-        return fastjson.decode(text, DataVersion) == version
+        return fastjson.decode(text, DataVersion, fastjson.REQUEST_LIMITS) == version
     except MessageError:
         return False
