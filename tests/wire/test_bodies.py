@@ -227,3 +227,17 @@ def test_a_broker_with_many_topics_and_a_static_one_can_register() -> None:
     started = time.process_time()
     assert RegisterBody.decode(data).topic_config_serialize_wrapper == table
     assert time.process_time() - started < 0.5, "the parser alone takes over a second"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_filter_servers_are_limited(compressed: bool) -> None:
+    """They would be in the answer to each client that asks where a topic is."""
+    most = bodies.FILTER_SERVERS_MAX
+    whole = RegisterBody(filter_server_list=["f"] * most)
+    assert (
+        RegisterBody.decode(whole.encode(compressed), compressed).filter_server_list == ["f"] * most
+    )
+    with pytest.raises(MessageError, match=f"length <= {most}"):
+        RegisterBody.decode(
+            RegisterBody(filter_server_list=["f"] * (most + 1)).encode(compressed), compressed
+        )

@@ -16,6 +16,7 @@ from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
 from firearrow.wire.command import Command, Response, fields_of
 from firearrow.wire.connection import Connection
 from firearrow.wire.frame import (
+    GENERAL_HEADER_BYTES_MAX,
     HEADER_BYTES_MAX,
     KIND_JSON,
     LENGTHS,
@@ -252,3 +253,12 @@ def test_any_header_is_read_or_refused(kind: int, header: bytes) -> None:
         return
     assume(isinstance(command.ext, dict))
     assert all(isinstance(item, str) for pair in command.ext.items() for item in pair)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_header_that_takes_long_to_read_is_refused(kind: int) -> None:
+    reason = f"a header of {GENERAL_HEADER_BYTES_MAX + 1} bytes is above the limit"
+    with pytest.raises(RemoteProtocolError, match=reason):
+        decode_header(kind, b" " * (GENERAL_HEADER_BYTES_MAX + 1))
+    text = b'{"code":1}'.ljust(GENERAL_HEADER_BYTES_MAX)
+    assert decode_header(0, text).code == 1

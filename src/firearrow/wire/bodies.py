@@ -27,7 +27,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -43,6 +43,8 @@ PERM_INHERIT: Final = 1
 REGISTER_BODY_BYTES_MAX: Final = 128 * 1024 * 1024
 # Each takes some microseconds here. Topics that have no more than a name fit by the million.
 REGISTER_TOPICS_MAX: Final = 200_000
+# They are in the route of each topic. No broker has had any since 5.0.0.
+FILTER_SERVERS_MAX: Final = 1000
 # Plain JSON is limited by the frame only; a static topic brings integer keys without quotes.
 REGISTER_LIMITS: Final = fastjson.Limits(fastjson.REQUEST_LIMITS.parsed, 16 * 1024 * 1024)
 
@@ -125,11 +127,14 @@ class TopicConfigTable(Body, frozen=True):
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] | None = None
 
 
+FilterServers = Annotated[list[str], msgspec.Meta(max_length=FILTER_SERVERS_MAX)]
+
+
 class RegisterBody(Body, frozen=True):
     """103: what a broker registers with."""
 
     topic_config_serialize_wrapper: TopicConfigTable = TopicConfigTable()
-    filter_server_list: list[str] = []
+    filter_server_list: FilterServers = []
 
     def encode(self, compressed: bool = False) -> bytes:
         """The plain or the compressed form."""
@@ -198,7 +203,7 @@ def _read_register_body(reader: _Reader) -> RegisterBody:
     version = fastjson.decode(reader.piece(), DataVersion, REGISTER_LIMITS)
     topic_nums = _check_count(reader.number(), "topics")
     topics = [TopicConfig.from_line(reader.piece().decode()) for _ in range(topic_nums)]
-    filter_servers = fastjson.decode(reader.piece(), list[str], REGISTER_LIMITS)
+    filter_servers = fastjson.decode(reader.piece(), FilterServers, REGISTER_LIMITS)
     mappings: list[TopicQueueMappingInfo] = []
     if not reader.at_end:
         mapping_nums = _check_count(reader.number(), "static topics")

@@ -9,10 +9,10 @@ Source: upstream ``org.apache.rocketmq.remoting.protocol.{body,heartbeat,admin,s
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 
 from firearrow.errors import BrokerError, MessageError
 from firearrow.wire import fastjson
@@ -32,6 +32,9 @@ B = TypeVar("B")
 # A heartbeat of 10,000 subscriptions, or a list of 10,000 topics, has 2 MB. What is larger is made
 # of a million small values that nobody means, each of which takes a microsecond.
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+# Of topics, groups, subscriptions of a group or queues in one request. Each takes some microseconds
+# and is kept; no client has so many.
+ITEMS_MAX: Final = 20_000
 
 
 def body_of(command: AnyCommand, type_: type[B]) -> B:
@@ -84,7 +87,7 @@ class ConsumerData(Body, frozen=True):
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
-    subscription_data_set: list[SubscriptionData] = []
+    subscription_data_set: Annotated[list[SubscriptionData], Meta(max_length=ITEMS_MAX)] = []
     unit_mode: bool = False
 
 
@@ -124,7 +127,7 @@ class LockRequest(Body, frozen=True):
 
     consumer_group: str = ""
     client_id: str = ""
-    mq_set: list[MessageQueue] = []
+    mq_set: Annotated[list[MessageQueue], Meta(max_length=ITEMS_MAX)] = []
     only_this_broker: bool = False
 
 
@@ -205,7 +208,7 @@ class GroupList(Body, frozen=True):
 class TopicConfigList(Body, frozen=True):
     """18: topics to create or change."""
 
-    topic_config_list: list[TopicConfig]
+    topic_config_list: Annotated[list[TopicConfig], Meta(max_length=ITEMS_MAX)]
 
 
 def _default_retry_policy() -> dict[str, Any]:
@@ -239,7 +242,7 @@ class SubscriptionGroupConfig(Body, frozen=True):
 class GroupConfigList(Body, frozen=True):
     """225: groups to create or change."""
 
-    group_config_list: list[SubscriptionGroupConfig]
+    group_config_list: Annotated[list[SubscriptionGroupConfig], Meta(max_length=ITEMS_MAX)]
 
 
 class SubscriptionGroupTable(Body, frozen=True):

@@ -3,7 +3,7 @@
 import pytest
 
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
+from firearrow.wire.client_bodies import ITEMS_MAX, MessageQueue, SubscriptionGroupConfig
 from firearrow.wire.command import FieldValue, Response
 from firearrow.wire.fastjson import ObjectKey
 from tests.broker.fakes import FakeBroker
@@ -136,3 +136,32 @@ def test_topics_that_an_online_group_has_left_are_not_told(broker: FakeBroker) -
     broker.ask(34, body={"clientID": "c", "consumerDataSet": [consumer]})
     table = broker.ask(208, {"consumerGroup": "G1"})["offsetTable"]
     assert list(table) == [key(MessageQueue("T2", "broker-a", 0))]
+
+
+def test_a_topic_that_is_named_often_is_looked_at_once(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    asked: list[str] = []
+
+    def ends(topic: str, queue_id: int) -> int:
+        asked.append(topic)
+        return 0
+
+    monkeypatch.setattr(broker.store, "max_queue_offset", ends)
+    stats = broker.ask(208, {"consumerGroup": "G1", "topicList": "T1;" * 30})
+    assert asked == ["T1"]
+    assert stats["consumeTps"] == 0
+
+
+def test_topics_that_are_asked_for_are_limited(broker: FakeBroker) -> None:
+    names = ";".join(map(str, range(ITEMS_MAX + 1)))
+    answer = broker.call(208, {"consumerGroup": "G1", "topicList": names})
+    assert answer.code == 29
+    assert answer.remark == f"{ITEMS_MAX + 1} topics are asked for, the limit is {ITEMS_MAX}"
+
+
+@pytest.mark.parametrize(("code", "name"), [(225, "groupConfigList"), (18, "topicConfigList")])
+def test_what_is_made_at_a_time_is_limited(broker: FakeBroker, code: int, name: str) -> None:
+    answer = broker.call(code, {}, {name: [{}] * (ITEMS_MAX + 1)})
+    assert f"length <= {ITEMS_MAX}" in (answer.remark or "")

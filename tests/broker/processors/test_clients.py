@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from firearrow.broker.processors.clients import HEARTBEAT_GROUPS_MAX
+from firearrow.broker.processors.clients import (
+    HEARTBEAT_GROUPS_MAX,
+    HEARTBEAT_SUBSCRIPTIONS_MAX,
+)
 from firearrow.broker.state.clients import EXPRESSION_LENGTH_MAX
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.client_bodies import SubscriptionGroupConfig
+from firearrow.wire.client_bodies import BODY_BYTES_MAX, ITEMS_MAX, SubscriptionGroupConfig
 from firearrow.wire.command import Response
 from tests.broker.fakes import CONFIG, FakeBroker, FakeChannel
 
@@ -240,3 +243,56 @@ def test_only_tags_can_be_filtered_by(broker: FakeBroker) -> None:
     assert "does not support consumer to filter message by SQL92" in refused.remark
     assert broker.call(46) == Response()
     assert broker.call(46, body={"clientId": "c"}) == Response()
+
+
+def test_a_heartbeat_of_ten_thousand_subscriptions_is_taken(broker: FakeBroker) -> None:
+    beat = heartbeat()
+    beat["consumerDataSet"][0]["subscriptionDataSet"] = [
+        subscription(f"a-topic-with-a-longer-name-{n}") | {"tagsSet": None} for n in range(10_000)
+    ]
+    assert broker.call(34, {}, beat).code == 0
+    group = broker.clients.consumer_group("HG")
+    assert group is not None
+    assert len(group.subscriptions) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("groups", "remark"),
+    [
+        ([[{}] * (ITEMS_MAX + 1)], f"Expected `array` of length <= {ITEMS_MAX}"),
+        (
+            [[{}] * ITEMS_MAX] * 2 + [[{}] * (HEARTBEAT_SUBSCRIPTIONS_MAX - 2 * ITEMS_MAX + 1)],
+            f"the heartbeat has {HEARTBEAT_SUBSCRIPTIONS_MAX + 1} subscriptions, the limit is",
+        ),
+        (
+            [[{"topic": f"T{n}", "subString": "a||" * 20_000} for n in range(9)]],
+            f"540000 characters of expressions without hash codes, the limit is {8 * 65_536}",
+        ),
+    ],
+)
+def test_a_heartbeat_that_takes_long_is_refused(
+    broker: FakeBroker, groups: list[list[Any]], remark: str
+) -> None:
+    consumers = [
+        {"groupName": f"G{n}", "subscriptionDataSet": wanted} for n, wanted in enumerate(groups)
+    ]
+    answer = broker.call(34, {}, {"clientID": "c", "consumerDataSet": consumers})
+    assert answer.code in (1, 29)
+    assert remark in (answer.remark or "")
+    assert broker.clients.consumer_group("G0") is None
+
+
+@pytest.mark.parametrize("code", [34, 41, 42, 46])
+def test_a_body_beyond_the_limit_is_not_read(broker: FakeBroker, code: int) -> None:
+    answer = broker.call(code, {}, b"{}".ljust(BODY_BYTES_MAX + 1))
+    assert answer.remark == (
+        f"request {code} has a body of {BODY_BYTES_MAX + 1} bytes, the limit is {BODY_BYTES_MAX}"
+    )
+    assert broker.call(code, {}, b"{}".ljust(BODY_BYTES_MAX)).code == 0
+
+
+@pytest.mark.parametrize("code", [41, 42])
+def test_no_client_locks_more_queues_than_there_are(broker: FakeBroker, code: int) -> None:
+    body = {"consumerGroup": "g", "clientId": "c", "mqSet": [{}] * (ITEMS_MAX + 1)}
+    answer = broker.call(code, {}, body)
+    assert f"length <= {ITEMS_MAX}" in (answer.remark or "")

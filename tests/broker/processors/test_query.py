@@ -196,3 +196,12 @@ def test_a_look_up_without_fields_is_refused(tmp_path: Path, code: int) -> None:
         assert "bad header" in str(answer.remark)
 
     calling(tmp_path, main)
+
+
+def test_a_key_that_no_message_can_have_is_not_looked_up(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        answer = await caller.call(12, key_fields("k" * 32_768))
+        assert answer.code == 22
+        assert answer.remark == "no message has a key of 32768 characters, 32767 are possible"
+
+    calling(tmp_path, main)

@@ -23,6 +23,7 @@ from firearrow.message import names
 from firearrow.net.server import Answer, Handler
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
+    ITEMS_MAX,
     ConsumeStats,
     GroupConfigList,
     MessageQueue,
@@ -147,7 +148,13 @@ class GroupAdminProcessor:
 
     def _topics_asked(self, header: GetConsumeStats) -> Iterable[str]:
         if header.topic_list and header.topic_list.strip():
-            return [topic for topic in header.topic_list.split(";") if topic]
+            topics = dict.fromkeys(filter(None, header.topic_list.split(";")))
+            if len(topics) > ITEMS_MAX:
+                raise BrokerError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"{len(topics)} topics are asked for, the limit is {ITEMS_MAX}",
+                )
+            return topics
         if header.topic and header.topic.strip():
             return [header.topic]
         return sorted(self._offsets.topics_of(header.consumer_group))

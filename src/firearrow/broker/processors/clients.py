@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from firearrow.broker.state.clients import Channel, ClientRegistry, Member, fault_of
+from firearrow.broker.state.clients import (
+    EXPRESSION_LENGTH_MAX,
+    Channel,
+    ClientRegistry,
+    Member,
+    fault_of,
+)
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.settings import Settings
@@ -38,6 +44,12 @@ HEARTBEAT_GROUPS_MAX: Final = 1000
 """Groups that one connection may announce at a time. RocketMQ has no limit, but each new one is a
 consumer group and a topic that stay for good, others wait until all are made, and no client has
 more than a few."""
+
+HEARTBEAT_SUBSCRIPTIONS_MAX: Final = 50_000
+"""Subscriptions of all its groups together; each takes some microseconds."""
+HEARTBEAT_EXPRESSIONS_MAX: Final = 8 * EXPRESSION_LENGTH_MAX
+"""Characters of expressions whose tags have to be hashed here, at 2 µs a tag. RocketMQ's clients
+send the hash codes."""
 
 
 class ClientProcessor:
@@ -195,7 +207,20 @@ def _check_size(beat: Heartbeat) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"the heartbeat has {group_nums} groups, the limit is {HEARTBEAT_GROUPS_MAX}",
         )
-    for consumer in beat.consumer_data_set:
-        fault = next(filter(None, map(fault_of, consumer.subscription_data_set)), None)
-        if fault is not None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
+    wanted = [data for group in beat.consumer_data_set for data in group.subscription_data_set]
+    if len(wanted) > HEARTBEAT_SUBSCRIPTIONS_MAX:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the heartbeat has {len(wanted)} subscriptions, the limit is "
+            f"{HEARTBEAT_SUBSCRIPTIONS_MAX}",
+        )
+    fault = next(filter(None, map(fault_of, wanted)), None)
+    if fault is not None:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
+    to_hash = sum(len(data.sub_string) for data in wanted if not data.code_set)
+    if to_hash > HEARTBEAT_EXPRESSIONS_MAX:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the heartbeat has {to_hash} characters of expressions without hash codes, the limit "
+            f"is {HEARTBEAT_EXPRESSIONS_MAX}",
+        )

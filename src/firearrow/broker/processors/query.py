@@ -15,6 +15,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import QueryMessage, QueueHeader, SearchOffset, ViewMessage
 
 _QUERY_COUNT_MAX = 64  # upstream: maxMsgsNumBatch
+_KEY_LENGTH_MAX = 32_767  # of all properties; to hash a longer one takes time and finds nothing
 
 
 class QueryProcessor:
@@ -38,6 +39,12 @@ class QueryProcessor:
     def query_message(self, peer: Peer, request: AnyCommand) -> Answer:
         """12: records with a key, newest first."""
         header = fields_of(request, QueryMessage)
+        if len(header.key) > _KEY_LENGTH_MAX:
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"no message has a key of {len(header.key)} characters, {_KEY_LENGTH_MAX} are "
+                "possible",
+            )
         unique = header.unique_key_query
         count = self._store.config.default_query_max_num if unique else header.max_num
         kind = header.index_type or ("U" if unique else "K")
