@@ -40,12 +40,6 @@ TRIES: Final = 3
 PULL: Final = 32
 NOT_FOUND: Final = 19
 READY: Final = re.compile(r"ready namesrv=(\S+) broker=(\S+)")
-QUICK: Final = (  # little data: what counts is how soon Spark begins
-    "--conf", "spark.sql.shuffle.partitions=2",
-    "--conf", "spark.sql.adaptive.enabled=false",
-    "--conf", "spark.sql.codegen.wholeStage=false",
-    "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)  # fmt: skip
 CLOCK: Final = SystemClock()
 
 
@@ -212,7 +206,7 @@ def sql(spark: SparkSession, store: Path) -> None:
 
 def run(store: Path, work: Path) -> None:
     """Do all steps."""
-    first = ["pipeline", "backlog", "--path", str(store), "--master", "local[2]", *QUICK]
+    first = ["pipeline", "backlog", "--path", str(store), "--master", "local[2]"]
     with serving(store) as (name_server, broker):
         print(f"A broker serves at {broker}, its store is {store}.")
         shop = Shop(broker)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli import pipeline
+from firearrow.cli.checks import place
 from firearrow.cli.main import build_parser, main
 from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, sentence
 from firearrow.cli.reports import Report, Table
@@ -31,7 +32,7 @@ def test_each_job_of_messages_takes_what_all_take(job: pipeline.Job) -> None:
     given += ["--report", "page.html", *NEEDED.get(job.name, [])]
     options = build_parser().parse_args(["pipeline", job.name, *given])
     assert (options.path, options.option, options.top) == (["a", "b"], [("subscribe", "T")], 0)
-    assert pipeline.place(options) == {"subscribe": "T", "paths": '["a", "b"]'}
+    assert place(options) == {"subscribe": "T", "paths": '["a", "b"]'}
 
 
 @pytest.mark.parametrize("job", OF_MESSAGES, ids=lambda job: job.name)
@@ -51,8 +52,8 @@ def test_ages_are_counted_to_a_moment_where_there_are_any(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "one of the arguments --path --name-server is required"),
-        (["--path", "a", "--name-server", "b:1"], "not allowed with argument"),
+        ([], "the following arguments are required: --path"),
+        (["--path", "a", "--name-server", "b:1"], "unrecognized arguments: --name-server"),
         (["--path", "a", "--now", "noon"], "'noon' is no time such as 2026"),
         (["--path", "a", "--top", "-1"], "'-1' is no whole number of 0 or more"),
         (["--path", "a", "--sample", "inf"], "'inf' is no number above 0"),

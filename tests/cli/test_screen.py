@@ -35,9 +35,19 @@ def test_what_does_not_fit_is_named() -> None:
         "  topic  lag",
         "  订单   200",
         "  short   50",
-        "  (first 2 rows: --top shows more)",
-        "  (and in --json and --report: behind)",
+        "  (first 2 rows:",
+        "  --top shows more)",
+        "  (and in --json and",
+        "  --report: behind)",
     ]
+
+
+def test_nothing_but_a_word_is_wider_than_the_terminal() -> None:
+    note = "Known of clients that trace, and of those that are asked for it in time."
+    tables = [Table("T", ["a"], [[1]], note), Table("E", ["a"], [], note)]
+    text = as_text(Report("R", {"source": "s" * 10, "time": "2026-11-18"}, tables), 30)
+    assert max(map(len, text.splitlines())) <= 30
+    assert " ".join(text.split()).count("trace, and of those that are asked for it in time.") == 2
 
 
 def test_an_empty_table_is_one_line() -> None:

@@ -80,8 +80,6 @@ def _cell(value: Any) -> Cell:
 
 def report_backlog(run: Run) -> list[Table]:
     """Lag, of what it consists, when it is drained and who loses messages first."""
-    if not run.reader.has_files:
-        raise ConfigError("backlog reads committed offsets from stores' files: give --path")
     queues = run.reader.queues()
     messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
     lagging = _lags(run, queues)
@@ -237,8 +235,6 @@ def _resend(run: Run, chosen: DataFrame) -> list[Table]:
     if options.dry_run:
         planned = deadletters.audited(left, number, "planned").select(*AUDIT)
         return [run.table("Would be sent", planned, "A dry run: nothing was sent or written.")]
-    if not options.audit or not options.to_name_server:
-        raise ConfigError("--resend needs --audit DIR and --to-name-server (or --dry-run)")
     deadletters.audited(left, number, "planned").write.mode("append").parquet(options.audit)
     (
         deadletters.resend(left)
@@ -265,8 +261,6 @@ def _audit(run: Run) -> DataFrame | None:
 
 def report_transactions(run: Run) -> list[Table]:
     """What became of half messages."""
-    if not run.reader.has_files:
-        raise ConfigError("transactions reads half messages from stores' files: give --path")
     log = run.reader.log(transactions.MESSAGE_COLUMNS)
     found = transactions.transactions(log, run.now_ms).cache()
     return [

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from threading import Event
 
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
-from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import archive, follow, source
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.manifest import Archive, Manifest
@@ -16,7 +14,7 @@ from firearrow.spark.jobs.workers import SparkWorkers
 
 
 def report_archive(run: Run) -> list[Table]:
-    """Archive what there is (``--follow``: and what comes), and say what that was."""
+    """Archive what there is (``--follow``: and what comes, until killed), and say what that was."""
     options = run.options
     place = Archive(options.to)
     if options.dry_run:
@@ -32,12 +30,8 @@ def report_archive(run: Run) -> list[Table]:
 
     publish()  # what a run that broke off did not get to
     if options.follow:
-        stop = Event()
-        try:
-            follow(workers, opener, place, settings, stop=stop,
-                   interval_seconds=options.interval, on_step=on_step)  # fmt: skip
-        except KeyboardInterrupt:
-            stop.set()  # how such an archive ends; a step that broke off is done again
+        follow(workers, opener, place, settings, stop=Event(),
+               interval_seconds=options.interval, on_step=on_step)  # fmt: skip
     else:
         archive(workers, opener, place, settings, on_step=on_step)
     compacted = compact(workers, place) if options.compact else None
@@ -49,22 +43,14 @@ def _lake(run: Run, place: Archive) -> Callable[[], object]:
     from firearrow.spark.jobs import lake
 
     if run.options.delta:
-        require("deltalake", "delta")
         return lake.Delta(place).publish
     if run.options.iceberg:
-        require("pyiceberg", "iceberg")
         from pyiceberg.catalog import load_catalog
 
         catalog, _, name = run.options.iceberg.rpartition(":")
         table = lake.iceberg_table(load_catalog(catalog or None), name)
         return lake.Iceberg(place, table).publish
     return lambda: 0
-
-
-def require(module: str, extra: str) -> None:
-    """Raise ConfigError, saying what to install, unless a module is there."""
-    if find_spec(module) is None:
-        raise ConfigError(f"--{extra} needs {module}: pip install 'firearrow[{extra}]'")
 
 
 def _waiting(run: Run, place: Archive) -> Table:

@@ -19,6 +19,12 @@ def add_source(parser: Parser) -> None:
     _add_messages(parser, parser.add_mutually_exclusive_group(required=True))
 
 
+def add_files(parser: Parser) -> None:
+    """What a job reads that needs more than brokers tell: the files of stores."""
+    _add_paths(parser, required=True)
+    _add_source_options(parser)
+
+
 def add_source_or_archive(parser: Parser) -> None:
     """What a job reads that takes messages of an archive, too."""
     place = parser.add_mutually_exclusive_group(required=True)
@@ -45,15 +51,24 @@ def add_store(parser: Parser) -> None:
 
 
 def _add_messages(parser: Parser, place: argparse._MutuallyExclusiveGroup) -> None:
-    place.add_argument(
-        "--path",
-        action="append",
-        metavar="DIR",
-        help="a store's directory, or a URI such as s3://bucket/store; several may be given",
-    )
+    _add_paths(place)
     place.add_argument(
         "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
     )
+    _add_source_options(parser)
+
+
+def _add_paths(place: argparse._ActionsContainer, *, required: bool = False) -> None:
+    place.add_argument(
+        "--path",
+        action="append",
+        required=required,
+        metavar="DIR",
+        help="a store's directory, or a URI such as s3://bucket/store; several may be given",
+    )
+
+
+def _add_source_options(parser: Parser) -> None:
     parser.add_argument(
         "--option",
         type=_pair,

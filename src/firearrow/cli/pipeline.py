@@ -2,20 +2,21 @@
 
 One table, `JOBS`, says which there are: a name, what it does, its own options and the function that
 makes its report. What a job needs is imported when it runs; without PySpark one sentence says what
-to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains.
+to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -23,9 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from firearrow.cli import joboptions
+from firearrow.cli.checks import check, has_few_messages, place
+from firearrow.cli.interrupt import Ending, ending_at_once
+from firearrow.cli.screen import as_text, progress
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.spark.session import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +41,15 @@ if TYPE_CHECKING:
 _BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|\n\s*at |\n\s*JVM stacktrace")
 _RAISED: Final = re.compile(r"([A-Za-z_][\w.]*): (.+)")  # the last line of a traceback
 WITHOUT_SPARK: Final = "firearrow pipeline needs PySpark: pip install 'firearrow[spark]'"
+
+SMALL: Final = {
+    # With few messages the time goes into starting: compilers that never pay, empty tasks.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 Parser = argparse.ArgumentParser
 Subcommands = argparse._SubParsersAction  # argparse gives its type no public name
@@ -73,22 +87,37 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run one job and show its report."""
-    with session(options) as spark:
-        report = report_of(options, spark)
-    show(options, report)
+    with ending_at_once() as ending:
+        with session(options, ending) as spark:
+            report = report_of(options, spark)
+        show(options, report)
     return 0
 
 
 @contextmanager
-def session(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """Have the Spark that the options of a job ask for.
+def session(options: argparse.Namespace, ending: Ending | None = None) -> Iterator[SparkSession]:
+    """Have the Spark that the options of a job ask for, and that suits what the job reads.
 
-    Raises ConfigError where something is not installed, or Spark does not start.
+    ``ending`` is told what is to go if the process ends at once. Raises ConfigError where something
+    is not installed, for what is wrong with the options, and where Spark does not start.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise ConfigError(WITHOUT_SPARK)
-    with _quiet_jvm(options) as log, _started(options, log) as spark:
-        yield spark
+    check(options)
+    require_java()
+    is_small = has_few_messages(options)
+    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
+        settings = _settings(options, directory, is_small=is_small)
+        if ending is not None:
+            ending.temporary.append(Path(directory))
+        log: Path = options.spark_log or Path(directory) / "spark.log"
+        with _quiet_jvm(log), ExitStack() as ends:
+            with progress(None, "Spark starts", wanted=options.progress):
+                starting = _started(settings, None if options.spark_log else log)
+                spark = ends.enter_context(starting)
+            if ending is not None:
+                ending.listen()  # as Spark has taken SIGINT for itself
+            yield spark
 
 
 # --- the jobs: their modules need Spark, and are imported when they run ---
@@ -186,6 +215,7 @@ JOBS: Final = (
         "what consumer groups have still to consume, of what it consists, when it is lost",
         joboptions.add_backlog,
         _backlog,
+        joboptions.add_files,
         has_ages=True,
     ),
     Job(
@@ -206,6 +236,7 @@ JOBS: Final = (
         "what became of transactional messages",
         joboptions.add_nothing,
         _transactions,
+        joboptions.add_files,
         has_ages=True,
     ),
     Job(
@@ -259,9 +290,9 @@ def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
     """Do what a command line asks, in a session that is there, and give its report."""
     from firearrow.cli.analyses import Run
     from firearrow.cli.reports import Report
-    from firearrow.cli.screen import progress
     from firearrow.spark.jobs.reading import Reader
 
+    check(options)
     job: Job = options.row
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
     with progress(spark, job.name, wanted=options.progress), explained():
@@ -277,22 +308,9 @@ def _source(options: argparse.Namespace) -> str:
     return str(options.store or paths or options.name_server or options.archive)
 
 
-def place(options: argparse.Namespace) -> dict[str, str]:
-    """The options of the source."""
-    given = dict(options.option)
-    if options.name_server:
-        return {**given, "nameServer": options.name_server}
-    if not options.path:
-        return given
-    if len(options.path) == 1:
-        return {**given, "path": options.path[0]}
-    return {**given, "paths": json.dumps(options.path)}
-
-
 def show(options: argparse.Namespace, report: Report) -> None:
     """Print a report, and write its page where one is asked for."""
     from firearrow.cli.page import as_html
-    from firearrow.cli.screen import as_text
 
     if options.report:
         options.report.write_text(as_html(report), encoding="utf-8")
@@ -304,25 +322,39 @@ def show(options: argparse.Namespace, report: Report) -> None:
         print(as_text(report, columns), end="")
 
 
+def _settings(options: argparse.Namespace, directory: str, *, is_small: bool) -> dict[str, str]:
+    """What Spark is told; what the options say wins. ``directory`` is for what is temporary."""
+    settings = {
+        "spark.master": options.master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # our places in Python tell nobody
+    }
+    if options.master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= SMALL if is_small else {"spark.sql.shuffle.partitions": "8"}
+        settings["spark.local.dir"] = directory
+        settings["spark.driver.defaultJavaOptions"] = " ".join(
+            [f"-Djava.io.tmpdir={directory}", *([_QUICK_JVM] if is_small else [])]
+        )
+    return settings | dict(options.conf)
+
+
 @contextmanager
-def _started(options: argparse.Namespace, log: Path | None) -> Iterator[SparkSession]:
+def _started(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSession]:
+    """Have a session; ``log`` has what is to be shown where it does not start."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from firearrow.spark import configure
 
-    builder = configure(SparkSession.Builder().master(options.master).appName("firearrow pipeline"))
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    if options.master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings |= {"spark.sql.shuffle.partitions": "8"}
-    for key, value in (settings | dict(options.conf)).items():
+    builder = configure(SparkSession.Builder().appName("firearrow pipeline"))
+    for key, value in settings.items():
         builder = builder.config(key, value)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
     try:
         spark = builder.getOrCreate()
     except PySparkException as error:
@@ -335,27 +367,22 @@ def _started(options: argparse.Namespace, log: Path | None) -> Iterator[SparkSes
 
 
 @contextmanager
-def _quiet_jvm(options: argparse.Namespace) -> Iterator[Path | None]:
-    """Let the JVM, which inherits standard error when it is started, write to a file instead.
-
-    Gives that file if it is a temporary one.
-    """
-    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
-        file_path: Path = options.spark_log or Path(directory) / "spark.log"
-        with file_path.open("ab") as file:
-            own = os.dup(2)
-            stderr = sys.stderr
-            os.dup2(file.fileno(), 2)
-            try:
-                with os.fdopen(own, "w", encoding="utf-8", errors="replace") as kept:
-                    sys.stderr = kept  # ours still goes where it went
-                    try:
-                        yield None if options.spark_log else file_path
-                    finally:
-                        kept.flush()
-                        os.dup2(own, 2)
-            finally:
-                sys.stderr = stderr
+def _quiet_jvm(log: Path) -> Iterator[None]:
+    """Let the JVM, which inherits standard error when it is started, write to a file instead."""
+    with log.open("ab") as file:
+        own = os.dup(2)
+        stderr = sys.stderr
+        os.dup2(file.fileno(), 2)
+        try:
+            with os.fdopen(own, "w", encoding="utf-8", errors="replace") as kept:
+                sys.stderr = kept  # ours still goes where it went
+                try:
+                    yield
+                finally:
+                    kept.flush()
+                    os.dup2(own, 2)
+        finally:
+            sys.stderr = stderr
 
 
 @contextmanager
@@ -368,6 +395,8 @@ def explained() -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         raise FirearrowError(sentence(str(error))) from error
+    except OSError as error:  # of what this process reads itself
+        raise FirearrowError(str(error)) from error
 
 
 def sentence(text: str) -> str:

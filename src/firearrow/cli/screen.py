@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 from firearrow.cli.reports import Bars, Report, Table, cut, heading, is_number, shown
+from firearrow.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,19 +22,23 @@ BAR_COLUMNS: Final = 12
 NO_LIMIT: Final = 1 << 30
 _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 _LOOK_SECONDS: Final = 0.2
+_PROGRESS_COLUMNS: Final = 25
 
 
 def as_text(report: Report, columns_max: int | None = None) -> str:
     """Give a report as lines for a terminal, none wider than ``columns_max``."""
-    parts = [report.title, "  ".join(f"{name}: {value}" for name, value in report.facts.items())]
-    parts += [_table(table, columns_max or NO_LIMIT) for table in report.tables]
+    limit = columns_max or NO_LIMIT
+    facts = "  ".join(f"{name}: {value}" for name, value in report.facts.items())
+    parts = [report.title, _wrapped(facts, limit, "")]
+    parts += [_table(table, limit) for table in report.tables]
     return "\n".join(parts) + "\n"
 
 
 def _table(table: Table, columns_max: int) -> str:
     title = f"\n{table.title}"
     if not table.rows:
-        return f"{title}: none" + (f"\n  ({table.note})" if table.note else "")
+        why = f"\n{_wrapped(f'({table.note})', columns_max)}" if table.note else ""
+        return f"{title}: none{why}"
     columns = [_column(table, name) for name in table.columns]
     left_out: list[str] = []
     while len(columns) > 1 and _total(columns) > columns_max:
@@ -42,10 +48,16 @@ def _table(table: Table, columns_max: int) -> str:
         bars = _bars(table, table.chart.value)
         columns += [bars] if _total([*columns, bars]) <= columns_max else []
     lines = ["  " + "  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-    end = [f"  (first {len(table.rows)} rows: --top shows more)"] if table.more else []
-    end += [f"  (and in --json and --report: {', '.join(left_out)})"] if left_out else []
-    note = [f"  {table.note}"] if table.note else []
-    return "\n".join([title, *note, *lines, *end])
+    end = [f"(first {len(table.rows)} rows: --top shows more)"] if table.more else []
+    end += [f"(and in --json and --report: {', '.join(left_out)})"] if left_out else []
+    note = [_wrapped(table.note, columns_max)] if table.note else []
+    return "\n".join([title, *note, *lines, *(_wrapped(line, columns_max) for line in end)])
+
+
+def _wrapped(text: str, columns_max: int, indent: str = "  ") -> str:
+    return textwrap.fill(
+        text, columns_max, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _total(columns: Sequence[Sequence[str]]) -> int:
@@ -86,35 +98,73 @@ def _bar(part: float) -> str:
     return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
 
 
+class Counted:
+    """How many tasks of Spark's jobs are done, and how many there are of those that are known."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._ended: dict[int, int] = dict.fromkeys(self._tracker.getJobIdsForGroup(), 0)
+
+    def look(self) -> tuple[int, int]:
+        """Give both numbers. Of a job that has ended, what it skipped is no task."""
+        done = total = 0
+        for job in self._tracker.getJobIdsForGroup():
+            if job in self._ended:
+                continue
+            info = self._tracker.getJobInfo(job)
+            if info is None:
+                continue
+            stages = [self._tracker.getStageInfo(stage) for stage in info.stageIds]
+            completed = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+            if info.status != "RUNNING":
+                self._ended[job] = completed
+                continue
+            done += completed
+            total += sum(stage.numTasks for stage in stages if stage is not None)
+        ended = sum(self._ended.values())
+        return ended + done, ended + total
+
+
 @contextmanager
-def progress(spark: SparkSession, title: str, *, wanted: bool | None) -> Iterator[None]:
-    """Show on standard error how many of Spark's tasks are done, while a block runs."""
+def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> Iterator[None]:
+    """Show on standard error for how long a block runs, and how many of Spark's tasks are done."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield
         return
     end = Event()
-    thread = Thread(target=_watch, args=(spark, title, end), daemon=True)
+    own = os.dup(sys.stderr.fileno())  # while the JVM starts, standard error goes to a file
+    counted = Counted(spark) if spark is not None else None
+    thread = Thread(target=_watch, args=(own, counted, title, end), daemon=True)
     thread.start()
     try:
         yield
     finally:
         end.set()
         thread.join()
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        os.write(own, b"\r\x1b[K")
+        os.close(own)
 
 
-def _watch(spark: SparkSession, title: str, end: Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
+def _watch(stderr: int, counted: Counted | None, title: str, end: Event) -> None:
+    begin_ms = SystemClock().now_ms()
     while not end.wait(_LOOK_SECONDS):
-        done = total = 0
-        for number in tracker.getActiveStageIds():
-            stage = tracker.getStageInfo(number)
-            if stage is not None:
-                done, total = done + stage.numCompletedTasks, total + stage.numTasks
-        print(f"\r{_line(title, done, total)}\x1b[K", end="", file=sys.stderr, flush=True)
+        text = title
+        if counted is not None:
+            text += _tasks(*counted.look())
+        text += f", {(SystemClock().now_ms() - begin_ms) // 1000} s"
+        line = cut(text, _columns(stderr) - 1)
+        os.write(stderr, f"\r{line}\x1b[K".encode())
 
 
-def _line(title: str, done: int, total: int) -> str:
-    filled = 25 * done // total if total else 0
-    text = f"{title} [{'#' * filled:25}] {done} of {total} tasks"
-    return cut(text, shutil.get_terminal_size().columns - 1)
+def _tasks(done: int, total: int) -> str:
+    if not total:
+        return ""
+    filled = _PROGRESS_COLUMNS * done // total
+    return f" [{'#' * filled:{_PROGRESS_COLUMNS}}] {done} of {total} tasks"
+
+
+def _columns(terminal: int) -> int:
+    try:
+        return os.get_terminal_size(terminal).columns or 80
+    except OSError:  # it is none
+        return 80

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
-from firearrow.errors import ConfigError
 from firearrow.spark.jobs import plans
 from firearrow.spark.jobs.archive import read_archive, source
 from firearrow.spark.jobs.columns import at
@@ -52,8 +51,6 @@ def report_replay(run: Run) -> list[Table]:
         note = "A dry run: nothing was sent."
         bars = Bars(["topic"], "messages")
         return [run.table("Would be replayed", counted.orderBy("topic"), note, bars)]
-    if not options.to_topic:
-        raise ConfigError("replay needs --to-topic")
     others = {
         "start_ms": options.since, "end_ms": options.until, "tags": tuple(options.tag),
         "keys": tuple(options.key),
@@ -71,8 +68,6 @@ def _renamed(text: str) -> tuple[str, str]:
 
 
 def _sink(run: Run) -> dict[str, str]:
-    if not run.options.to_name_server:
-        raise ConfigError("sending needs --to-name-server")
     return {"nameServer": run.options.to_name_server, **dict(run.options.sink_option)}
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Cell, Table, visible
 from firearrow.clock import SystemClock
-from firearrow.errors import ConfigError
 from firearrow.spark.jobs import backlog, watch
 from firearrow.spark.jobs.watch import Alert, Lags, Tell, Topic, Watch, Webhook, parse_rule
 
@@ -20,7 +19,7 @@ COLUMNS = ("window", "rule", "subject", "value", "id")
 
 
 def report_watch(run: Run) -> list[Table]:
-    """Watch until the query ends (``--once``: at once) or is interrupted; give what was told."""
+    """Watch until the query ends (``--once``: at once); give what was told."""
     told: list[Alert] = []
     rules = [parse_rule(text) for text in run.options.alert]
     tell = _teller(run)
@@ -52,8 +51,6 @@ def _watch(run: Run, seen: Watch, lags: Lags) -> None:
             else:
                 while not query.awaitTermination(options.interval):
                     _look(lags, seen)
-        except KeyboardInterrupt:
-            pass  # how such a watch ends
         finally:
             query.stop()
 
@@ -65,9 +62,6 @@ def _look(lags: Lags, seen: Watch) -> None:
 
 
 def _lags(run: Run, rules: Sequence[watch.Rule]) -> Lags:
-    if any(rule.metric in watch.LAG_METRICS for rule in rules) and not run.reader.has_files:
-        raise ConfigError("lag and lost are read from stores' files: give --path")
-
     def lags() -> DataFrame:
         offsets = backlog.of_users(run.reader.table("consumer_offsets"))
         return backlog.lags(offsets, run.reader.queues())
@@ -80,8 +74,6 @@ def _teller(run: Run) -> Tell:
     if options.webhook:
         return Webhook(options.webhook)
     if options.to_topic:
-        if not options.to_name_server:
-            raise ConfigError("--to-topic needs --to-name-server")
         sink = {"nameServer": options.to_name_server, **dict(options.sink_option)}
         return Topic(run.spark, options.to_topic, sink)
     return _print

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from firearrow.spark.jobs.small import is_small, rows_of
 from firearrow.spark.options import parse
 from firearrow.spark.source import open_origin
 from firearrow.spark.tables import TABLES
 
+_BOUNDS = pa.schema(
+    {"broker": pa.string(), "topic": pa.string(), "queueId": pa.int32(), "minOffset": pa.int64(),
+     "maxOffset": pa.int64()}
+)  # fmt: skip
+
 
 class Reader:
-    """Reads tables of one place; ``options`` are those of the format ``rocketmq``."""
+    """Reads tables of one place; ``options`` are those of the format ``rocketmq``.
+
+    A small place is read at once, by this process, and not when a query runs.
+    """
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self.spark = spark
@@ -22,10 +33,16 @@ class Reader:
 
     def table(self, name: str, columns: Iterable[str] | None = None, **more: str) -> DataFrame:
         """Give a table, or some of its columns: what is not asked for is not built."""
-        reader = self.spark.read.format("rocketmq").options(**{**self.options, **more})
-        if columns is not None:
-            reader = reader.schema(_part(name, columns))
-        return reader.option("table", name).load()
+        options = {**self.options, **more, "table": name}
+        schema = None if columns is None else _part(name, columns)
+        if self._is_small and (rows := rows_of(options, schema)) is not None:
+            return self.spark.createDataFrame(rows, schema or from_arrow_schema(rows.schema))
+        reader = self.spark.read.format("rocketmq").options(**options)
+        return (reader.schema(schema) if schema is not None else reader).load()
+
+    @cached_property
+    def _is_small(self) -> bool:
+        return is_small(parse(self.options))
 
     def stream(self, columns: Iterable[str], **more: str) -> DataFrame:
         """Give messages as a stream."""
@@ -36,12 +53,11 @@ class Reader:
         """Give broker, topic, queueId, minOffset, maxOffset of every queue, without a task."""
         bounds = open_origin(parse(self.options)).bounds()
         rows = [
-            (queue.broker, queue.topic, queue.queue_id, bound.earliest, bound.latest)
+            {"broker": queue.broker, "topic": queue.topic, "queueId": queue.queue_id,
+             "minOffset": bound.earliest, "maxOffset": bound.latest}
             for queue, bound in bounds.items()
-        ]
-        return self.spark.createDataFrame(
-            rows, "broker string, topic string, queueId int, minOffset long, maxOffset long"
-        )
+        ]  # fmt: skip
+        return self.spark.createDataFrame(pa.Table.from_pylist(rows, _BOUNDS))
 
     @property
     def has_files(self) -> bool:

@@ -7,6 +7,7 @@ workers: then a JVM would only cost time. Pieces and functions travel as pickles
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -76,7 +77,11 @@ def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWor
 
 
 def end_with_parent() -> None:
-    """Have this process end when the one that has started it ends, even if that is killed."""
+    """Have this process end when the one that has started it ends, even if that is killed.
+
+    Ctrl-C ends it, too, and without a word: who has started it tells of that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()
     if parent is not None:
         Thread(target=_exit_after, args=(parent,), daemon=True).start()

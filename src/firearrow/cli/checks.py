@@ -1,0 +1,204 @@
+"""What is found wrong with a command line of `firearrow pipeline` before Spark is started.
+
+Spark takes seconds to start, so nothing that can be known without it waits for it: whether sources
+are there, whether rules and options are any, whether what is written has a place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from argparse import Namespace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from firearrow.errors import ConfigError, FirearrowError
+
+_MASTERS: Final = re.compile(
+    r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
+)
+_RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
+_CLOSING: Final = {"(": ")", "[": "]"}
+
+
+def check(options: Namespace) -> None:
+    """Raise ConfigError for what is wrong with a command line; sources are not looked at."""
+    if not _MASTERS.fullmatch(options.master):
+        raise ConfigError(
+            f"--master {options.master}: must be local, local[N], local[*], spark://HOST:PORT, "
+            "yarn or k8s://URL"
+        )
+    for name in ("report", "spark_log"):
+        _require_file(name, getattr(options, name))
+    for name in ("to", "job", "audit", "checkpoint"):
+        value = getattr(options, name, None)
+        if value is not None and "://" not in str(value) and isinstance(value, str | Path):
+            _require_directory(name, Path(value))
+    if getattr(options, "where", None) is not None:
+        _require_condition(options.where)
+    own = _OF_JOBS.get(options.row.name)
+    if own is not None:
+        own(options)
+
+
+def has_few_messages(options: Namespace) -> bool:
+    """Look at what a job reads, and tell whether that is little.
+
+    Raises ConfigError where a store, a topic, a cluster or an archive is not there.
+    """
+    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.small import has_small_log, is_small
+    from firearrow.spark.options import parse
+
+    if options.archive is not None:
+        if not Archive(options.archive).load().files:
+            raise ConfigError(f"--archive {options.archive}: there is no archive, or nothing in it")
+        return False
+    if options.store is not None:  # it may be damaged: to find that is the job
+        return has_small_log(parse({"path": str(options.store)}))
+    try:
+        return is_small(parse(place(options)))
+    except OSError as error:  # nobody answers, or a file may not be read
+        raise FirearrowError(str(error)) from error
+
+
+def place(options: Namespace) -> dict[str, str]:
+    """The options of the source."""
+    given = dict(options.option)
+    if options.name_server:
+        return {**given, "nameServer": options.name_server}
+    if not options.path:
+        return given
+    if len(options.path) == 1:
+        return {**given, "path": options.path[0]}
+    return {**given, "paths": json.dumps(options.path)}
+
+
+def require(module: str, extra: str) -> None:
+    """Raise ConfigError, saying what to install, unless a module is there."""
+    if find_spec(module) is None:
+        raise ConfigError(f"--{extra} needs {module}: pip install 'firearrow[{extra}]'")
+
+
+# --- what is written ---
+
+
+def _require_file(name: str, path: Path | None) -> None:
+    if path is None:
+        return
+    option = f"--{name.replace('_', '-')} {path}"
+    if path.is_dir():
+        raise ConfigError(f"{option}: is a directory")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option}: there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{option}: may not be written")
+
+
+def _require_directory(name: str, path: Path) -> None:
+    """Raise ConfigError unless a directory is there or can be made, and written to."""
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise ConfigError(f"--{name} {path}: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--{name} {path}: {there} may not be written to")
+
+
+def _require_condition(condition: str) -> None:
+    """Raise ConfigError for what can't be a condition in SQL; the rest only Spark can tell."""
+    if not condition.strip():
+        raise ConfigError("--where: the condition is empty")
+    bare = re.sub(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`", "", condition, flags=re.DOTALL)
+    open_ones: list[str] = []
+    for character in bare:
+        if character in "'\"`":
+            raise ConfigError(f"--where {condition!r}: a {character} is not closed")
+        if character in _CLOSING:
+            open_ones.append(_CLOSING[character])
+        elif character in ")]" and (not open_ones or open_ones.pop() != character):
+            raise ConfigError(f"--where {condition!r}: a {character} closes nothing")
+    if open_ones:
+        raise ConfigError(f"--where {condition!r}: a {open_ones[-1]} is missing")
+
+
+# --- what single jobs ask for ---
+
+
+def _archive(options: Namespace) -> None:
+    from firearrow.spark.jobs.archive import source
+
+    if options.delta:
+        require("deltalake", "delta")
+    if options.iceberg:
+        require("pyiceberg", "iceberg")
+    source(place(options))
+
+
+def _deadletters(options: Namespace) -> None:
+    given = [name for name in _RESENDING if getattr(options, name)]
+    if given and not options.resend:
+        raise ConfigError(f"--{given[0].replace('_', '-')} is for --resend")
+    if not options.resend or options.dry_run:
+        return
+    if not options.audit or not options.to_name_server:
+        raise ConfigError("--resend needs --audit DIR and --to-name-server (or --dry-run)")
+    _require_sink(options)
+
+
+def _latency(options: Namespace) -> None:
+    from firearrow.spark.jobs.latency import delays_of
+
+    if options.delay_levels:
+        delays_of(options.delay_levels)
+
+
+def _restore(options: Namespace) -> None:
+    if not options.dry_run:
+        _require_sink(options)
+
+
+def _replay(options: Namespace) -> None:
+    if options.dry_run:
+        return
+    if not options.to_topic:
+        raise ConfigError("replay needs --to-topic")
+    _require_sink(options)
+
+
+def _watch(options: Namespace) -> None:
+    from firearrow.spark.jobs.watch import LAG_METRICS, parse_rule
+
+    rules = [parse_rule(text) for text in options.alert]
+    if options.name_server and any(rule.metric in LAG_METRICS for rule in rules):
+        raise ConfigError("lag and lost are read from stores' files: give --path")
+    if options.webhook and options.to_topic:
+        raise ConfigError("--webhook and --to-topic: alerts go to one of them")
+    if options.webhook and urlsplit(options.webhook).scheme not in ("http", "https"):
+        raise ConfigError(f"--webhook {options.webhook}: is no URL of http or https")
+    if options.to_topic:
+        _require_sink(options, "--to-topic")
+
+
+def _require_sink(options: Namespace, what: str = "sending") -> None:
+    from firearrow.net.address import addresses_of
+    from firearrow.spark.options import for_sink
+
+    if not options.to_name_server:
+        raise ConfigError(f"{what} needs --to-name-server")
+    addresses_of(options.to_name_server)
+    for_sink({"nameServer": options.to_name_server, **dict(options.sink_option)})
+
+
+_OF_JOBS: Final = {
+    "archive": _archive,
+    "deadletters": _deadletters,
+    "latency": _latency,
+    "restore": _restore,
+    "replay": _replay,
+    "watch": _watch,
+}

@@ -1,0 +1,102 @@
+"""What is wrong with a command line is said before Spark is started: there is none here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.cli import pipeline
+from firearrow.cli.main import main
+from tests.store.stores import append, opened
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store of one message, where Spark can't be started."""
+
+    def started(*_: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(pipeline, "_started", started)
+    with opened(tmp_path / "store") as store:
+        append(store, b"body", "Orders", 0)
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return "store"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("backlog --path nowhere", "there is no such directory, or nothing"),
+        ("verify --path nowhere", "there is no such directory, or nothing"),
+        ("rebuild --path file", "file"),
+        ("latency --path store --path nowhere", "there is no such directory, or nothing"),
+        ("duplicates --path store --option subscribe=Odrers", "topic 'Odrers' is in none"),
+        ("duplicates --path store --option subscrbe=Orders", "did you mean subscribe?"),
+        ("duplicates --name-server here", "here"),
+        ("duplicates --name-server 127.0.0.1:1", "127.0.0.1:1"),
+        ("backlog --path store --master lokal", "--master lokal: must be local, local[N]"),
+        ("backlog --path store --report nowhere/page.html", "there is no directory nowhere"),
+        ("backlog --path store --report .", "is a directory"),
+        ("backlog --path store --spark-log nowhere/log", "there is no directory nowhere"),
+        ("latency --path store --delay-levels 1x", "1x"),
+        ("archive --path store --to file/lake", "file is no directory"),
+        ("archive --path store --to lake --option tags=a", "an archive holds whole queues"),
+        ("restore --archive nowhere --job job --dry-run", "there is no archive, or nothing in it"),
+        ("restore --archive store --job job", "sending needs --to-name-server"),
+        ("replay --path store --job job", "replay needs --to-topic"),
+        ("replay --path store --job file/job --dry-run", "file is no directory"),
+        ("replay --path store --job j --to-topic T --to-name-server x", "'x' is not an address"),
+        ("deadletters --path store --resend", "--resend needs --audit DIR and --to-name-server"),
+        ("deadletters --path store --dry-run", "--dry-run is for --resend"),
+        ("deadletters --path store --to-topic T", "--to-topic is for --resend"),
+        ("deadletters --path store --where (a=1", "--where '(a=1': a ) is missing"),
+        ("deadletters --path store --where a=1)", "a ) closes nothing"),
+        ("deadletters --path store --where a='x", "a ' is not closed"),
+        ("watch --path store --alert lag", "must be METRIC > NUMBER"),
+        ("watch --name-server a:1 --alert lag>1", "lag and lost are read from stores' files"),
+        ("watch --path store --alert lag>1 --to-topic T", "--to-topic needs --to-name-server"),
+        ("watch --path store --alert lag>1 --webhook hook", "is no URL of http or https"),
+        (
+            "watch --path store --alert lag>1 --webhook http://a --to-topic T",
+            "alerts go to one of them",
+        ),
+    ],
+)
+def test_it_is_one_sentence(
+    line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", *line.split(" ")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("firearrow: ")
+    assert reason in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_condition_may_hold_brackets_in_its_texts(store: str) -> None:
+    condition = "text like '%(%' and `a)` in (1, 2) and tags = 'it\\'s'"
+    with pytest.raises(AssertionError, match="Spark is started"):
+        main(["pipeline", "deadletters", "--path", store, "--where", condition])
+
+
+def test_small_stores_get_settings_of_their_own(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, str] = {}
+
+    def started(given: dict[str, str], _: object) -> None:
+        settings.update(given)
+        raise AssertionError
+
+    monkeypatch.setattr(pipeline, "_started", started)
+    line = ["pipeline", "backlog", "--path", store, "--conf", "spark.sql.adaptive.enabled=true"]
+    with pytest.raises(AssertionError):
+        main(line)
+    wanted = {**pipeline.SMALL, "spark.sql.adaptive.enabled": "true"}
+    assert settings | wanted == settings
+    monkeypatch.setattr("firearrow.spark.jobs.small.MESSAGES_MAX", 0)
+    with pytest.raises(AssertionError):
+        main(line)
+    assert settings["spark.sql.shuffle.partitions"] == "8"
