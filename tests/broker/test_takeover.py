@@ -16,6 +16,7 @@ from firearrow.broker.takeover import waiting
 from firearrow.clock import SystemClock
 from firearrow.message.names import REVIVE_GROUP, TRANS_GROUP, revive_topic
 from firearrow.store import MessageStore
+from firearrow.wire.bodies import TopicConfig
 from tests.broker.fakes import FakeBroker
 from tests.broker.serving import Caller, Serving, calling
 from tests.golden import extract, golden_names
@@ -40,7 +41,7 @@ def state() -> FakeBroker:
 
 def found(store: MessageStore, state: FakeBroker) -> dict[str, str]:
     settle(store)
-    counted = waiting(store, state.topics, state.offsets, "C")
+    counted = waiting(store, state.topics, state.offsets)
     return {kind: f"{sense}{count}" for kind, count, sense in counted}
 
 
@@ -72,6 +73,8 @@ def test_delayed_messages_count_from_the_next_of_each_level(
     offsets.write_text('{"dataVersion":{"counter":3},"offsetTable":{1:2,18:0}}')
     assert found(store, state) == {kind: "3"}
     offsets.write_text('{"offsetTable":{1:3,3:1,18:1}}')
+    assert found(store, state) == {}
+    offsets.write_text('{"offsetTable":{1:3,3:1,18:1,0:0,-7:0,99999999999:0}}')
     assert found(store, state) == {}
     offsets.write_text('{"offsetTable":{1:"often"}}')
     assert found(store, state) == {kind: "5"}
@@ -106,18 +109,21 @@ def test_what_pop_consumers_took_counts_until_it_is_acknowledged(
     append(store, topic=REVIVE, queue_id=7, **pop_record("bAck", aol=[10, 12], q=1, ao=-1))
     assert found(store, state) == {TOOK: "3"}
     append(store, b"no JSON", REVIVE, properties={"TAGS": "ck"})
-    append(store, topic=REVIVE, **pop_record("ck", n=1 << 60, pt=2))
+    append(store, topic=REVIVE, **pop_record("ck", n=1 << 40, pt=2))
+    append(store, topic=REVIVE, **pop_record("ack", ao=1 << 70, pt=2))
     assert found(store, state) == {TOOK: "35"}
 
 
 def test_what_pop_consumers_are_to_get_again_counts(store: MessageStore, state: FakeBroker) -> None:
     """What waits in %RETRY%g does not: g reads it."""
     for topic in ("%RETRY%g_T", "%RETRY%g+T", "%RETRY%g", "%RETRY%g_T"):
+        state.topics.put(TopicConfig(topic, 1, 1))
         append(store, b"again", topic)
         state.offsets.commit("g", topic, 0, 0)
     kind = "messages that POP consumers are to get again"
     assert found(store, state) == {kind: "3"}
     state.offsets.commit("g", "%RETRY%g_T", 0, 2)
+    state.offsets.commit("g", "%RETRY%g_T", 1 << 40, 2)
     assert found(store, state) == {kind: "1"}
 
 
@@ -202,7 +208,7 @@ def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
 def started(root: Path, caplog: pytest.LogCaptureFixture, *, in_database: bool) -> list[str]:
     """What the start of a broker warns of."""
     kind = "defaultRocksDB" if in_database else "default"
-    config = BrokerConfig(broker_name="broker-a", broker_cluster_name="DefaultCluster")
+    config = BrokerConfig(broker_name="broker-a", broker_cluster_name="Other")
     broker = Broker(
         config, small_config(root, **GOLDEN_SIZES | {"store_type": kind}), SystemClock()
     )

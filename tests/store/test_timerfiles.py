@@ -85,3 +85,6 @@ def test_a_slot_is_read_from_its_end_over_several_files(tmp_path: Path) -> None:
 
 def test_without_files_there_is_no_unit(tmp_path: Path) -> None:
     assert TimerLog(tmp_path).unit(0) is None
+    (tmp_path / "timerlog" / "7").mkdir(parents=True)
+    (tmp_path / "timerlog" / f"{0:020d}").touch()
+    assert TimerLog(tmp_path).unit(0) is None

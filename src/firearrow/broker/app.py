@@ -155,7 +155,7 @@ class Broker:
             raise
         self._adopt_queues()
         self._save_state()
-        warn_of_waiting(self.store, self.topics, self.offsets, self.config.broker_cluster_name)
+        warn_of_waiting(self.store, self.topics, self.offsets)
         self._pulls = PullProcessor(
             self.settings,
             self.store,

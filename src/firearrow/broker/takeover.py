@@ -36,7 +36,8 @@ from firearrow.wire import fastjson
 log = logging.getLogger(__name__)
 
 RECORDS_MAX: Final = 10_000  # decoded for one kind: some 0.2 s
-_POPPED_MAX: Final = 32  # messages of one POP
+_POPPED_MAX: Final = 32  # messages of one POP; a file or record may say anything
+_LEVELS_MAX: Final = 1000
 _DELAYS: Final = "delayOffset.json"
 
 
@@ -67,11 +68,9 @@ class PopRecord(msgspec.Struct, frozen=True):
     aol: list[int] | None = None
 
 
-def warn_of_waiting(
-    store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, cluster: str
-) -> None:
+def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> None:
     """Log what waits in a store, a line for each kind that there is any of."""
-    for kind, messages, sense in waiting(store, topics, offsets, cluster):
+    for kind, messages, sense in waiting(store, topics, offsets):
         log.warning(
             "%s wait in the store: %s%d. This version does not deliver them: they wait until "
             "RocketMQ's broker, or a version that does, opens the store again",
@@ -81,29 +80,27 @@ def warn_of_waiting(
         )
 
 
-def waiting(
-    store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, cluster: str
-) -> list[Waiting]:
+def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[Waiting]:
     """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
-    found = _Count(store, topics, offsets, names.revive_topic(cluster))
+    found = _Count(store, topics, offsets)
     kinds = (found.delayed(), *found.timed_and_taken(), found.halves(), found.rocksdb_halves())
     return [kind for kind in (*kinds, found.retries()) if kind.messages > 0]
 
 
 class _Count:
-    def __init__(
-        self, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, revive_topic: str
-    ) -> None:
+    def __init__(self, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets
-        self._revive_topic = revive_topic
+        prefix = names.revive_topic("")  # the cluster may have had another name
+        self._revive_topics = [topic for topic in topics.table if topic.startswith(prefix)]
 
     def delayed(self) -> Waiting:
         """Messages with a delay level, from the next that each level would deliver."""
         topic = names.SCHEDULE_TOPIC
         next_offsets = _next_of_levels(self._store.root)
-        queue_ids = {*self._queue_ids(topic), *(level - 1 for level in next_offsets)}
+        levels = (level for level in next_offsets if 0 < level <= _LEVELS_MAX)
+        queue_ids = {*self._queue_ids(topic), *(level - 1 for level in levels)}
         count = sum(
             len(self._left(topic, queue_id, next_offsets.get(queue_id + 1, 0)))
             for queue_id in queue_ids
@@ -126,11 +123,12 @@ class _Count:
         timers = Waiting(
             "messages with a delivery time", units + len(new) - len(of_pop), _up_to(is_known)
         )
-        for queue_id in self._queue_ids(self._revive_topic):
-            done = self._offsets.query(names.REVIVE_GROUP, self._revive_topic, queue_id)
-            due = self._left(self._revive_topic, queue_id, done + 1)
-            is_known = is_known and len(due) <= RECORDS_MAX
-            of_pop += self._views(self._revive_topic, queue_id, due)
+        for topic in self._revive_topics:
+            for queue_id in self._queue_ids(topic):
+                done = self._offsets.query(names.REVIVE_GROUP, topic, queue_id)
+                due = self._left(topic, queue_id, done + 1)
+                is_known = is_known and len(due) <= RECORDS_MAX
+                of_pop += self._views(topic, queue_id, due)
         text = "messages that POP consumers took and did not acknowledge"
         return timers, Waiting(text, _unacknowledged(of_pop), "" if is_known else "about ")
 
@@ -160,8 +158,8 @@ class _Count:
             topic, group = names.topic_and_group(key)
             retry = names.retry_topic(group)
             if topic.startswith((f"{retry}_", f"{retry}+")):
-                left = (self._left(topic, queue_id, start) for queue_id, start in queues.items())
-                count += sum(map(len, left))
+                for queue_id in self._queue_ids(topic):
+                    count += len(self._left(topic, queue_id, queues.get(queue_id, 0)))
         return Waiting("messages that POP consumers are to get again", count)
 
     def _queue_ids(self, topic: str) -> range:
@@ -195,13 +193,14 @@ class _Count:
     def _pop_on(self, wheel: OnWheel) -> Iterator[MessageView]:
         """POP's messages on the wheel."""
         timer_log = TimerLog(self._store.root)
+        hashes = set(map(names.java_hash, self._revive_topics))
         for last, first in wheel.chains:
             for unit in timer_log.chain(last, first):
-                if unit.topic_hash == names.java_hash(self._revive_topic):
+                if unit.topic_hash in hashes:
                     yield from filter(self._is_pop, self._view(unit.physical_offset))
 
     def _is_pop(self, view: MessageView) -> bool:
-        return view.properties.get(REAL_TOPIC) == self._revive_topic
+        return view.properties.get(REAL_TOPIC) in self._revive_topics
 
 
 def _up_to(is_known: bool) -> str:
@@ -229,9 +228,10 @@ def _unacknowledged(views: Iterable[MessageView]) -> int:
             continue  # whatever it is, no broker will make a message of it
         batch = (pop.t, pop.c, pop.q, pop.so, pop.pt)
         if view.tags == "ck":
-            deltas = pop.d or range(min(pop.n, _POPPED_MAX))
+            deltas = (pop.d or range(pop.n))[:_POPPED_MAX]
             open_deltas = (delta for at, delta in enumerate(deltas) if not pop.bm >> at & 1)
             taken.update((*batch, pop.so + delta) for delta in open_deltas)
         else:
-            acknowledged.update((*batch, queue_offset) for queue_offset in pop.aol or (pop.ao,))
+            offsets = (pop.aol or [pop.ao])[:_POPPED_MAX]
+            acknowledged.update((*batch, queue_offset) for queue_offset in offsets)
     return len(taken - acknowledged)

@@ -106,8 +106,12 @@ class TimerLog:
     """The timer log of a store, to read single units of."""
 
     def __init__(self, root: Path) -> None:
-        paths = sorted(path for path in root.glob("timerlog/*") if path.name.isdecimal())
-        self._files = {int(path.name): np.memmap(path, np.uint8, "r") for path in paths}
+        paths = [path for path in root.glob("timerlog/*") if path.name.isdecimal()]
+        self._files = {
+            int(path.name): np.memmap(path, np.uint8, "r")
+            for path in paths
+            if path.is_file() and path.stat().st_size
+        }
         self._file_bytes = max(map(len, self._files.values()), default=1)
 
     def unit(self, position: int) -> tuple[Unit, int] | None:
