@@ -119,6 +119,24 @@ def test_consumer_progress_of_all_groups(java: JavaClient, dealt: str, group: st
     assert row[1:5] == ["1", "V5_5_0", "PUSH", "CLUSTERING"]
 
 
+def test_reset_offset_by_time(java: JavaClient, dealt: str, group: str) -> None:
+    consumer = java.pull_consumer(group)
+    consumer.pull(dealt, 0, 0)  # which creates the group
+    consumer.commit(dealt, 0, 5)
+    asked = ("-g", group, "-t", dealt)
+
+    def reset(command: str, *words: str) -> dict[str, str]:
+        printed = java.mqadmin(command, *asked, *words)
+        return {row[1]: row[2] for row in rows(printed, "broker-a")}
+
+    assert reset("resetOffsetByTime", "-s", "1000") == dict.fromkeys("0123", "0")
+    assert reset("skipAccumulatedMessage") == {"0": "5", "1": "4", "2": "0", "3": "0"}
+    place = ("-s", "0", "-b", java.server.broker, "-q", "1", "-o", "2")
+    assert "reset consumer offset to 2" in java.mqadmin("resetOffsetByTime", *asked, *place)
+    progress = rows(java.mqadmin("consumerProgress", "-g", group), dealt)
+    assert {row[2]: row[4] for row in progress} == {"0": "5", "1": "2", "2": "0", "3": "0"}
+
+
 def test_query_msg_by_id_and_by_unique_key(java: JavaClient, topic: str) -> None:
     body = "内容".encode()
     sent = Outgoing(body=body, tags="TagA", keys="k1 k2", properties={"a": "b"}, queue=3)
