@@ -1,5 +1,6 @@
 """The command line: what it accepts, what it refuses, and how fast it is when it only talks."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,22 @@ def test_a_name_server_needs_no_store() -> None:
     command = [sys.executable, "-c", program]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out == "\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["broker", "-p"], ["store", "cat", "--help"]])
+def test_whoever_reads_the_output_may_have_enough(arguments: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "firearrow", *arguments]
+    ended = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_broken_connection_is_no_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> int:
+        raise BrokenPipeError("of a connection")
+
+    monkeypatch.setattr("firearrow.cli.main._run", broken)
+    with pytest.raises(BrokenPipeError, match="of a connection"):
+        main(["broker", "-p"])

@@ -1,12 +1,15 @@
 """The server: order, refusals, back-pressure and ends of connections, over real sockets."""
 
 import asyncio
+import os
+import resource
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
+import uvloop
 
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
@@ -574,3 +577,72 @@ def test_a_server_that_has_stopped_may_serve_again(run: Run) -> None:
             assert server.has_stopped
 
     run(main())
+
+
+def test_connections_beyond_what_descriptors_allow_are_closed_and_it_is_said_once(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        gone: asyncio.Queue[Peer] = asyncio.Queue()
+        async with serving(on_close=gone.put_nowait) as (server, port):
+            server.connections_max = 2
+            async with talking(port) as first:
+                await round_trip(first)
+                async with talking(port) as second:
+                    await round_trip(second)
+                    for _ in range(2):
+                        async with talking(port) as third:
+                            assert await third.end() == b""
+                            await gone.get()
+                    await round_trip(first)
+                await gone.get()
+                async with talking(port) as again:
+                    await round_trip(again)
+
+    run(main())
+    [record] = caplog.records
+    assert record.getMessage().startswith("2 connections are open: others are closed at once")
+
+
+def test_some_descriptors_are_left_to_files() -> None:
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert 0 < Server(HANDLERS, SystemClock()).connections_max < descriptors
+
+
+def test_a_server_that_had_no_descriptors_serves_again() -> None:
+    """What came meanwhile is closed, or waits; the listener lives on.
+
+    That is uvloop's; asyncio's does, too, but logs a thousand tracebacks.
+    """
+
+    async def main() -> None:
+        async with serving() as (_, port):
+            connection = socket.socket()
+            connection.setblocking(False)
+            loop = asyncio.get_running_loop()
+            with no_descriptors():
+                await loop.sock_connect(connection, ("127.0.0.1", port))
+                await asyncio.to_thread(int)  # the loop has turned, and accepted what it could
+            connection.close()
+            async with talking(port) as talker:
+                await round_trip(talker)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 30))
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Until the end of the block, nothing can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

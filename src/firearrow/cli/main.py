@@ -5,6 +5,8 @@ Commands import what they need when they run, so that `--version` and `--help` s
 """
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,16 +17,34 @@ from firearrow.cli.summaries import as_sentence
 from firearrow.errors import FirearrowError
 
 EMBEDDED_STORE = Path("data/store")
+STANDARD_OUTPUT = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (that of the process, if none is given) and give its exit code."""
-    options = build_parser().parse_args(arguments)
+    """Run one command line (that of the process, if none is given) and give its exit code.
+
+    Who reads the output may close it when there is enough, as `head` does: that is no error.
+    """
     try:
-        return _run(options)
-    except FirearrowError as error:
-        print(f"firearrow: {error}", file=sys.stderr)
-        return 1
+        try:
+            return _run(build_parser().parse_args(arguments))
+        except FirearrowError as error:
+            print(f"firearrow: {error}", file=sys.stderr)
+            return 1
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _output_is_closed():
+            raise  # it is of a connection
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)  # what is left goes nowhere
+        return 0
+
+
+def _output_is_closed() -> bool:
+    """Whether standard output is a pipe, or a socket, whose reader is gone."""
+    poll = select.poll()
+    poll.register(STANDARD_OUTPUT, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -19,10 +19,11 @@ import gc
 import logging
 import os
 import platform
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -72,9 +73,16 @@ def run(plan: Plan, *, banner_as_log: bool = False) -> int:
     """
     # Who knows Java asks a process by `kill -QUIT` where it is: it must not die of that.
     faulthandler.register(signal.SIGQUIT, all_threads=True)
+    _allow_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(plan, banner_as_log))
     return 0
+
+
+def _allow_files() -> None:
+    """Take as many descriptors as the system gives, as Java does (`MaxFDLimit`)."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _settle_memory() -> None:
@@ -195,7 +203,8 @@ def _announce(plan: Plan, served: Served, as_log: bool) -> None:
         lines += [f"  {name:8}{fact}" for name, fact in facts.items()]
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
-    print(served.ready_line(), flush=True)
+    with suppress(BrokenPipeError):  # whoever waited for it is gone, clients are not
+        print(served.ready_line(), flush=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

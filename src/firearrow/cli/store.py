@@ -62,9 +62,8 @@ def run(options: argparse.Namespace) -> int:
             code: int = options.run(options)
             with naming("standard output"):
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe has enough
-        _forget_output()
-        return 0
+    except BrokenPipeError:
+        raise  # the reader of a pipe has enough, see `firearrow.cli.main`
     except OSError as error:
         _forget_output()
         return _told(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -79,7 +78,7 @@ def _told(reason: str) -> int:
 
 
 def _forget_output() -> None:
-    """Have what is not written yet go nowhere: nobody reads it, or it can't be written."""
+    """Have what is not written yet go nowhere: it can't be written."""
     with suppress(OSError, ValueError):  # a test's output is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow r
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
 WAITING_REQUEST_BYTES: Final = 600  # what one in a backlog takes besides its body
 GATHERED_BYTES_MAX: Final = 512 * 1024  # of bodies; more do not get cheaper, and lie in one file
+DESCRIPTOR_PARTS: Final = 4  # of which files have one: a log that can't be opened is worse
 MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page cache needs most
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
@@ -87,6 +89,7 @@ class Peer(asyncio.Protocol):
         self.address, self.host_bytes = _remote_of(self._transport)
         self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
+        self._server.admit(self)
         if self._server.has_stopped:  # it was taken from the queue of the listener just before
             self._transport.abort()
 
@@ -325,6 +328,12 @@ def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
     return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")
 
 
+def _connections_max() -> int:
+    """How many connections leave some of the descriptors that a process may have to files."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return descriptors // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
+
+
 class Server:
     """Listens and hands each request to the handler of its code.
 
@@ -349,6 +358,8 @@ class Server:
         self.now_ms = clock.now_ms
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
+        self.connections_max = _connections_max()
+        self._is_full = False
         self.budget = Budget(
             memory_bytes_max or memory_bytes() // MEMORY_PARTS,
             self.peers,
@@ -421,6 +432,20 @@ class Server:
                     peer.abort()
                 await self._all_gone.wait()
         self._server = None
+
+    def admit(self, peer: Peer) -> None:
+        """Close a new connection if there are as many as can be; say so once."""
+        if len(self.peers) <= self.connections_max:
+            self._is_full = False
+            return
+        if not self._is_full:
+            self._is_full = True
+            log.error(
+                "%d connections are open: others are closed at once; a higher limit of open files "
+                "(ulimit -n) allows more",
+                self.connections_max,
+            )
+        peer.abort()
 
     def gather(self, peer: Peer, requests: list[AnyCommand]) -> bool:
         """Keep what one read delivered until all sockets are read, if several can be answered
