@@ -96,7 +96,7 @@ class Registration:
         self._timeout_seconds = timeout_ms / 1000
         self._compressed = compressed
         self._on_order_config = on_order_config
-        self._whole = b""
+        self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client()
         self._keepers = [_Keeper(address, self) for address in name_servers]
@@ -135,10 +135,10 @@ class Registration:
 
     async def send_register(self, address: str, only: Collection[str] | None) -> None:
         """Register all topics or some with one name server; raises what ``Client.call`` raises."""
-        body = await self._body(only)
+        body, crc32 = await self._body(only)
         fields: dict[str, str | int | bool] = {
             **msgspec.to_builtins(self._identity),
-            "bodyCrc32": body_crc32(body),
+            "bodyCrc32": crc32,
             "compressed": self._compressed,
             "enableActingMaster": False,
         }
@@ -165,8 +165,8 @@ class Registration:
         """Between two registrations."""
         return self._period_seconds
 
-    async def _body(self, only: Collection[str] | None) -> bytes:
-        """The body for some topics, or for all, which a thread makes when they have changed."""
+    async def _body(self, only: Collection[str] | None) -> tuple[bytes, int]:
+        """A body and its checksum; that of all topics is made by a thread, if they have changed."""
         allowed = self._permission()
         if only is not None:
             topics = self._topics()
@@ -179,15 +179,18 @@ class Registration:
             self._whole_of = state
         return self._whole
 
-    def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, allowed: int) -> bytes:
+    def _encode(
+        self, topics: dict[str, TopicConfig], version: DataVersion, allowed: int
+    ) -> tuple[bytes, int]:
         if allowed & _ALL != _ALL:
             topics = {
                 name: msgspec.structs.replace(topic, perm=topic.perm & allowed)
                 for name, topic in topics.items()
             }
-        return RegisterBody(
+        body = RegisterBody(
             TopicConfigTable(version, topics, DataVersion(timestamp=version.timestamp), {}, {})
         ).encode(self._compressed)
+        return body, body_crc32(body)
 
 
 class _Keeper:

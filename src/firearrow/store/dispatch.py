@@ -39,7 +39,9 @@ from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 
 log = logging.getLogger(__name__)
 
-_NEW_QUEUES_STEP: Final = 16  # records after a step that met too many new queues
+# Records of a step after one that met too many new queues, and for what is left of that one.
+_NEW_QUEUES_RECORDS: Final = 256
+_NEW_QUEUES_RECORDS_LEAST: Final = 4
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
@@ -91,14 +93,16 @@ class Dispatcher:
         call goes on where this one could not. An index that can't be written is left out:
         ``mending`` sees to it.
         """
-        self.shortened = False
+        if self.shortened:
+            records_max = min(records_max, _NEW_QUEUES_RECORDS)
+            self.shortened = False
         end = self._log.end_offset if end_offset is None else end_offset
         while True:
             try:
                 return self._run(records_max, end)
             except ManyNewQueues:  # each time, some of them have become old
                 self.shortened = True
-                records_max = _NEW_QUEUES_STEP
+                records_max = _NEW_QUEUES_RECORDS_LEAST
 
     def _run(self, records_max: int, end: int) -> int:
         if self.offset >= end:
