@@ -24,7 +24,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 def queues_in(directory: Path, kind: str) -> ConsumeQueues:
     if kind == "default":
-        return FileConsumeQueues(directory, 200)
+        return FileConsumeQueues(directory / "consumequeue", 200)
     return RocksConsumeQueues(directory, directory / "elsewhere", "lz4")
 
 

@@ -51,7 +51,8 @@ _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 class Dispatcher:
     """``offset`` is how far the log has been dispatched; with ``only``, for these queues.
 
-    ``light`` says that light queues get their entries too.
+    ``light`` says that light queues get their entries too, ``index_may_wait`` that an index that
+    can't be written is left out (``mending`` sees to it).
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Dispatcher:
         only: AbstractSet[tuple[str, int]] | None = None,
         *,
         light: bool = False,
+        index_may_wait: bool = False,
     ) -> None:
+        self._index_may_wait = index_may_wait
         self._only = only
         self._light = light
         self._log = log
@@ -90,8 +93,7 @@ class Dispatcher:
         there were.
 
         It ends sooner where many queues are new. Raises OSError when the disk is full: the next
-        call goes on where this one could not. An index that can't be written is left out:
-        ``mending`` sees to it.
+        call goes on where this one could not.
         """
         if self.shortened:
             records_max = min(records_max, _NEW_QUEUES_RECORDS)
@@ -138,6 +140,8 @@ class Dispatcher:
                     keys.hash, columns.physical_offset[keys.record], columns.store_ms[keys.record]
                 )
             except OSError as error:
+                if not self._index_may_wait:
+                    raise
                 log.error("the index gets no further keys for now, all else goes on: %s", error)
                 self.index, self.index_left_out = None, True
 

@@ -14,10 +14,11 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.errors import DiskFull, StoreError
+from firearrow.errors import CorruptStore, DiskFull, StoreError
 from firearrow.machine import memory_bytes
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
+from firearrow.store import inventory
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
 from firearrow.store.cleaner import Cleaner
@@ -29,6 +30,7 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flusher import Flusher, OnFlushed
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.index import Index
+from firearrow.store.inventory import Inventory
 from firearrow.store.light import LightQueues
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.mending import Mender
@@ -103,6 +105,7 @@ class MessageStore:
             self._delays,
             self._arrived,
             light=config.dispatches_light,
+            index_may_wait=True,
         )
         quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
         self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
@@ -122,22 +125,25 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
-        self._mender = Mender(
-            self.log,
-            self.queues if isinstance(self.queues, FileConsumeQueues) else None,
-            self._index,
-            self._dispatcher,
-            self._catching_up,
-            self._arrived,
-            clock.monotonic,
-            root / "quarantine",
-        )
+        self._mender = self._new_mender()
         self._cleaner = Cleaner(
             self.log, self.queues, self._index, config, clock, fs, self._settled_offset
         )
         self._background = True
         self._stuck = ""  # why nothing can be dispatched
         self.working = False
+
+    def _new_mender(self) -> Mender:
+        return Mender(
+            self.log,
+            self.queues if isinstance(self.queues, FileConsumeQueues) else None,
+            self._index,
+            self._dispatcher,
+            self._catching_up,
+            self._arrived,
+            self._clock.monotonic,
+            self.root / "quarantine",
+        )
 
     # --- life ---
 
@@ -172,6 +178,9 @@ class MessageStore:
         if self._index is not None:
             clear_way(self._fs, self.root / "index", self.root, self.root / "quarantine")
             self._index.load(None if end is End.CLEAN else self._checkpoint.index_ms)
+        noted = inventory.load(self.root)
+        if noted is not None:
+            self._expect(noted)
         recovered = Recovery(
             self.log,
             self.queues,
@@ -183,18 +192,61 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
             progress=Progress("checking the CommitLog", self._clock.monotonic),
         ).run()
+        if noted is not None and recovered.log_end_offset < noted.log[1]:
+            log.error(
+                "the CommitLog ends at %d; when the store was closed it ended at %d",
+                recovered.log_end_offset, noted.log[1],
+            )  # fmt: skip
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
         self._dispatch_all()
         self._dispatcher.complete = False
-        self._rebuild_left_out()
+        if self._rebuild_left_out():
+            self.queues.flush(0)
         self.queues.correct_min(self.log.start_offset)
+        inventory.remove(self.root, self._fs)
         self._guard.settle()
         log.info("store is open path=%s end=%d, %s", self.root, self.log.end_offset, end.value)
         flushed_offset = self.log.end_offset if end is End.CLEAN else 0
         self._start_flusher(flushed_offset, background=background)
+
+    def _expect(self, noted: Inventory) -> None:
+        """Compare what is there with what the store had when it was closed.
+
+        Raises CorruptStore where the end of the log is gone: to go on would give the places of
+        acknowledged messages to others.
+        """
+        start, end = self.log.start_offset, self.log.segments.end_offset
+        if self.log.segments.files and end < noted.log[1]:
+            raise CorruptStore(
+                f"the CommitLog ended at {noted.log[1]} when the store was closed, its files end "
+                f"at {end} now: put {self.log.segments.path_of(end)} back, or delete "
+                f"{self.root / inventory.NAME} to go on without the messages in it"
+            )
+        if start > noted.log[0]:
+            log.error(
+                "the CommitLog begins at %d; when the store was closed it began at %d, and the "
+                "files between are gone", start, noted.log[0],
+            )  # fmt: skip
+        if self._index is not None:
+            self._index.expect(noted.index)
+        if isinstance(self.queues, FileConsumeQueues):
+            self.queues.expect(noted, log_is_whole=start == noted.log[0])
+
+    def _note(self) -> None:
+        """Note what the next start must find."""
+        noted = Inventory(
+            inventory.checkpoint_sum(self.root),
+            (self.log.start_offset, self.log.end_offset),
+            self._index.names if self._index is not None else [],
+            self.queues.noted() if isinstance(self.queues, FileConsumeQueues) else {},
+        )
+        try:
+            inventory.save(self.root, noted, self._fs)
+        except OSError as error:
+            log.warning("the next start can't tell whether files are missing: %s", error)
 
     def _settled_offset(self) -> int:
         """Up to where the log is on the disk, and the queues know of it there."""
@@ -237,6 +289,8 @@ class MessageStore:
             except (OSError, StoreError) as error:
                 clean = False  # the next start looks at everything again
                 log.error("the store can't be closed cleanly: %s", error)
+        if clean and self.log.end_offset:
+            self._note()
         self.log.close()
         self.queues.close()
         if self._index is not None:
@@ -254,11 +308,12 @@ class MessageStore:
             dispatcher.run()
             progress(dispatcher.offset - start, end - start)
 
-    def _rebuild_left_out(self) -> None:
-        """Make the queues anew from the log whose files can't be used or lack something."""
+    def _rebuild_left_out(self) -> bool:
+        """Make the queues anew from the log whose files can't be used or lack something; return
+        whether there were any."""
         aside = self.queues.set_aside(self.root / "quarantine")
         if not aside:
-            return
+            return False
         log.warning("%d queues are made anew from the log", len(aside))
         rebuilding = self._catching_up(self.queues, None, aside)
         rebuilding.offset = self.log.start_offset
@@ -266,6 +321,7 @@ class MessageStore:
         self._dispatch_all(rebuilding)
         if isinstance(self.queues, FileConsumeQueues):
             self.queues.settle_aside(aside)
+        return True
 
     def _catching_up(
         self, queues: Written, index: Index | None, only: AbstractSet[tuple[str, int]]
@@ -279,6 +335,7 @@ class MessageStore:
             self._arrived,
             only=only,
             light=self.config.dispatches_light,
+            index_may_wait=True,
         )
 
     # --- writing ---

@@ -183,6 +183,16 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
         fs.sync_directory(path.parent)
 
 
+def replace_file(fs: FileSystem, path: Path, pieces: Iterable[bytes]) -> None:
+    """Make ``pieces`` the content of a file, old or new at any moment. Durable on return."""
+    fresh = path.with_name(f"{path.name}.tmp")
+    if fresh.exists():
+        fs.remove(fresh)
+    fs.write_file(fresh, pieces)
+    fs.rename(fresh, path)
+    fs.sync_directory(path.parent)
+
+
 def keep_aside(fs: FileSystem, source: Path, root: Path, directory: Path) -> None:
     """Move something below ``directory``, where it gets the place that it has below ``root``."""
     target = free_path(directory / source.relative_to(root))

@@ -311,18 +311,34 @@ class Index:
         log.warning("%s is ignored: it has %d bytes, not %d", path, found, size)
         return None
 
-    def cut(self, log_end_offset: int) -> None:
-        """Delete the files with keys of records at or after a physical offset; dispatch puts the
-        other keys of these files again."""
-        kept = len(self.files)
-        while kept and self.files[kept - 1].end_physical_offset >= log_end_offset:
-            kept -= 1
+    @property
+    def names(self) -> list[str]:
+        """The names of the files, oldest first."""
+        return [file.path.name for file in self.files]
+
+    def expect(self, names: list[str]) -> None:
+        """Delete the files behind one of ``names`` that is gone; dispatch puts their keys again."""
+        gone = sorted(set(names) - set(self.names))
+        if gone:
+            log.error("IndexFiles are gone since the store was closed, the first is %s", gone[0])
+            kept = sum(name < gone[0] for name in self.names)
+            self._drop_from(kept)
+
+    def _drop_from(self, kept: int) -> None:
         if kept < len(self.files):
             self._complete_until = -1
             for file in self.files[kept:]:
                 file.close()
             self._remove([file.path for file in self.files[kept:]])
             del self.files[kept:]
+
+    def cut(self, log_end_offset: int) -> None:
+        """Delete the files with keys of records at or after a physical offset; dispatch puts the
+        other keys of these files again."""
+        kept = len(self.files)
+        while kept and self.files[kept - 1].end_physical_offset >= log_end_offset:
+            kept -= 1
+        self._drop_from(kept)
 
     def keep_what_is_there(self) -> None:
         """Forget the files from the first on that was removed behind our back; OSError if those

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
-from firearrow.store.fs import FileSystem
+from firearrow.store.fs import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -86,15 +86,10 @@ class LackingFile:
                 self._write(left)
 
     def _write(self, ends: dict[Key, int]) -> None:
-        root, fresh = self._path.parent, self._path.with_name("lacking.tmp")
-        if fresh.exists():
-            self._fs.remove(fresh)
         if ends:
             lines = (f"{topic}\t{queue_id}\t{end}\n" for (topic, queue_id), end in ends.items())
-            self._fs.write_file(fresh, [line.encode() for line in lines])
-            self._fs.rename(fresh, self._path)
-            self._fs.sync_directory(root)
+            replace_file(self._fs, self._path, [line.encode() for line in lines])
         elif self._path.exists():
             self._fs.remove(self._path)
-            self._fs.sync_directory(root)
+            self._fs.sync_directory(self._path.parent)
         self.noted = ends

@@ -26,6 +26,7 @@ from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, 
 from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, clear_way, keep_aside
+from firearrow.store.inventory import Inventory
 from firearrow.store.lacking import UNREACHABLE, Key, LackingFile, LeftOut, concerns_all
 from firearrow.store.queues import (
     ENTRY_BYTES,
@@ -83,6 +84,7 @@ class FileConsumeQueues:
         self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
         self._made_anew: set[Key] = set()  # the files of these are what an earlier try has made
         self._hopeless: set[Key] = set()  # the log itself does not give what these need
+        self._ends: dict[Key, int] = {}  # that queues had when the store was closed
         self.left_out: dict[Key, LeftOut] = {}
 
     def load(self) -> None:
@@ -118,6 +120,34 @@ class FileConsumeQueues:
             self._break(path, str(error))
         else:
             self._by_key[queue.topic, queue.queue_id] = queue
+
+    def noted(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """What ``inventory`` notes of queues: those that are left out are noted in ``lacking``."""
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        for (topic, queue_id), queue in self._by_key.items():
+            if queue.segments.files and (topic, queue_id) not in self.left_out:
+                place = queue.segments.first_offset, queue.max_offset
+                found.setdefault(topic, {})[queue_id] = place
+        return found
+
+    def expect(self, inventory: Inventory, *, log_is_whole: bool) -> None:
+        """Leave out, after ``load``, the queues that lack what they had when the store was closed.
+
+        ``log_is_whole`` says that the log begins where it did: else their first files may be gone
+        with those of the log.
+        """
+        for key, first, end in inventory.each_queue():
+            self._ends[key] = end
+            queue = self._by_key.get(key)
+            if key in self._broken:
+                continue
+            if (
+                queue is None
+                or queue.max_offset < end
+                or (log_is_whole and queue.segments.first_offset > first)
+            ):
+                path = self._directory / key[0] / str(key[1])
+                self._break(path, "it lacks messages that it had when the store was closed")
 
     def _break(self, path: Path, reason: str) -> None:
         log.error("queue %s is left out: %s", path, reason)
@@ -329,7 +359,7 @@ class FileConsumeQueues:
     def _known_end(self, key: Key) -> int:
         """The offset from which on the queue surely has no message."""
         left, queue = self.left_out.get(key), self._by_key.get(key)
-        known = self._lacking.noted.get(key, 0)
+        known = max(self._lacking.noted.get(key, 0), self._ends.get(key, 0))
         return max(known, left.end if left else 0, queue.next_offset if queue else 0)
 
     def settle_aside(self, aside: set[Key]) -> None:
@@ -342,11 +372,13 @@ class FileConsumeQueues:
         for key in aside - self._shut.keys():
             left = self.left_out.pop(key, None)
             if left is None or left.anew:
-                self.open(*key).begin_at(self._lacking.noted.get(key, 0))
+                known = max(self._lacking.noted.get(key, 0), self._ends.get(key, 0))
+                self.open(*key).begin_at(known)
             else:
                 self._shut[key] = self._by_key.pop(key)
                 self._shut[key].next_offset = max(self._shut[key].next_offset, left.end)
                 self.left_out[key] = left._replace(anew=True)
+        self._ends.clear()
 
     def _clear_way(self, key: Key, directory: Path) -> None:
         """Move below ``directory`` what is in the place of a directory and is none."""

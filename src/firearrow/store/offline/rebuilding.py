@@ -315,6 +315,9 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
             if isinstance(queues, RocksConsumeQueues):
                 _take_rest(view, queues, target, order.only)
             queues.flush(0)
+            if isinstance(queues, FileConsumeQueues):
+                for (topic, queue_id), left in queues.left_out.items():
+                    raise StoreError(f"queue {topic}-{queue_id} can't be made: {left.reason}")
     finally:
         queues.close()
         index_files = len(index.files)
