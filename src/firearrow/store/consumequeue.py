@@ -185,7 +185,7 @@ class FileConsumeQueue(FileQueue):
         """Have the first message of an empty queue get that offset; OSError where it can't be."""
         if not self.segments.files and queue_offset:
             self._jump(queue_offset)
-        super().begin_at(queue_offset)
+            super().begin_at(queue_offset)
 
     def first_at_or_after(self, physical_offset: int) -> int:
         """The queue offset of the first entry whose record lies at or after a physical offset."""

@@ -195,7 +195,8 @@ class FileQueue(ABC):
 
     def begin_at(self, queue_offset: int) -> None:
         """Have the first message of an empty queue get that offset; OSError where it can't be."""
-        self.next_offset = max(self.next_offset, queue_offset)
+        if self.max_offset in (0, queue_offset):
+            self.next_offset = max(self.next_offset, queue_offset)
 
     def take_over(self, other: FileQueue) -> None:
         """Be what another object is that has the files of this queue; ``next_offset`` stays."""

@@ -23,6 +23,7 @@ from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
+from firearrow.store.lacking import UNREACHABLE
 from firearrow.store.queues import ConsumeQueues
 
 # What keeps a file from being opened says nothing of its pages; any other error does.
@@ -38,7 +39,7 @@ class LogFlush:
         self._log = commit_log
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
-        self._failed = _Failed()
+        self._failed = _Failed(_PASSING)
         self.flushed_offset = flushed_offset
 
     @property
@@ -90,7 +91,7 @@ class DerivedFlush:
         self._fs = fs
         self._saved: Checkpoint | None = None
         self._index_counts: dict[Path, int] = {}  # entries that are on the disk
-        self._failed = _Failed()
+        self._failed = _Failed(_PASSING | UNREACHABLE)  # what is gone of a queue is made anew
 
     def flush_queues(self, least_pages: int) -> None:
         """Flush the queues that have so many pages to flush; OSError if the disk refuses."""
@@ -146,14 +147,15 @@ class DerivedFlush:
 
 
 class _Failed:
-    """Whether a flush has failed in a way that no later one makes up for."""
+    """Whether a flush has failed in a way that no later one makes up for, so not ``passing``."""
 
-    def __init__(self) -> None:
+    def __init__(self, passing: frozenset[int]) -> None:
+        self._passing = passing
         self.error: OSError | None = None
 
     def note(self, error: OSError) -> None:
         """Keep an error that means lost pages."""
-        if error.errno not in _PASSING:
+        if error.errno not in self._passing:
             self.error = error
 
     def check(self) -> None:

@@ -231,7 +231,12 @@ class FileConsumeQueues:
             except (OSError, CorruptStore) as error:
                 if isinstance(error, OSError) and concerns_all(error):
                     raise
-                end = refused[key] = messages_end(entries, run)
+                left, end = self.left_out.get(key), messages_end(entries, run)
+                if queue is not None and (
+                    left.anew if left is not None else isinstance(error, CorruptStore)
+                ):
+                    end = queue.max_offset  # what the log says itself makes no sense
+                refused[key] = end
                 self._leave_out(key, error, int(entries.physical_offset[run.start]), end)
                 if key in self._shut and self._shut[key].next_offset < end:
                     self._shut[key].next_offset = end  # none may be given a second time
