@@ -418,15 +418,22 @@ def _plan_numbers(
     merged: dict[QueueKey, QueueReport] = {}
     for report in evidence.reports:
         add_queues(merged, report.queues)
-    ends = {key: max(end for _, end in report.numbers) for key, report in merged.items()}
+    ends = {key: _end_made(view, key, report) for key, report in merged.items()}
     ends |= {key: max(end, ends.get(key, 0)) for key, end in work.held.items()}
     beyond = any(finding.invariant == "queue-beyond-log" for finding in verdict.findings)
     lost = bool(evidence.log.gaps or evidence.log.tail or extended or beyond)
     gone = frozenset() if view.rocks_directory else frozenset(work.rebuild)
     numbers = given(view, ends, gone=gone, believe_groups=lost)
+    told = {(one.topic, one.queue_id) for one in numbers}
+    for key in sorted(work.rebuild & merged.keys() - told):
+        last = merged[key].numbers[-1][1]
+        if ends[key] < last:  # it goes back in the log, and stays as it is
+            numbers.append(Given(key[0], key[1], ends[key], last, (), alone=False))
     held: list[Given] = []
     for one in numbers:
-        if one.can_be_held and one.topic not in view.batch_topics and view.log.files:
+        known = merged.get((one.topic, one.queue_id), QueueReport())
+        can_follow = not _goes_back(known) and one.topic not in view.batch_topics
+        if one.can_be_held and can_follow and view.log.files:
             held.append(one)
         else:
             work.given_again.append(str(one))
@@ -435,6 +442,19 @@ def _plan_numbers(
             work.steps.append(Step(Action.LEAVE, text, harm))
     if held:
         _plan_holding(view, evidence, held, work)
+
+
+def _goes_back(report: QueueReport) -> bool:
+    """Whether queue offsets go back in the log: then the queue can't be built again."""
+    return any(first < end for (_, end), (first, _) in pairwise(report.numbers))
+
+
+def _end_made(view: StoreView, key: QueueKey, report: QueueReport) -> int:
+    """Where a queue ends after a rebuild."""
+    queue = view.queues.get(key)
+    if _goes_back(report):
+        return 0 if queue is None else queue.end
+    return max(end for _, end in report.numbers)
 
 
 def _plan_holding(view: StoreView, evidence: Evidence, held: list[Given], work: _Work) -> None:

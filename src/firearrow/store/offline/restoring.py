@@ -206,7 +206,7 @@ def _with_other_parts(
 ) -> Iterator[bytearray]:
     """A record as it is, and with another length of a part or another topic."""
     yield record
-    if claim is None:
+    if claim is None or not any(record[40:64]):  # without times and hosts it was never written
         return
     text = topic_field(claim.topic)[1]
     if (magic == MAGIC_V2) != (topic_field(claim.topic)[0] == MAGIC_V2):
@@ -234,7 +234,7 @@ def _agrees(record: bytearray, claim: Lost | None) -> bool:
     that its entry tells."""
     data = bytes(record)
     columns = scan(data, 0, len(data), 1)
-    if not len(columns) or columns.end != len(data) or int(columns.store_ms[0]) <= 0:
+    if not len(columns) or columns.end != len(data):
         return False
     [topic] = columns.slices(columns.topic_start, columns.topic_size)
     if not topic or not is_utf8(topic) or not columns.body_crc_holds()[0]:
@@ -255,7 +255,7 @@ def _misplaced(view: StoreView, claim: Lost) -> Iterator[Mend]:
     columns = scan(stored, 0, len(stored), 1)
     if not len(columns) or columns.end != len(stored):
         return
-    if int(columns.physical_offset[0]) != claim.physical_offset or _has_entry(view, columns):
+    if int(columns.physical_offset[0]) != claim.physical_offset or _has_entry(view, claim, columns):
         return
     if _stands_in(view, claim, columns):
         return
@@ -279,13 +279,13 @@ def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
     return entry_at(queue, number - 1)[0] == here >= entry_at(queue, number)[0]
 
 
-def _has_entry(view: StoreView, columns: Columns) -> bool:
-    """Whether the queue that a record states has its entry: then another that leads to it is a
-    stand-in, or damaged."""
+def _has_entry(view: StoreView, claim: Lost, columns: Columns) -> bool:
+    """Whether a record states another place, and the queue there has its entry: then the one that
+    makes the claim is a stand-in, or damaged."""
     [topic] = columns.slices(columns.topic_start, columns.topic_size)
     key = topic.decode("utf-8", "replace"), int(columns.queue_id[0])
     queue: StoredQueue | None = view.queues.get(key)
     number = int(columns.queue_offset[0])
-    if queue is None or number < 0:
+    if queue is None or number < 0 or (*key, number) == claim[2:]:
         return False
     return entry_at(queue, number)[:2] == (int(columns.physical_offset[0]), int(columns.size[0]))
