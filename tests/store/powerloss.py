@@ -36,6 +36,8 @@ FAILURES = 3
 STEPS_MAX = 60
 OPERATIONS_MAX = 60
 NEVER = 1 << 62
+DAY_MS = 86_400_000
+CLOCK_SET_BY_MS = (0, 400 * DAY_MS, -400 * DAY_MS, 11_000, -11_000, 3000)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Life:
         self._number = 0
         self._countdown = 0
         self._clock = HandClock()
+        self._setting = Random(seed)
+        self._set_by_ms = 0
 
     def run(self) -> None:
         """Live, fail, recover, compare; in the end with a file system that never fails."""
@@ -126,6 +130,8 @@ class Life:
     # --- what happens ---
 
     def _step(self, store: MessageStore) -> None:
+        if self._setting.random() < 0.05:  # somebody sets the clock
+            self._set_by_ms = self._setting.choice(CLOCK_SET_BY_MS)
         chance = self._random.random()
         if self._random.random() < 0.05:
             self._clock.seconds += 61
@@ -157,7 +163,8 @@ class Life:
         count = self._random.choice((1, 2, 40)) if store.queues.is_batch(topic) else 1
         properties = {"KEYS": key, "TAGS": "A", "INNER_NUM": str(count)}
         at = append(
-            store, body, topic, queue_id, properties=properties, now_ms=BORN_MS + self._number,
+            store, body, topic, queue_id, properties=properties,
+            now_ms=BORN_MS + self._set_by_ms + self._number,
             sys_flag=INNER_BATCH if count > 1 else 0,
         )  # fmt: skip
         queue.next_offset = queue_offset + count

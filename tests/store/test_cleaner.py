@@ -97,6 +97,25 @@ def test_files_go_when_their_time_is_over_and_the_hour_has_come(root: Path) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("days", [400, -400])
+def test_a_clock_that_was_wrong_for_a_while_keeps_nothing_for_ever_and_deletes_nothing_early(
+    root: Path, days: int
+) -> None:
+    """The second file, or its first message alone, was stored at another time."""
+    kept = Kept(root, delete_when=f"{HOUR_NOW:02d}")
+    for file in kept.store.log.segments.files[1:2]:
+        at = 56
+        right = int.from_bytes(file.map[at : at + 8], "big")
+        file.map[at : at + 8] = (right + days * 24 * HOUR * 1000).to_bytes(8, "big")
+    kept.pass_hours(71)
+    kept.store.clean()
+    assert (kept.files, kept.gone()) == (3, 0)
+    kept.pass_hours(1 + 24)
+    kept.store.clean()
+    assert kept.files == 1
+    kept.store.close()
+
+
 def test_queues_and_index_follow_the_log_and_a_start_finds_all_in_order(root: Path) -> None:
     kept = Kept(root, delete_when=f"{HOUR_NOW:02d}", max_index_num=12)
     queue_files = len(list((root / "consumequeue/T/0").iterdir()))

@@ -19,6 +19,7 @@ from firearrow.store import (
     commitlog,
     members_of,
 )
+from firearrow.store.commitlog import CLOCK_BACK_MS_MAX
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.store.stores import (
@@ -65,13 +66,43 @@ def test_records_have_the_bytes_of_the_format(
         assert file(store, 0) == expected + bytes(FILE - at)
 
 
-def test_store_times_never_decrease(tmp_path: Path) -> None:
-    with opened(tmp_path) as store:
-        for now_ms in (500, 700, 600, 100, 701):
+def stored_at(store: MessageStore, *times_ms: int, batch: bool = False) -> list[int]:
+    """The store times that messages get at some times, both since BORN_MS."""
+    got = []
+    for now_ms in times_ms:
+        if batch:
+            members = members_of(encode_batch([(0, b"", b"")]))
+            part = Part(store.queue("T", 0), 1, 0, BORN_MS, 0, BORN_HOST)
+            append_batch(store.log, members, [part], BORN_MS + now_ms)
+        else:
             append(store, b"", now_ms=BORN_MS + now_ms)
         settle(store)
-        times = [store.store_time_of("T", 0, n) - BORN_MS for n in range(5)]
-    assert times == [500, 700, 700, 700, 701]
+        got.append(store.store_time_of("T", 0, store.max_queue_offset("T", 0) - 1) - BORN_MS)
+    return got
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_store_times_wait_for_a_clock_that_is_a_little_back(tmp_path: Path, batch: bool) -> None:
+    with opened(tmp_path) as store:
+        times = stored_at(store, 500, 700, 600, 100, 700 - CLOCK_BACK_MS_MAX, 701, batch=batch)
+    assert times == [500, 700, 700, 700, 700, 701]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_store_times_follow_a_clock_that_is_set_back_and_that_is_said_once(
+    tmp_path: Path, batch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = 400 * 86_400_000
+    with opened(tmp_path) as store:
+        times = stored_at(store, 5, ahead + 6, ahead + 7, 10, 8, 11, batch=batch)
+        assert times == [5, ahead + 6, ahead + 7, 10, 10, 11]
+    assert caplog.text.count("behind the last store time") == 1
+    with opened(tmp_path) as store:
+        assert stored_at(store, ahead + 8, batch=batch) == [ahead + 8]
+    caplog.clear()
+    with opened(tmp_path) as store:
+        assert stored_at(store, 12, 13, batch=batch) == [12, 13], "also across a restart"
+    assert caplog.text.count("behind the last store time") == 1
 
 
 @pytest.mark.parametrize("left", [8, 9, 100])

@@ -285,3 +285,50 @@ def test_what_is_deleted_meanwhile_needs_no_flush(tmp_path: Path) -> None:
         store.flush_step()
         assert bodies(store, "U") == [b"b"]
     assert not (tmp_path / "abort").exists()
+
+
+AHEAD_MS = 400 * 86_400_000
+
+
+def saved_ms(root: Path) -> list[int]:
+    """The times of the checkpoint that is on the disk, since BORN_MS."""
+    found = Checkpoint.load(root / "checkpoint")
+    return [ms - BORN_MS for ms in (found.log_ms, found.queues_ms)]
+
+
+def test_the_checkpoint_goes_back_before_store_times_do(tmp_path: Path) -> None:
+    """Recovery takes what was stored before its times for flushed."""
+    clock = HandClock()
+    with opened(tmp_path, clock=clock, background=False) as store:
+        append(store, b"ahead", now_ms=BORN_MS + AHEAD_MS)
+        settle(store)
+        clock.seconds += 61
+        store.flush_step()
+        assert saved_ms(tmp_path) == [AHEAD_MS, AHEAD_MS]
+        append(store, b"now", now_ms=BORN_MS + 7)
+        assert saved_ms(tmp_path) == [7, 7]
+        append(store, b"later", now_ms=BORN_MS + 9)
+        clock.seconds += 61
+        store.flush_step()  # dispatch has yet to come to the new time
+        assert saved_ms(tmp_path) == [9, 9]
+
+
+def test_store_times_wait_while_the_checkpoint_can_not_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, clock = Disk(tmp_path), HandClock()
+    with opened(tmp_path, fs=disk, clock=clock, background=False) as store:
+        append(store, b"", now_ms=BORN_MS + AHEAD_MS)
+        clock.seconds += 61
+        store.flush_step()
+        disk.refusing, disk.error = "checkpoint", errno.ENOSPC
+        for _ in range(3):
+            append(store, b"", now_ms=BORN_MS + 7)
+        assert store.log.last_store_ms == BORN_MS + AHEAD_MS
+        assert caplog.text.count("can't follow it yet") == 1
+        disk.refusing = ""
+        append(store, b"", now_ms=BORN_MS + 7)
+        assert store.log.last_store_ms == BORN_MS + AHEAD_MS, "asked once a second"
+        clock.seconds += 1
+        append(store, b"", now_ms=BORN_MS + 8)
+        assert store.log.last_store_ms == BORN_MS + 8

@@ -154,6 +154,21 @@ def is_subsequence(some: Iterable[int], of: list[int]) -> bool:
     return all(item in rest for item in some)
 
 
+def test_keys_are_found_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The first keys of a file are 400 days ahead of those that follow."""
+    ahead_ms = BEGIN_MS + 400 * 86_400_000
+    keys = [
+        Key(7, 100 * n, (ahead_ms if n < 3 else BEGIN_MS) + 1000 * n) for n in range(2 * ENTRIES)
+    ]
+    index = index_in(tmp_path)
+    put_all(index, keys, 4)
+    for begin_ms, end_ms in [(BEGIN_MS, BEGIN_MS + 60_000), (BEGIN_MS + 20_000, BEGIN_MS + 30_000)]:
+        wanted = [key.physical_offset for key in keys if begin_ms <= key.store_ms <= end_ms]
+        found = index.find(7, begin_ms, end_ms, 1000)
+        assert is_subsequence(reversed(wanted), found)
+    index.close()
+
+
 def test_the_worked_example(tmp_path: Path) -> None:
     index = index_in(tmp_path)
     put_all(index, [Key(2539445, 4096, BEGIN_MS)], 1)

@@ -69,6 +69,28 @@ def test_the_offset_of_a_time(
         assert store.time_span("T", 0) == (times_ms[least], times_ms[-1])
 
 
+@given(
+    before=st.integers(0, 20),
+    ahead=st.integers(1, 20),
+    after=st.integers(1, 20),
+    time=st.integers(0, 41),
+)
+def test_a_time_is_not_missed_because_the_clock_was_ahead_for_a_while(
+    tmp_path_factory: pytest.TempPathFactory, before: int, ahead: int, after: int, time: int
+) -> None:
+    """It may be found too early."""
+    times_ms = [
+        BORN_MS + n + (400 * 86_400_000 if before <= n < before + ahead else 0)
+        for n in range(before + ahead + after)
+    ]
+    with opened(tmp_path_factory.mktemp("search"), background=False) as store:
+        for time_ms in times_ms:
+            append(store, b"", now_ms=time_ms)
+        settle(store)
+        found = store.search_offset("T", 0, BORN_MS + time, Boundary.LOWER)
+    assert not any(BORN_MS + time <= ms < BORN_MS + 1000 for ms in times_ms[:found])
+
+
 def test_a_time_in_a_queue_without_messages(tmp_path: Path) -> None:
     """All that a queue had has expired with its log file; other messages follow."""
     sizes: dict[str, Any] = {"mapped_file_size_commit_log": FILE_BYTES}

@@ -17,7 +17,7 @@ no  offset  size     field                        meaning
 8   36      4        sysFlag                      see `firearrow.message.sysflag`
 9   40      8        bornTimestamp                ms, the sender's clock
 10  48      8 or 20  bornHost                     address and port of the sender
-11  56 *    8        storeTimestamp               ms, the broker's clock, never decreases in a log
+11  56 *    8        storeTimestamp               ms, the broker's clock; falls only with that
 12  64 *    8 or 20  storeHost                    address and port of the broker
 13  72 *    4        reconsumeTimes
 14  76 *    8        preparedTransactionOffset    of a commit: physical offset of the half message

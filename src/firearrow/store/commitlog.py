@@ -12,6 +12,9 @@ On a full disk a record that needs a new file is refused (``no_room``), and the 
 once a second at most: its refusals are slow. A log can also be told to refuse everything
 (``refuse``), which costs an append nothing: the limit of the current file becomes zero.
 
+Store times don't fall while the clock is set back by no more than ``CLOCK_BACK_MS_MAX``: they wait
+for it. A clock that is further back is right now and was wrong before, so they follow it.
+
 Record layout: ``firearrow.message.record``. Source: upstream ``CommitLog#asyncPutMessage``,
 ``MessageExtEncoder``, ``AllocateMappedFileService``.
 """
@@ -44,6 +47,8 @@ log = logging.getLogger(__name__)
 PREPARE_NEXT_AT: Final = 0.5
 # One scan takes no more of the log: what is derived from it may need a multiple in memory.
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
+CLOCK_BACK_MS_MAX: Final = 10_000
+"""What store times wait for when the clock is set back; a time server corrects by less."""
 _TAIL_BYTES: Final = 2  # length of the properties
 _NOTED_MAX: Final = 65_536  # some 2 MB, and far more than a round of dispatch takes
 # A file system that is full takes up to tens of ms to say so: it flushes what might give room.
@@ -53,6 +58,10 @@ _ASK_AGAIN_SECONDS: Final = 1.0
 def _no_time() -> float:
     """Time for who has no clock: each moment is later than all that was to be waited for."""
     return math.inf
+
+
+def _no_matter(now_ms: int) -> None:
+    """What a clock that was set back means where nothing is kept of times."""
 
 
 class CommitLog:
@@ -72,6 +81,7 @@ class CommitLog:
         self.store_host = store_host
         self.end_offset = 0
         self.last_store_ms = 0
+        self.on_clock_back: Callable[[int], None] = _no_matter
         self._map: mmap.mmap | None = None
         self._base = 0
         self._limit = 0  # no record may end behind it: room for the blank is kept
@@ -79,6 +89,7 @@ class CommitLog:
         self.failed_appends = 0  # since the start
         self._no_room: str | None = None
         self._ask_again_at = 0.0
+        self._follow_clock_from = -math.inf
         self._prepare_at = 0
         self._noted: list[int] = []  # where the latest records begin: who scans need not walk
         self._next: Segment | None = None
@@ -129,8 +140,8 @@ class CommitLog:
         """Append one message to a queue and return its physical offset.
 
         ``sys_flag`` has no address bits: they follow from the hosts. Its store time is ``now_ms``,
-        but never lower than the one before. Its queue offset is ``queue.next_offset`` as before the
-        call. Raises DiskFull or MessageError, having written nothing.
+        or the one before if that is a little later. Its queue offset is ``queue.next_offset`` as
+        before the call. Raises DiskFull or MessageError, having written nothing.
         """
         head, address_flags = _HEADS[len(born_host), len(self.store_host)]
         body_bytes = len(body)
@@ -140,6 +151,8 @@ class CommitLog:
             at = self._roll(size)
         if now_ms > self.last_store_ms:
             self.last_store_ms = now_ms
+        elif now_ms < self.last_store_ms - CLOCK_BACK_MS_MAX:
+            self._go_back(now_ms)
         start = at - self._base
         queue_offset = queue.next_offset
         self._map[start : start + size] = b"".join(  # type: ignore[index]
@@ -181,8 +194,33 @@ class CommitLog:
         at = self.end_offset
         if at + size > self._limit:
             at = self._roll(size)
-        self.last_store_ms = max(now_ms, self.last_store_ms)
+        if now_ms > self.last_store_ms:
+            self.last_store_ms = now_ms
+        elif now_ms < self.last_store_ms - CLOCK_BACK_MS_MAX:
+            self._go_back(now_ms)
         return at, self.last_store_ms
+
+    def _go_back(self, now_ms: int) -> None:
+        """Let store times follow a clock that was set back far.
+
+        Java: CommitLog#asyncPutMessage always takes the time of the clock.
+        """
+        if self._monotonic() < self._follow_clock_from:
+            return
+        before_ms = self.last_store_ms
+        try:
+            self.on_clock_back(now_ms)
+        except OSError as error:
+            # The checkpoint on the disk must hold for what is to come: till then they wait.
+            self.last_store_ms = before_ms
+            self._follow_clock_from = self._monotonic() + _ASK_AGAIN_SECONDS
+            log.warning("the clock was set back, store times can't follow it yet: %s", error)
+            return
+        self.last_store_ms = now_ms
+        log.warning(
+            "the clock is %.1f s behind the last store time, %d: from now on store times follow it",
+            (before_ms - now_ms) / 1000, before_ms,
+        )  # fmt: skip
 
     def write(self, at: int, records: bytes | memoryview) -> None:
         """Write records, for which ``make_room`` found the room; their queues move on after it."""

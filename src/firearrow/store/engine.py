@@ -197,7 +197,8 @@ class MessageStore:
                 "the CommitLog ends at %d; when the store was closed it ended at %d",
                 recovered.log_end_offset, noted.log[1],
             )  # fmt: skip
-        self.log.resume(recovered.log_end_offset, recovered.last_store_ms)
+        last_ms = recovered.last_store_ms or self._checkpoint.log_ms
+        self.log.resume(recovered.log_end_offset, last_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
@@ -269,6 +270,9 @@ class MessageStore:
         self._flusher = Flusher(
             self._log_flush, derived_flush, self.config, self._clock.monotonic, self.run_in_loop
         )
+        self.log.on_clock_back = derived_flush.go_back
+        if self._checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
+            derived_flush.go_back(self.log.last_store_ms)  # the power was lost, or Java was here
         self.log.prepares_aside = self._background = background
         if background:
             self._flusher.start()

@@ -68,6 +68,20 @@ class LogFlush:
             self.flushed_offset = end
             self._checkpoint.log_ms = stored_ms
 
+    def go_back(self, now_ms: int) -> None:
+        """Have log and checkpoint go on at an earlier time, while no flush is under way."""
+        with self._lock:
+            self._failed.check()
+            known = self._checkpoint
+            known.log_ms = min(known.log_ms, now_ms)
+            known.queues_ms = min(known.queues_ms, now_ms)
+            known.index_ms = min(known.index_ms, now_ms)
+            self._log.last_store_ms = now_ms
+
+    def not_after(self, stored_ms: int) -> int:
+        """A store time, but none that the log has gone back from."""
+        return min(stored_ms, self._log.last_store_ms)
+
 
 class DerivedFlush:
     """Flushes queues and index, and moves the checkpoint; in one thread at a time."""
@@ -92,6 +106,7 @@ class DerivedFlush:
         self._saved: Checkpoint | None = None
         self._index_counts: dict[Path, int] = {}  # entries that are on the disk
         self._failed = _Failed(_PASSING | UNREACHABLE)  # what is gone of a queue is made anew
+        self._saving = threading.Lock()
 
     def flush_queues(self, least_pages: int) -> None:
         """Flush the queues that have so many pages to flush; OSError if the disk refuses."""
@@ -115,7 +130,7 @@ class DerivedFlush:
             self._log_flush.flush()
             self._queues.flush(0)
             if stored_ms and self._queues.dispatched_offset is None:
-                self._checkpoint.queues_ms = stored_ms
+                self._checkpoint.queues_ms = self._log_flush.not_after(stored_ms)
                 self._checkpoint.queues_physical_offset = physical_offset
             self._flush_index(last=last)
         except OSError as error:
@@ -124,10 +139,20 @@ class DerivedFlush:
 
     def save_checkpoint(self) -> None:
         """Write the checkpoint if it has moved; OSError if that fails, it may be tried again."""
-        current = replace(self._checkpoint)
-        if current != self._saved and not self._log_flush.is_broken:
-            current.save(self._root / "checkpoint", self._fs)
-            self._saved = current
+        with self._saving:
+            current = replace(self._checkpoint)
+            if current != self._saved and not self._log_flush.is_broken:
+                current.save(self._root / "checkpoint", self._fs)
+                self._saved = current
+
+    def go_back(self, now_ms: int) -> None:
+        """Have the log go on at an earlier time; OSError if the checkpoint can't be written.
+
+        Recovery takes what was stored before the times of the checkpoint for flushed. So what is on
+        the disk must not name one that records to come may be before.
+        """
+        self._log_flush.go_back(now_ms)
+        self.save_checkpoint()
 
     def _flush_index(self, *, last: bool) -> None:
         if self._index is None:
@@ -143,6 +168,7 @@ class DerivedFlush:
                 except FileNotFoundError:
                     continue  # its time was over
                 self._index_counts[file.path] = count
+                end_ms = self._log_flush.not_after(end_ms)
                 self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_ms)
 
 

@@ -51,6 +51,7 @@ _ENTRY: Final = np.dtype(
 _ENTRY_STRUCT: Final = struct.Struct(">iqii")
 _NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
+_ALWAYS_MS: Final = 1 << 62
 _CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
 _CHECK_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
 _SECONDS_MAX: Final = (1 << 31) - 1
@@ -155,8 +156,12 @@ class IndexFile:
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Physical offsets of records whose key has this hash, newest first, within a time span.
 
-        Times are known to the second only. The chain is followed until it ends or turns older.
+        Times are known to the second only. The chain is followed until it ends or turns older. Of
+        keys from before the file's begin, which the clock may have been set back to, the time is
+        not known: if the last is one, all are given.
         """
+        if self.end_ms < self.begin_ms:
+            begin_ms, end_ms = 0, _ALWAYS_MS
         found: list[int] = []
         number = int(self._slots[key_hash % self._slot_count])
         steps = 0
@@ -433,9 +438,10 @@ class Index:
         """Physical offsets of candidates, newest first; the caller compares the real key."""
         found: list[int] = []
         for file in reversed(self.files):
-            if len(found) >= limit or file.end_ms < begin_ms:
+            fell = file.end_ms < file.begin_ms  # with the clock
+            if len(found) >= limit or (file.end_ms < begin_ms and not fell):
                 break
-            if file.begin_ms <= end_ms:
+            if file.begin_ms <= end_ms or fell:
                 found += file.find(key_hash, begin_ms, end_ms, limit - len(found))
         return found
 

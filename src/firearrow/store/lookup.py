@@ -1,8 +1,10 @@
 """Finding messages other than by pulling: by time, by key, one queue entry after another.
 
 Store times rise along a queue, so the place of a time is found by bisection, some 24 looks into ten
-million messages. A key leads by its hash to candidates, newest first, which are compared with the
-key itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
+million messages. Behind messages that were stored while the clock was ahead, a place may be found
+too early, which leaves nothing out; behind some that were stored while it was back, too late, as
+upstream. A key leads by its hash to candidates, newest first, which are compared with the key
+itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
 
 Source: upstream ``ConsumeQueue#getOffsetInQueueByTime``, ``ConsumeQueueStore``,
 ``DefaultMessageStore#queryMessage``, ``ConsumeQueueInterface#iterateFrom``.

@@ -10,7 +10,9 @@ A file goes when three things hold: there is an occasion, it is its turn, and no
   ``unconsumedPolicy=keep``, a group has yet to consume some of it.
 
 The age of a file is taken from the messages, not from the file system, where a copy or a restored
-backup would be new again: its last message is not younger than the first of the next file.
+backup would be new again: its last message is not younger than the first of the next file. Clocks
+get set. A time that is still to come says nothing, so the next file that has another is asked; and
+a file is not older than its own first message.
 
 ``firearrow.store.cleaner`` does what is decided here, and `why_not_deleted` reports it for a store
 that nobody need have open. Source of the rules: upstream
@@ -195,8 +197,7 @@ def judge(
     last = _last_with_messages(files)
     stays: Segment | None = None
     for number, segment in enumerate(files):
-        following = files[number + 1] if number < last else None
-        last_ms = _last_ms(segment, following)
+        last_ms = _last_ms(segment, files[number + 1 : last + 1], circumstances.now_ms)
         waiting = unconsumed(segment)
         reasons = [occasion] if occasion else []
         reasons += _protections(segment, last_ms, waiting, config, circumstances)
@@ -279,7 +280,11 @@ def _first_ms(segment: Segment) -> int | None:
     return int(first.store_ms[0])
 
 
-def _last_ms(segment: Segment, following: Segment | None) -> int:
+def _last_ms(segment: Segment, following: Sequence[Segment], now_ms: int) -> int:
     """When the last message of a file was stored, as far as can be told without reading it."""
-    first_ms = None if following is None else _first_ms(following)
-    return segment.path.stat().st_mtime_ns // 1_000_000 if first_ms is None else first_ms
+    times = (_first_ms(file) for file in following)
+    last_ms = next((ms for ms in times if ms is not None and ms <= now_ms), None)
+    if last_ms is None:
+        return segment.path.stat().st_mtime_ns // 1_000_000
+    first_ms = _first_ms(segment) or 0
+    return max(first_ms, last_ms) if first_ms <= now_ms else last_ms
