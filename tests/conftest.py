@@ -13,6 +13,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from firearrow.logs import KeyValueFormatter
+
 SLOW_IS_FINE = [HealthCheck.too_slow]
 
 settings.register_profile("dev", deadline=None, suppress_health_check=SLOW_IS_FINE)
@@ -35,3 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in ("interop", "spark"):
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.xdist_group(name))
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Have `caplog.text` show the fields of what is logged, as people see them."""
+    caplog.handler.setFormatter(KeyValueFormatter())
+    return caplog

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError
 from firearrow.files import free_path, read_newest, replace_atomically
+from tests.loglines import told
 
 
 def read(path: Path) -> Any:
@@ -52,8 +53,8 @@ def test_the_backup_serves_for_what_is_broken(
     replace_atomically(path, b"2")
     path.write_bytes(broken)
     assert read(path) == 1
-    [record] = caplog.records
-    assert "a.json.bak" in record.getMessage()
+    [line] = told(caplog)
+    assert line["path"] == f"{path}.bak"
 
 
 def test_the_backup_serves_for_what_is_missing(tmp_path: Path) -> None:
@@ -186,8 +187,8 @@ def test_a_history_serves_where_file_and_backup_are_garbage(
         if content is not None:
             name.write_bytes(content)
     assert read(path) == 3
-    [record] = caplog.records
-    assert record.getMessage().startswith(f"read {kept[0]}: ")
+    [line] = told(caplog)
+    assert (line["event"], line["path"]) == ("earlier content of a file is read", str(kept[0]))
 
 
 def test_a_file_that_is_overwritten_in_place_is_in_the_history(tmp_path: Path) -> None:
@@ -218,10 +219,9 @@ def test_a_digit_that_has_changed_is_noticed(
     path.write_bytes(b"43")
     os.utime(path, ns=(modified_ns, modified_ns))
     assert read(path) == 42
-    [record] = caplog.records
-    assert f"{path}: its CRC is {crc32(b'43'):08x}, {crc32(b'42'):08x} was written" in (
-        record.getMessage()
-    )
+    [line] = told(caplog)
+    fault = f"{path}: its CRC is {crc32(b'43'):08x}, {crc32(b'42'):08x} was written"
+    assert fault in str(line["reason"])
 
 
 def test_contents_keep_their_order_when_the_clock_is_set_back(tmp_path: Path) -> None:

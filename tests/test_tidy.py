@@ -4,6 +4,7 @@ Each test gives the list of places that break its rule, so a failure says where 
 """
 
 import ast
+import logging
 import re
 import stat
 import subprocess
@@ -33,6 +34,11 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 
 # Where catching everything is right: the reason stands there in a comment.
 BROAD_EXCEPT_PLACES = {"src/firearrow/net/server.py", "src/firearrow/store/flusher.py"}
+
+# A field of a log line can't have the name of what the record or the line holds anyway.
+TAKEN_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+TAKEN_FIELDS |= {"time", "level", "logger", "event", "traceback"}
+LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
 ONLY_CHECKED = {"brokerRole"}
@@ -228,3 +234,32 @@ def test_changelog_is_a_list_of_releases() -> None:
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert headings
     assert [line for line in headings if not CHANGELOG_HEADING.fullmatch(line)] == []
+
+
+def log_calls() -> Iterator[tuple[Path, ast.Call]]:
+    for path, node in nodes(SOURCE):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            logger = ast.unparse(node.func.value)
+            if logger in {"log", "logger", "logging"} and node.func.attr in LOG_METHODS:
+                yield path, node
+
+
+def test_log_lines_carry_their_values_as_fields() -> None:
+    """The event is the same text each time: a collector can count it, and find what it is about."""
+    calls = list(log_calls())
+    assert calls
+    assert [place(path, call) for path, call in calls if not _is_event_with_fields(call)] == []
+
+
+def _is_event_with_fields(call: ast.Call) -> bool:
+    values = {keyword.arg: keyword.value for keyword in call.keywords}
+    extra = values.get("extra", ast.Dict([], []))
+    keys = extra.keys if isinstance(extra, ast.Dict) else []
+    names = [key.value for key in keys if isinstance(key, ast.Constant)]
+    return (
+        [type(it.value) for it in call.args if isinstance(it, ast.Constant)] == [str]
+        and len(call.args) == 1
+        and "%" not in ast.unparse(call.args[0])
+        and values.keys() <= {"extra", "exc_info"}
+        and TAKEN_FIELDS.isdisjoint(names)
+    )

@@ -112,7 +112,10 @@ def read_newest(path: Path, parse: Callable[[bytes], T]) -> Found[T] | None:
             raise ConfigError(f"can't be read, and no backup helps: {'; '.join(faults)}")
         return None
     if found.path != path:
-        log.warning("read %s: %s", found.path, faults[0] if faults else f"{path} holds nothing")
+        log.warning(
+            "earlier content of a file is read",
+            extra={"path": found.path, "reason": faults[0] if faults else f"{path} holds nothing"},
+        )
     return found
 
 

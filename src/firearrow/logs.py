@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import IO, Literal
 
@@ -20,6 +21,7 @@ LogFormat = Literal["text", "json"]
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NEEDS_QUOTES = re.compile(r'[\s"=\\]|^$|[^\x20-\x7e\u00a0-\U0010ffff]')
+_LEFT_BY_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029]")  # control characters, ends of lines
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -37,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format one record; a value that JSON lacks becomes its text."""
-        return json.dumps(_pairs(record), ensure_ascii=False, default=str)
+        return _json(_pairs(record))
 
 
 def configure(level: str, form: LogFormat, stream: IO[str] | None = None) -> None:
@@ -50,6 +52,30 @@ def configure(level: str, form: LogFormat, stream: IO[str] | None = None) -> Non
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
+def configure_if_nobody_does() -> None:
+    """Send warnings to standard error, with their fields, for as long as logging is not configured.
+
+    Python's own last resort shows the message alone. Spark's workers are processes in which nobody
+    configures anything.
+    """
+    ours = logging.getLogger(__package__)
+    if not ours.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(KeyValueFormatter())
+        handler.addFilter(lambda _: not logging.getLogger().handlers)
+        ours.addHandler(handler)
+
+
+def fields(record: logging.LogRecord) -> dict[str, object]:
+    """Give what a record carries in ``extra``, in that order, with an exception as its text."""
+    extra = {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
+    return {
+        key: str(value) or repr(value) if isinstance(value, BaseException) else value
+        for key, value in extra.items()
+    }
+
+
 def _pairs(record: logging.LogRecord) -> dict[str, object]:
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     pairs: dict[str, object] = {
@@ -58,12 +84,23 @@ def _pairs(record: logging.LogRecord) -> dict[str, object]:
         "logger": record.name,
         "event": record.getMessage(),
     }
-    pairs |= {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
+    pairs |= fields(record)
     if record.exc_info:
         pairs["traceback"] = logging.Formatter().formatException(record.exc_info)
     return pairs
 
 
 def _quoted(value: object) -> str:
-    text = str(value)
-    return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
+    text = _text(value)
+    return _json(text) if _NEEDS_QUOTES.search(text) else text
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}:{it}" for key, it in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return _LEFT_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -33,6 +33,7 @@ from tests.broker.serving import (
     send_fields,
     until,
 )
+from tests.loglines import told
 from tests.net.talker import talking
 from tests.store.stores import opened, small_config
 
@@ -304,10 +305,9 @@ def test_messages_whose_topic_was_lost_are_served_again(
     with caplog.at_level("WARNING"):
         calling(tmp_path, read)
         calling(tmp_path, read)
-    told = [record.getMessage() for record in caplog.records if "no configuration" in record.msg]
-    assert len(told) == 1
-    assert told[0].startswith("2 topics have messages but no configuration")
-    assert told[0].endswith(": %RETRY%g, T")
+    [line] = [line for line in told(caplog) if "no configuration" in str(line["event"])]
+    assert str(line["event"]).startswith("topics have messages but no configuration")
+    assert (line["count"], line["topics"]) == (2, ["%RETRY%g", "T"])
 
 
 def test_a_deleted_topic_does_not_come_back_with_its_queues(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from firearrow.wire.bodies import DataVersion, RegisterBody, TopicConfig, body_c
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
+from tests.loglines import told
 
 IDENTITY = Identity("C", "broker-a", 0, "1.1.1.1:10911", "1.1.1.1:10912")
 
@@ -265,10 +266,10 @@ def test_a_name_server_that_is_away_harms_nothing_and_is_found_later(
             assert (len(stub.left), len(late.left)) == (1, 1)
             await late.server.stop()
 
-        messages = [record.getMessage() for record in caplog.records]
-        assert f"name server {away} can't be told, trying on: " in messages[0]
-        assert messages[1] == f"name server {away} is told again"
-        assert len(messages) == 2
+        first, second = told(caplog)
+        assert first.pop("error")
+        assert first == {"event": "name server can't be told: it is tried again", "address": away}
+        assert second == {"event": "name server is told again", "address": away}
 
     run(main)
 
@@ -285,8 +286,8 @@ def test_an_address_that_is_none_is_logged_once(
             await stub.topics()
 
     run(main)
-    [record] = caplog.records
-    assert address in record.getMessage()
+    [line] = told(caplog)
+    assert line["address"] == address
 
 
 def test_a_stop_does_not_wait_for_a_silent_name_server(monkeypatch: pytest.MonkeyPatch) -> None:

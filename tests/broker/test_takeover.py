@@ -20,6 +20,7 @@ from firearrow.wire.bodies import TopicConfig
 from tests.broker.fakes import FakeBroker
 from tests.broker.serving import Caller, Serving, calling
 from tests.golden import extract, golden_names
+from tests.loglines import told
 from tests.store.stores import GOLDEN_SIZES, KINDS, append, opened, settle, small_config
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -168,11 +169,13 @@ def test_a_start_says_what_waits(
     """Of the golden stores one message of two hours' delay was left."""
     root = extract(name, tmp_path)
     (line,) = started(root, caplog, in_database=name.startswith("rocksdb"))
-    assert line == (
-        "delayed messages (delay levels and retries) wait in the store: 1. This version does not "
-        "deliver them: they wait until RocketMQ's broker, or a version that does, opens the store "
-        "again"
-    )
+    assert line == {
+        "event": "messages wait in the store: this version does not deliver them, they wait until "
+        "RocketMQ's broker, or a version that does, opens the store again",
+        "kind": "delayed messages (delay levels and retries)",
+        "sense": "exactly",
+        "count": 1,
+    }
 
 
 def test_every_kind_is_counted_in_a_store_of_rocketmq(
@@ -180,13 +183,14 @@ def test_every_kind_is_counted_in_a_store_of_rocketmq(
 ) -> None:
     """See the README beside the golden stores for what is in it."""
     lines = started(extract("waiting", tmp_path), caplog, in_database=False)
-    assert [line.partition(".")[0].replace(" wait in the store", "") for line in lines] == [
-        "delayed messages (delay levels and retries): 3",
-        "messages with a delivery time: 4",
-        f"{TOOK}: 4",
-        "undecided halves of transactions: 3",
-        "messages that POP consumers are to get again: 2",
+    assert [(line["kind"], line["count"]) for line in lines] == [
+        ("delayed messages (delay levels and retries)", 3),
+        ("messages with a delivery time", 4),
+        (TOOK, 4),
+        ("undecided halves of transactions", 3),
+        ("messages that POP consumers are to get again", 2),
     ]
+    assert {line["sense"] for line in lines} == {"exactly"}
 
 
 def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
@@ -205,7 +209,9 @@ def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
     calling(tmp_path, main)
 
 
-def started(root: Path, caplog: pytest.LogCaptureFixture, *, in_database: bool) -> list[str]:
+def started(
+    root: Path, caplog: pytest.LogCaptureFixture, *, in_database: bool
+) -> list[dict[str, object]]:
     """What the start of a broker warns of."""
     kind = "defaultRocksDB" if in_database else "default"
     config = BrokerConfig(broker_name="broker-a", broker_cluster_name="Other")
@@ -218,8 +224,5 @@ def started(root: Path, caplog: pytest.LogCaptureFixture, *, in_database: bool) 
         await broker.stop()
 
     asyncio.run(main())
-    return [
-        record.getMessage()
-        for record in caplog.records
-        if record.name == "firearrow.broker.takeover"
-    ]
+    lines = zip(caplog.records, told(caplog), strict=True)
+    return [line for record, line in lines if record.name == "firearrow.broker.takeover"]

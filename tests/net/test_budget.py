@@ -23,6 +23,7 @@ from firearrow.net.server import Answer, Peer, Server
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command, Response
 from firearrow.wire.frame import AnyCommand, encode_request
+from tests.loglines import told
 from tests.net.conftest import Run
 from tests.net.talker import Talker, question, talking
 
@@ -246,9 +247,11 @@ def test_what_has_ended_hinders_nobody(caplog: pytest.LogCaptureFixture) -> None
     world.pass_time(LOOK_SECONDS)
     assert not waiting[0].is_waiting
     assert world.planned == []
-    texts = [record.getMessage() for record in caplog.records]
-    assert texts[0].startswith("memory for requests is tight: ")
-    assert texts[-1].startswith("memory for requests is not tight any more: ")
+    lines = told(caplog)
+    assert lines[0]["event"] == "memory for requests is tight: large requests wait"
+    assert lines[0]["held_bytes"] > lines[0]["limit_bytes"] // 2  # type: ignore[operator]
+    assert lines[-1]["event"] == "memory for requests is not tight any more"
+    assert lines[-1]["held_bytes"] < lines[0]["held_bytes"]  # type: ignore[operator]
 
 
 def test_a_look_is_worth_an_eighth_of_the_limit() -> None:
@@ -332,7 +335,7 @@ def test_peers_that_stop_within_large_requests_are_limited_together(
         assert b"memory for requests is short" in told
 
     run(main())
-    assert any("its request is not whole after its turn" in line for line in caplog.messages)
+    assert any("its request is not whole after its turn" in line for line in reasons(caplog))
 
 
 def test_peers_that_read_no_answers_are_limited_together(
@@ -363,4 +366,9 @@ def test_peers_that_read_no_answers_are_limited_together(
         await server.stop()
 
     run(main())
-    assert any("memory for requests is short, and it holds" in line for line in caplog.messages)
+    assert any("memory for requests is short, and it holds" in line for line in reasons(caplog))
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Why connections were closed."""
+    return [str(line["reason"]) for line in told(caplog) if line["event"] == "connection is closed"]

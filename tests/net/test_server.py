@@ -25,6 +25,7 @@ from firearrow.wire.frame import (
     encode_request,
     encode_response,
 )
+from tests.loglines import told
 from tests.net.conftest import Run
 from tests.net.talker import Talker, question, talking
 from tests.wire.strategies import json_frame
@@ -243,7 +244,9 @@ def test_a_failing_handler_of_several_leaves_them_to_the_other(
 
     run(main())
     [record] = caplog.records
-    assert "requests 1 from 127.0.0.1:" in record.getMessage()
+    [line] = told(caplog)
+    assert (line["event"], line["code"]) == ("requests failed", ECHO)
+    assert str(line["addresses"]).startswith("['127.0.0.1:")
     assert record.exc_info is not None
 
 
@@ -292,7 +295,9 @@ def test_a_failing_handler_is_answered_with_1_and_logged(
 
     run(main())
     [record] = caplog.records
-    assert "request 4 from 127.0.0.1:" in record.getMessage()
+    [line] = told(caplog)
+    assert (line["event"], line["code"]) == ("request failed", FAIL)
+    assert str(line["address"]).startswith("127.0.0.1:")
     assert record.exc_info is not None
 
 
@@ -379,9 +384,9 @@ def test_violations_close_the_connection_with_a_logged_reason(
             async with talking(port) as other:
                 other.ask(question(ECHO, 2))
                 assert (await other.answer()).opaque == 2
-        [record] = caplog.records
-        assert record.getMessage().startswith(f"connection of {address} closed: ")
-        assert reason in record.getMessage()
+        [line] = told(caplog)
+        assert (line["event"], line["address"]) == ("connection is closed", address)
+        assert reason in str(line["reason"])
 
     run(main())
 
@@ -600,8 +605,9 @@ def test_connections_beyond_what_descriptors_allow_are_closed_and_it_is_said_onc
                     await round_trip(again)
 
     run(main())
-    [record] = caplog.records
-    assert record.getMessage().startswith("2 connections are open: others are closed at once")
+    [line] = told(caplog)
+    assert str(line["event"]).startswith("too many connections are open: others are closed at once")
+    assert line["connections_max"] == 2
 
 
 def test_some_descriptors_are_left_to_files() -> None:

@@ -29,6 +29,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from tests.golden import extract
 from tests.interop.servers import BROKER_NAME, Server, serve
+from tests.loglines import told
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.fakes import fake_cluster
 
@@ -261,8 +262,9 @@ def test_a_group_is_told_how_far_it_is(server: Server, caplog: pytest.LogCapture
     answer = client.call(server.broker, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     client.close()
     assert answer.ext["offset"] == "42"
-    [message] = caplog.messages
-    assert message.startswith(f"the offset of {gone} was not told: no name server knows where")
+    [line] = told(caplog)
+    assert str(line.pop("error")).startswith("no name server knows where")
+    assert line == {"event": "offset was not told", **gone.fields}
 
 
 @pytest.mark.parametrize(

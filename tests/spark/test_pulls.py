@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PullMessage
+from tests.loglines import told
 from tests.net.background import answering, in_thread
 
 QUEUE = Queue("T", "broker-a", 3)
@@ -193,8 +195,16 @@ def test_what_is_lost_is_an_error_or_skipped(
         with pytest.raises(DataLost, match=rf"^{what} \(failOnDataLoss=false skips them\)$"):
             pulled(queue, span)
         assert pulled(queue, span, Asking("g", (), False)) == list(left)
-    assert caplog.messages
-    assert all(message.startswith("skipped: offsets ") for message in caplog.messages)
+    lines = told(caplog)
+    assert lines
+    place = {"topic": "T", "broker_name": "broker-a", "queue_id": 3}
+    assert all(place.items() <= line.items() for line in lines)
+    assert {line["event"] for line in lines} == {"messages are skipped"}
+    first, _, last = lost.rpartition(" to ")
+    found = [(line["queue_offset"], line["end_queue_offset"], line["reason"]) for line in lines]
+    assert found[0][0] == int(first)
+    assert found[0][1] == int(last) + 1
+    assert re.fullmatch(how, str(found[0][2]))
 
 
 @pytest.mark.parametrize("removed", [range(40), range(5), range(30, 64)])

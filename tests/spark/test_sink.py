@@ -18,6 +18,7 @@ from firearrow.spark.options import for_sink
 from firearrow.spark.sending import Sent
 from firearrow.spark.sink import BatchWriter, StreamWriter, Written
 from tests.interop.servers import Server
+from tests.loglines import told
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.fakes import fake_cluster
 
@@ -168,25 +169,19 @@ def test_what_was_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     schema = pa.schema([("body", pa.binary())])
     options = for_sink({"nameServer": "127.0.0.1:1", "topic": "T"})
-    told = [Written(Sent(10, 2, 1, 3)), Written(Sent(5, 1, 0, 0))]
+    sent = [Written(Sent(10, 2, 1, 3)), Written(Sent(5, 1, 0, 0))]
     batch, stream = BatchWriter(options, schema, False), StreamWriter(options, schema, False)
-    batch.commit(told)
-    batch.abort([*told, None])
-    stream.commit(told, 7)
+    batch.commit(sent)
+    batch.abort([*sent, None])
+    stream.commit(sent, 7)
     stream.abort([None, None], 8)
-    sums = (
-        "15 messages in 3 requests by 2 tasks "
-        "(1 retries, 3 messages not confirmed by a disk or replica)"
-    )
-    nothing = (
-        "0 messages in 0 requests by 0 tasks "
-        "(0 retries, 0 messages not confirmed by a disk or replica)"
-    )
-    assert caplog.messages == [
-        f"sent {sums}",
-        f"the job has failed; consumers can see {sums}, and what 1 failed tasks had sent",
-        f"batch 7: sent {sums}",
-        f"batch 8 has failed; consumers can see {nothing}, and what 2 failed tasks had sent",
+    sums = {"messages": 15, "requests": 3, "retries": 1, "not_durable": 3, "tasks": 2}
+    failed = "has failed: consumers can see what it sent"
+    assert told(caplog) == [
+        {"event": "messages are sent", **sums, "failed_tasks": 0},
+        {"event": f"job {failed}", **sums, "failed_tasks": 1},
+        {"event": "messages of a batch are sent", "batch_id": 7, **sums, "failed_tasks": 0},
+        {"event": f"batch {failed}", "batch_id": 8, **dict.fromkeys(sums, 0), "failed_tasks": 2},
     ]
 
 

@@ -11,6 +11,7 @@ from firearrow.errors import DiskFull
 from firearrow.store import Consumed, MessageStore
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import NOW_MS, HandClock
+from tests.loglines import told
 from tests.store.stores import KiB, append, bodies_by_key, make_store, messages, opened, settle
 
 HOUR = 3600
@@ -202,7 +203,9 @@ def test_sends_are_refused_on_a_full_disk_and_taken_again_once_there_is_room(
     kept.disk.used = 0.8
     with caplog.at_level(logging.INFO):
         store.clean()
-    assert "sends are taken again: 80 % of the disk are used" in caplog.text
+    refused, taken = (line for line in told(caplog) if "used_percent" in line)
+    assert (refused["used_percent"], refused["limit_percent"]) == (91, 90)
+    assert taken == {"event": "sends are taken again", "used_percent": 80, "limit_percent": 85}
     assert append(store, b"yes") == end
     facts = store.runtime_facts()
     assert (facts["writesRefused"], facts["putMessageFailedTimes"]) == ("", "4")
@@ -235,9 +238,9 @@ def test_who_loses_what_can_be_told(root: Path, caplog: pytest.LogCaptureFixture
     kept.pass_hours(96)
     kept.store.clean()
     assert kept.files == 1
-    told = [text for text in caplog.messages if "not consumed" in text]
-    assert len(told) == 2
-    assert "group readers has 11 of T to consume" in told[0]
+    lost = [line["unconsumed"] for line in told(caplog) if "unconsumed" in line]
+    assert len(lost) == 2
+    assert "group readers has 11 of T to consume" in str(lost[0])
     kept.store.close()
 
 

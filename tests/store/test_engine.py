@@ -367,7 +367,7 @@ def test_a_damaged_body_is_reported_and_costs_no_other_message(
         assert sum(store.max_queue_offset("T", n) for n in (0, 1)) == 300
         for n in range(0, 300, 7):
             assert len(bodies_by_key(store, f"k{n}")) == 1
-    assert f"the body of the record at {bad.physical_offset} is damaged" in caplog.text
+    assert f'"body of a record is damaged" physical_offset={bad.physical_offset} ' in caplog.text
 
 
 @pytest.mark.parametrize("clean", [True, False])

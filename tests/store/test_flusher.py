@@ -14,6 +14,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.flusher import MANY_WAITERS, Worker
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
+from tests.loglines import told
 from tests.store.stores import append, bodies, make_store, opened, settle
 
 
@@ -214,10 +215,10 @@ def test_nothing_that_a_step_raises_ends_the_thread(caplog: pytest.LogCaptureFix
     closed = RuntimeError("Event loop is closed")
     with caplog.at_level(logging.INFO):
         Turns(refused, refused, None, refused, closed, ValueError("mmap closed"), None).run()
-    assert [record.message for record in caplog.records] == [
-        "flush failed: OSError: [Errno 5] Input/output error",
-        "flush failed: RuntimeError: Event loop is closed",
-        "flush failed: ValueError: mmap closed",
+    assert [(line["event"], line["error"]) for line in told(caplog)] == [
+        ("flush failed", "OSError: [Errno 5] Input/output error"),
+        ("flush failed", "RuntimeError: Event loop is closed"),
+        ("flush failed", "ValueError: mmap closed"),
     ]
     assert [record.exc_info is not None for record in caplog.records] == [False, True, True]
 
@@ -245,4 +246,4 @@ def test_the_loss_window_is_told(
 ) -> None:
     assert StoreConfig(**keys).loss_window == window
     with caplog.at_level(logging.INFO), opened(tmp_path, **keys):
-        assert f"flush {window}" in [record.message for record in caplog.records]
+        assert {"event": "flush policy", "flush": window} in told(caplog)

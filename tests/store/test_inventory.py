@@ -11,6 +11,7 @@ from firearrow.errors import CorruptStore
 from firearrow.store import inventory
 from firearrow.store.fs import OS_FILES
 from firearrow.store.inventory import Inventory
+from tests.loglines import told
 from tests.store.stores import abandon, append, bodies_by_key, make_store, opened, settle
 from tests.store.test_engine import check_complete, filled
 
@@ -66,7 +67,9 @@ def test_what_vanished_of_a_queue_is_made_anew(
         (tmp_path / "abort").touch()
     with opened(tmp_path) as store:
         check_complete(store, sent)
-    assert "T/1 is left out: it lacks messages that it had when" in caplog.text
+    [line] = [line for line in told(caplog) if line["event"] == "queue is left out"]
+    assert (line["topic"], line["queue_id"]) == ("T", 1)
+    assert line["reason"] == "it lacks messages that it had when the store was closed"
     caplog.clear()
     with caplog.at_level(logging.WARNING), opened(tmp_path) as store:
         check_complete(store, sent)
@@ -142,9 +145,10 @@ def test_that_the_log_lost_its_beginning_or_end_is_said(
     log = tmp_path / "commitlog"
     first(log)
     with opened(tmp_path):
-        assert "when the store was closed it began at 0, and the files between are gone" in (
-            caplog.text
-        )
+        [line] = [line for line in told(caplog) if "noted_physical_offset" in line]
+        assert str(line["event"]).endswith("when the store was closed: the files between are gone")
+        assert (line["noted_physical_offset"], line["physical_offset"]) != (0, 0)
+        assert line["noted_physical_offset"] == 0
     with opened(tmp_path) as store:
         last_record = append(store, b"the last")
         place = store.log.end_offset
@@ -153,4 +157,8 @@ def test_that_the_log_lost_its_beginning_or_end_is_said(
     data[last_record - int(path.name) + 4] ^= 0xFF  # in its magic
     path.write_bytes(data)
     with opened(tmp_path):
-        assert f"; when the store was closed it ended at {place}" in caplog.text
+        line = told(caplog)[-1]
+        assert line["event"] == (
+            "CommitLog ends before the place where it ended when the store was closed"
+        )
+        assert (line["physical_offset"], line["noted_physical_offset"]) == (last_record, place)

@@ -6,6 +6,7 @@ import pytest
 
 from firearrow.store.progress import Progress
 from tests.broker.fakes import HandClock
+from tests.loglines import told
 
 MIB = 1 << 20
 
@@ -18,8 +19,11 @@ def test_says_now_and_then_how_far_it_is(caplog: pytest.LogCaptureFixture) -> No
             clock.seconds += 0.5
             progress(step * MIB, 100 * MIB)
     assert len(caplog.messages) == 25
-    assert caplog.messages[0] == "checking: 4 of 100 MiB (4 %), about 48 s left"
-    assert caplog.messages[-1] == "checking: 100 of 100 MiB (100 %), about 0 s left"
+    always = {"event": "start goes on", "work": "checking", "total_bytes": 100 * MIB}
+    first = {"done_bytes": 4 * MIB, "done_percent": 4, "left_seconds": 48}
+    last = {"done_bytes": 100 * MIB, "done_percent": 100, "left_seconds": 0}
+    assert told(caplog)[0] == always | first
+    assert told(caplog)[-1] == always | last
 
 
 def test_says_nothing_when_it_is_quick(caplog: pytest.LogCaptureFixture) -> None:

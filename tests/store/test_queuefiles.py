@@ -14,6 +14,7 @@ from firearrow.store import Boundary, GetStatus, MessageStore
 from firearrow.store.fs import FileSystem
 from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_topics
 from tests.golden import expected, extract
+from tests.loglines import told
 from tests.store.stores import abandon, append, make_store, opened, settle
 from tests.store.test_queues import entries_of, ignore
 
@@ -189,7 +190,9 @@ def test_usual_queues_of_such_a_topic_are_set_aside(
         (stray / f"{0:020d}").write_bytes(bytes(400))
     with opened(root, **SIZES) as store:
         assert store.queue("Bat", 0).max_offset == 45
-    assert "Bat/2 is left out: the topic's queues are of batches" in caplog.text
+    [line] = [line for line in told(caplog) if line.get("queue_id") == 2]
+    assert (line["event"], line["topic"]) == ("queue is left out", "Bat")
+    assert str(line["reason"]).startswith("the topic's queues are of batches")
     assert files_of(root, "batchconsumequeue") == before
     assert not files_of(root, "consumequeue")
     assert (root / f"quarantine/consumequeue/Bat/2/{0:020d}").is_file()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
 from firearrow.store.segments import Segments, zero_after
+from tests.loglines import told
 
 SIZE = 8192
 
@@ -69,8 +70,13 @@ def test_what_is_no_part_of_it_is_left_alone_with_a_reason(
     with caplog.at_level(logging.WARNING):
         segments.load()
     assert [segment.base for segment in segments.files] == [0]
-    reasons = sorted(record.getMessage().rpartition(": ")[2] for record in caplog.records)
-    assert reasons == ["its name is not 20 digits"]
+    assert told(caplog) == [
+        {
+            "event": "file is ignored: its name has not so many digits",
+            "path": str(tmp_path / "readme"),
+            "digits": 20,
+        }
+    ]
     assert (tmp_path / "readme").read_bytes() == b"hello"
     segments.close()
 
@@ -105,7 +111,8 @@ def test_a_file_that_can_not_start_there_is_ignored(
     segments = Segments(tmp_path, SIZE)
     segments.load()
     assert [segment.base for segment in segments.files] == [0, SIZE]
-    assert f"{stray} is ignored" in caplog.text
+    event = "file is ignored: no file of this size starts there"
+    assert told(caplog) == [{"event": event, "path": str(stray)}]
     assert stray.read_bytes() == b"stray"
     segments.close()
 

@@ -19,6 +19,7 @@ from firearrow.message.record import decode_record
 from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
 from firearrow.store import GetResult, GetStatus, MessageStore
 from firearrow.store.soundness import Damaged
+from tests.loglines import told
 from tests.store.stores import ALWAYS, BORN_HOST, append, make_store, opened, settle
 
 COUNT = 40
@@ -173,10 +174,11 @@ def test_a_pull_that_meets_only_damage_goes_on_behind_it(
             assert found == GetResult(GetStatus.NO_MATCHED_MESSAGE, 2, 0, 3)
             assert store.get("T", 0, 0, 32).count == 1
             assert store.runtime_facts()["damagedRecords"] == "2"
-    named = [record.message for record in caplog.records if "damaged" in record.message]
-    assert [line.split(": ")[:2] for line in named] == [
-        [f"the record at {places[n]} is damaged", f"queue T-0, queue offset {n}"] for n in (0, 1)
+    named = [line for line in told(caplog) if line["event"] == "record is damaged"]
+    assert [(line["physical_offset"], line["place"]) for line in named] == [
+        (places[n], f"queue T-0, queue offset {n}") for n in (0, 1)
     ], "once each"
+    assert all(line["reason"] for line in named)
 
 
 def test_a_first_record_that_says_it_has_larger_hosts_than_it_has_room_for(tmp_path: Path) -> None:

@@ -101,7 +101,10 @@ class Broker:
         await self._server.serve()
         self._start_timers()
         await self._registration.start()
-        log.info("broker serves name=%s address=%s", self.config.broker_name, self.address)
+        log.info(
+            "broker serves",
+            extra={"broker_name": self.config.broker_name, "address": self.address},
+        )
         return bound
 
     def _open(self, host: str, port: int) -> None:
@@ -186,7 +189,7 @@ class Broker:
     def _adopt_queues(self) -> None:
         """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""
         for topic in self.topics.adopt(self.store.queues_left(self.topics.table)):
-            log.info("topic %s was deleted, its queues are deleted again", topic)
+            log.info("queues are deleted again: their topic was deleted", extra={"topic": topic})
             self.store.delete_topic(topic)
         self.topics.deleted.forget_before(self.store.log.start_offset)
 

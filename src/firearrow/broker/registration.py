@@ -113,7 +113,10 @@ class Registration:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await asyncio.gather(*(keeper.tried.wait() for keeper in self._keepers))
         except TimeoutError:
-            log.warning("not registered yet: %s silent", ", ".join(self.missing))
+            log.warning(
+                "not registered yet: name servers are silent",
+                extra={"addresses": self.missing},
+            )
 
     @property
     def missing(self) -> list[str]:
@@ -236,10 +239,13 @@ class _Keeper:
             await sending
         except (OSError, FirearrowError) as error:
             if not self._failing:
-                log.warning("name server %s can't be told, trying on: %s", self.address, error)
+                log.warning(
+                    "name server can't be told: it is tried again",
+                    extra={"address": self.address, "error": error},
+                )
             self._failing = True
             return False
         if self._failing:
-            log.info("name server %s is told again", self.address)
+            log.info("name server is told again", extra={"address": self.address})
         self._failing = False
         return True

@@ -65,7 +65,7 @@ class Saving:
             try:
                 await self._loop.run_in_executor(None, _sync_all, self._kept)
             except OSError as error:
-                log.error("a change of state can't be brought to the disk: %s", error)
+                log.error("change of state can't be brought to the disk", extra={"error": error})
                 refusal = Response(
                     ResponseCode.SYSTEM_ERROR, f"the change is not on the disk: {error}"
                 )

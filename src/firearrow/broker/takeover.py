@@ -72,11 +72,9 @@ def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOf
     """Log what waits in a store, a line for each kind that there is any of."""
     for kind, messages, sense in waiting(store, topics, offsets):
         log.warning(
-            "%s wait in the store: %s%d. This version does not deliver them: they wait until "
+            "messages wait in the store: this version does not deliver them, they wait until "
             "RocketMQ's broker, or a version that does, opens the store again",
-            kind,
-            sense,
-            messages,
+            extra={"kind": kind, "sense": sense.strip() or "exactly", "count": messages},
         )
 
 
@@ -213,7 +211,11 @@ def _next_of_levels(root: Path) -> dict[int, int]:
         raw, _ = JsonFile(root / CONFIG_DIRECTORY / _DELAYS).read()
         return typed(raw.get("offsetTable") or {}, dict[int, int], _DELAYS)
     except ConfigError as error:
-        log.warning("all delayed messages that are in the store are counted: %s", error)
+        log.warning(
+            "all delayed messages that are in the store are counted: what was delivered is not "
+            "known",
+            extra={"error": error},
+        )
         return {}
 
 

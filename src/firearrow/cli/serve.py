@@ -112,7 +112,10 @@ async def _serve(plan: Plan, banner_as_log: bool) -> None:
     for number in stopping:
         loop.add_signal_handler(number, stop.set)
     for note in plan.notes:
-        log.warning("%s", note)
+        log.warning(
+            "key of the configuration has no effect",
+            extra={"key": note.key, "kind": note.effect, "note": note.text},
+        )
     async with AsyncExitStack() as stack:
         served = await _start(plan, SystemClock(), stack)
         _settle_memory()
@@ -196,7 +199,7 @@ def _announce(plan: Plan, served: Served, as_log: bool) -> None:
     facts = {name: fact for name, fact in facts.items() if fact}
     python = f"{platform.python_implementation()} {platform.python_version()}"
     if as_log:
-        log.info("serving", extra=facts | {"version": __version__, "python": python})
+        log.info("serving", extra={**facts, "version": __version__, "python": python})
     else:
         lines = [f"firearrow {__version__} (RocketMQ {ROCKETMQ_VERSION})"]
         lines += [f"  pid {os.getpid()}, {python}, {asyncio.get_running_loop().__module__}"]

@@ -61,13 +61,13 @@ def acceptable(
         elif name in known and not re.fullmatch(known[name], value.strip()):
             raise ConfigError(f"{shown(name, value)} is not of its type")
     others = pairs.keys() - tables.keys()
-    _log("keys that have no effect here are kept: %s", others & known.keys())
-    _log("unknown keys are ignored: %s", others - known.keys())
+    if kept := others & known.keys():
+        log.warning("keys that have no effect here are kept", extra=_fields(kept))
+    if ignored := others - known.keys():
+        log.warning("unknown keys are ignored", extra=_fields(ignored))
     return {name: value for name, value in pairs.items() if name in tables or name in known}
 
 
-def _log(text: str, names: Collection[str]) -> None:
-    if names:
-        some = [name[:LOGGED_NAME_CHARS_MAX] for name in sorted(names)[:LOGGED_NAMES_MAX]]
-        more = len(names) - LOGGED_NAMES_MAX
-        log.warning(text, f"{some}{f' and {more} more' if more > 0 else ''}")
+def _fields(names: Collection[str]) -> dict[str, object]:
+    some = [name[:LOGGED_NAME_CHARS_MAX] for name in sorted(names)[:LOGGED_NAMES_MAX]]
+    return {"count": len(names), "keys": some}

@@ -102,4 +102,7 @@ class NameServer:
             async with asyncio.timeout(NOTIFY_SECONDS_MAX):
                 await self._client.send(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, present)
         except (OSError, TimeoutError) as error:
-            log.warning("broker %s can't be told the new smallest id: %r", address, error)
+            log.warning(
+                "broker can't be told the new smallest id",
+                extra={"address": address, "error": error},
+            )

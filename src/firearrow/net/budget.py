@@ -139,9 +139,8 @@ class Budget:
         if not self._is_tight:
             self._is_tight = True
             log.warning(
-                "memory for requests is tight: %d MiB of %d are held, large requests wait",
-                total // MiB,
-                self.limit_bytes // MiB,
+                "memory for requests is tight: large requests wait",
+                extra={"held_bytes": total, "limit_bytes": self.limit_bytes},
             )
             for holder in self._holders:
                 if holder.unfinished_bytes > LARGE_BYTES:
@@ -150,7 +149,7 @@ class Budget:
 
     def _relax(self, total: int) -> None:
         self._is_tight = False
-        log.info("memory for requests is not tight any more: %d MiB are held", total // MiB)
+        log.info("memory for requests is not tight any more", extra={"held_bytes": total})
         waiting = list(self._waiting)
         self._waiting.clear()
         self._turns.clear()

@@ -175,7 +175,10 @@ class Peer(asyncio.Protocol):
             return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
         if isinstance(error, StoreError):
             if not isinstance(error, DiskFull):  # the store has said so, once
-                log.error("request %d from %s: %s", request.code, self.address, error)
+                log.error(
+                    "request is refused by the store",
+                    extra={"code": request.code, "address": self.address, "error": error},
+                )
             return Response(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
@@ -184,7 +187,11 @@ class Peer(asyncio.Protocol):
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {request.code} not supported",
             )
-        log.error("request %d from %s failed", request.code, self.address, exc_info=error)
+        log.error(
+            "request failed",
+            extra={"code": request.code, "address": self.address},
+            exc_info=error,
+        )
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def reply(self, request: AnyCommand, response: Response) -> None:
@@ -227,7 +234,7 @@ class Peer(asyncio.Protocol):
         if self._transport.is_closing():
             self._transport.abort()
             return
-        log.warning("connection of %s closed: %s", self.address, reason)
+        log.warning("connection is closed", extra={"address": self.address, "reason": reason})
         self._transport.close()
 
     def abort(self) -> None:
@@ -296,7 +303,7 @@ class Peer(asyncio.Protocol):
         """
         if self._transport is None:
             return
-        log.warning("connection of %s closed: %s", self.address, reason)
+        log.warning("connection is closed", extra={"address": self.address, "reason": reason})
         reads = not self.unread_bytes
         request = self._wire.give_up(reason)
         self._is_dropped = True
@@ -441,9 +448,9 @@ class Server:
         if not self._is_full:
             self._is_full = True
             log.error(
-                "%d connections are open: others are closed at once; a higher limit of open files "
-                "(ulimit -n) allows more",
-                self.connections_max,
+                "too many connections are open: others are closed at once, a higher limit of open "
+                "files (ulimit -n) allows more",
+                extra={"connections_max": self.connections_max},
             )
         peer.abort()
 
@@ -486,8 +493,8 @@ class Server:
         try:
             return self.run_handlers[code](asked)
         except Exception as error:  # the boundary, as in Peer._handle, which shows who is to blame
-            peers = ", ".join(dict.fromkeys(peer.address for peer, _ in asked))
-            log.error("requests %d from %s failed", code, peers, exc_info=error)
+            peers = list(dict.fromkeys(peer.address for peer, _ in asked))
+            log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)
             return None
 
     def forget(self, peer: Peer) -> None:

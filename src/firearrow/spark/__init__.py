@@ -8,9 +8,12 @@
 
 from typing import Any
 
+from firearrow.logs import configure_if_nobody_does
 from firearrow.spark.session import configure
 
 __all__ = ["LagListener", "configure"]
+
+configure_if_nobody_does()
 
 
 def __getattr__(name: str) -> Any:

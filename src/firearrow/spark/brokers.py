@@ -114,7 +114,7 @@ class BrokerOrigin:
             try:
                 return self._bounds()
             except TRY_AGAIN as error:
-                log.info("asking anew for the ends of queues: %s", error)
+                log.info("ends of queues are asked for anew", extra={"error": error})
                 self._routes.clear()
                 pause(attempt)
         return self._bounds()
@@ -335,7 +335,10 @@ class BrokerOrigin:
             except NotSupported:  # by brokers that have no queues of batches either
                 self._own_tags[key] = True
             except (OSError, BrokerError) as error:
-                log.info("the kind of topic %s is not known: %s", queue.topic, error)
+                log.info(
+                    "kind of a topic is not known",
+                    extra={"topic": queue.topic, "error": error},
+                )
                 self._own_tags[key] = False
             else:
                 self._own_tags[key] = not read_body(answer, TopicConfig, "a topic").wants_batches
@@ -361,12 +364,12 @@ class BrokerOrigin:
                 code = RequestCode.UPDATE_CONSUMER_OFFSET
                 asked.append((queue, self._cluster.client.begin(address, code, fields)))
             except (OSError, BrokerError) as error:
-                log.warning("the offset of %s was not told: %s", queue, error)
+                log.warning("offset was not told", extra={**queue.fields, "error": error})
         for queue, pending in asked:
             try:
                 pending.result()
             except (OSError, BrokerError) as error:
-                log.warning("the offset of %s was not told: %s", queue, error)
+                log.warning("offset was not told", extra={**queue.fields, "error": error})
 
 
 def _require_messages(options: Options) -> None:

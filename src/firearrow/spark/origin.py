@@ -22,6 +22,11 @@ class Queue(NamedTuple):
     broker: str
     queue_id: int
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """Give what names it in a line of the log."""
+        return {"topic": self.topic, "broker_name": self.broker, "queue_id": self.queue_id}
+
 
 class Span(NamedTuple):
     """Queue offsets from ``start`` up to, and without, ``end``."""

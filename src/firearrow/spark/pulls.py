@@ -166,7 +166,10 @@ class Pulls:
         try:
             self._address = self._addresses.address_of(self._queue, anew=True)
         except TRY_AGAIN:
-            log.info("no route to %s; trying %s again", self._queue, self._address)
+            log.info(
+                "no route to a queue: its last address is tried again",
+                extra={**self._queue.fields, "address": self._address},
+            )
 
     def _take(self, stretch: _Stretch, answer: AnyCommand) -> bytes:
         """The records of an answer; what it left of its stretch is asked for again."""
@@ -212,7 +215,15 @@ class Pulls:
         text = f"offsets {start} to {end - 1} of {_named(self._queue)} {how}"
         if self._asking.fail_on_data_loss:
             raise DataLost(f"{text} (failOnDataLoss=false skips them)")
-        log.warning("skipped: %s", text)
+        log.warning(
+            "messages are skipped",
+            extra={
+                **self._queue.fields,
+                "queue_offset": start,
+                "end_queue_offset": end,
+                "reason": how,
+            },
+        )
 
     def _adapt(self, stretch: _Stretch, following: int) -> None:
         """Ask for as much as answers hold."""

@@ -94,11 +94,11 @@ class BatchWriter(_Sending, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what was sent."""
-        log.info("sent %s", _told(messages))
+        log.info("messages are sent", extra=_told(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what was sent nevertheless."""
-        log.warning("the job has failed; consumers can see %s", _told(messages))
+        log.warning("job has failed: consumers can see what it sent", extra=_told(messages))
 
 
 class StreamWriter(_Sending, DataSourceStreamArrowWriter):
@@ -110,11 +110,14 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Say what was sent."""
-        log.info("batch %d: sent %s", batchId, _told(messages))
+        log.info("messages of a batch are sent", extra={"batch_id": batchId, **_told(messages)})
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Say what was sent nevertheless."""
-        log.warning("batch %d has failed; consumers can see %s", batchId, _told(messages))
+        log.warning(
+            "batch has failed: consumers can see what it sent",
+            extra={"batch_id": batchId, **_told(messages)},
+        )
 
 
 def _prefix(name: str) -> str:
@@ -122,13 +125,15 @@ def _prefix(name: str) -> str:
     return hashlib.blake2b(name.encode(), digest_size=10).hexdigest().upper()
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """The sum of what tasks have sent, in words."""
+def _told(messages: Sequence[WriterCommitMessage | None]) -> dict[str, int]:
+    """The sum of what tasks have sent, as fields; nobody knows what a failed task had sent."""
     written = [message.sent for message in messages if isinstance(message, Written)]
     total = sum(written, _NONE)
-    lost = len(messages) - len(written)
-    return (
-        f"{total.messages} messages in {total.batches} requests by {len(written)} tasks "
-        f"({total.retries} retries, {total.not_durable} messages not confirmed by a disk or "
-        f"replica)" + (f", and what {lost} failed tasks had sent" if lost else "")
-    )
+    return {
+        "messages": total.messages,
+        "requests": total.batches,
+        "retries": total.retries,
+        "not_durable": total.not_durable,
+        "tasks": len(written),
+        "failed_tasks": len(messages) - len(written),
+    }

@@ -181,7 +181,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.reading.fail_on_data_loss:
             offsets.require_whole(plan.losses)
         for loss in plan.losses:
-            log.warning("skipped what is gone queue=%s span=%s: %s", *loss)
+            log.warning(
+                "messages are skipped",
+                extra={
+                    **loss.queue.fields,
+                    "queue_offset": loss.span.start,
+                    "end_queue_offset": loss.span.end,
+                    "reason": loss.reason,
+                },
+            )
         return self.origin.partitions(plan.spans) if plan.spans else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -156,7 +156,10 @@ class StoreGuard:
             raise StoreLocked(f"store {directory} is in use by {self._holder()}") from None
         except OSError as error:
             os.close(fd)
-            log.warning("only its file `lock` keeps others out of %s: %s", directory, error)
+            log.warning(
+                "only its file `lock` keeps others out of a store",
+                extra={"path": directory, "error": error},
+            )
             return -1
         return fd
 
@@ -209,7 +212,10 @@ class StoreGuard:
                 if clean and mark.exists():
                     self._fs.remove(mark)
         except OSError as error:
-            log.error("the next start will look at everything again: %s", error)
+            log.error(
+                "store can't be marked: the next start will look at everything again",
+                extra={"error": error},
+            )
         self._let_go(self._fd)
         self._fd = -1
         _held.discard(self._lock.resolve())

@@ -116,7 +116,10 @@ class Cleaner:
             return
         gone = [self._log.segments.shift().path for _ in going]
         start = self._log.start_offset
-        log.info("the log begins at %d now: %d files are deleted", start, len(gone))
+        log.info(
+            "files of the CommitLog are deleted: it begins later",
+            extra={"physical_offset": start, "count": len(gone)},
+        )
         derived = self._queues.delete_expired(start)
         if self._index is not None:
             derived += self._index.delete_expired(start)
@@ -162,13 +165,21 @@ class Cleaner:
                 f"the disk is full: {used:.0%} are used, above {warning_percent(self.config)} % "
                 "(diskSpaceWarningLevelRatio) nothing is stored"
             )
-            log.error("sends are refused: %s", reason)
+            log.error(
+                "sends are refused: the disk is fuller than diskSpaceWarningLevelRatio allows",
+                extra={
+                    "used_percent": round(100 * used),
+                    "limit_percent": warning_percent(self.config),
+                },
+            )
             self._log.refuse(reason)
         elif full and pressure < Pressure.FORCED:
             log.info(
-                "sends are taken again: %.0f %% of the disk are used, no more than %d %%",
-                100 * used,
-                forced_percent(self.config),
+                "sends are taken again",
+                extra={
+                    "used_percent": round(100 * used),
+                    "limit_percent": forced_percent(self.config),
+                },
             )
             self._log.refuse(None)
 
@@ -181,9 +192,8 @@ class Cleaner:
                 break
             if verdict.unconsumed and self.config.unconsumed_policy == "warn":
                 log.error(
-                    "%s is deleted with messages that were not consumed: %s",
-                    verdict.segment.path,
-                    told(verdict.unconsumed),
+                    "file is deleted with messages that were not consumed",
+                    extra={"path": verdict.segment.path, "unconsumed": told(verdict.unconsumed)},
                 )
             going.append(verdict)
         return going
@@ -223,7 +233,10 @@ class Cleaner:
                     self._fs.sync_directory(file.path.parent)
             except OSError as error:
                 if self._refused != file.path:
-                    log.error("a file whose time is over can't be removed: %s", error)
+                    log.error(
+                        "file whose time is over can't be removed",
+                        extra={"path": file.path, "error": error},
+                    )
                 self._refused = file.path
                 return None
             self._leaving.popleft()

@@ -214,13 +214,16 @@ class CommitLog:
             # The checkpoint on the disk must hold for what is to come: till then they wait.
             self.last_store_ms = before_ms
             self._follow_clock_from = self._monotonic() + _ASK_AGAIN_SECONDS
-            log.warning("the clock was set back, store times can't follow it yet: %s", error)
+            log.warning(
+                "clock was set back: store times can't follow it yet",
+                extra={"error": error},
+            )
             return
         self.last_store_ms = now_ms
         log.warning(
-            "the clock is %.1f s behind the last store time, %d: from now on store times follow it",
-            (before_ms - now_ms) / 1000, before_ms,
-        )  # fmt: skip
+            "clock is behind the last store time: from now on store times follow it",
+            extra={"behind_ms": before_ms - now_ms, "last_store_ms": before_ms},
+        )
 
     def write(self, at: int, records: bytes | memoryview) -> None:
         """Write records, for which ``make_room`` found the room; their queues move on after it."""
@@ -263,13 +266,16 @@ class CommitLog:
             raise
         self.failed_appends -= 1
         if self._no_room is not None:
-            log.info("there is room for the CommitLog again: records are taken")
+            log.info("records are taken again: there is room for the CommitLog")
             self._no_room = None
         return at
 
     def _found_full(self, error: DiskFull) -> None:
         if self._no_room is None:
-            log.error("records are refused: %s", error)
+            log.error(
+                "records are refused: there is no room for the CommitLog",
+                extra={"error": error},
+            )
         self._no_room = str(error)
         self._ask_again_at = self._monotonic() + _ASK_AGAIN_SECONDS
 
@@ -343,7 +349,7 @@ class CommitLog:
         try:
             thread.start()
         except RuntimeError as error:  # there are too many threads on the machine
-            log.warning("can't make the next CommitLog file ready: %s", error)
+            log.warning("next CommitLog file can't be made ready", extra={"error": error})
             self._prepare_at = base
             return
         self._preparing = thread
@@ -353,7 +359,7 @@ class CommitLog:
             self._next = self._create(base)
         except OSError as error:
             # Not yet a failure: the roll tries again and then answers the sender.
-            log.warning("can't make the next CommitLog file ready: %s", error)
+            log.warning("next CommitLog file can't be made ready", extra={"error": error})
 
     def scan(self, physical_offset: int, end_offset: int, records_max: int) -> Columns | None:
         """The records from an offset on, within its file; None where the log has no file.

@@ -142,7 +142,10 @@ class Dispatcher:
             except OSError as error:
                 if not self._index_may_wait:
                     raise
-                log.error("the index gets no further keys for now, all else goes on: %s", error)
+                log.error(
+                    "index gets no further keys for now: all else goes on",
+                    extra={"error": error},
+                )
                 self.index, self.index_left_out = None, True
 
     def _due_times(self, columns: Columns, delayed: npt.NDArray[np.bool_], tag_codes: Ints) -> None:

@@ -194,9 +194,12 @@ class MessageStore:
         ).run()
         if noted is not None and recovered.log_end_offset < noted.log[1]:
             log.error(
-                "the CommitLog ends at %d; when the store was closed it ended at %d",
-                recovered.log_end_offset, noted.log[1],
-            )  # fmt: skip
+                "CommitLog ends before the place where it ended when the store was closed",
+                extra={
+                    "physical_offset": recovered.log_end_offset,
+                    "noted_physical_offset": noted.log[1],
+                },
+            )
         last_ms = recovered.last_store_ms or self._checkpoint.log_ms
         self.log.resume(recovered.log_end_offset, last_ms)
         self._dispatcher.offset = recovered.dispatch_offset
@@ -209,7 +212,14 @@ class MessageStore:
         self.queues.correct_min(self.log.start_offset)
         inventory.remove(self.root, self._fs)
         self._guard.settle()
-        log.info("store is open path=%s end=%d, %s", self.root, self.log.end_offset, end.value)
+        log.info(
+            "store is open",
+            extra={
+                "path": self.root,
+                "end_physical_offset": self.log.end_offset,
+                "last_run": end.value,
+            },
+        )
         flushed_offset = self.log.end_offset if end is End.CLEAN else 0
         self._start_flusher(flushed_offset, background=background)
 
@@ -228,9 +238,10 @@ class MessageStore:
             )
         if start > noted.log[0]:
             log.error(
-                "the CommitLog begins at %d; when the store was closed it began at %d, and the "
-                "files between are gone", start, noted.log[0],
-            )  # fmt: skip
+                "CommitLog begins behind the place where it began when the store was closed: the "
+                "files between are gone",
+                extra={"physical_offset": start, "noted_physical_offset": noted.log[0]},
+            )
         if self._index is not None:
             self._index.expect(noted.index)
         if isinstance(self.queues, FileConsumeQueues):
@@ -247,7 +258,10 @@ class MessageStore:
         try:
             inventory.save(self.root, noted, self._fs)
         except OSError as error:
-            log.warning("the next start can't tell whether files are missing: %s", error)
+            log.warning(
+                "inventory can't be written: the next start can't tell whether files are missing",
+                extra={"error": error},
+            )
 
     def _settled_offset(self) -> int:
         """Up to where the log is on the disk, and the queues know of it there."""
@@ -276,7 +290,7 @@ class MessageStore:
         self.log.prepares_aside = self._background = background
         if background:
             self._flusher.start()
-        log.info("flush %s", self.config.loss_window)
+        log.info("flush policy", extra={"flush": self.config.loss_window})
 
     def close(self) -> None:
         """Dispatch and flush everything, then leave the directory as a clean one."""
@@ -292,7 +306,10 @@ class MessageStore:
                 step()
             except (OSError, StoreError) as error:
                 clean = False  # the next start looks at everything again
-                log.error("the store can't be closed cleanly: %s", error)
+                log.error(
+                    "store can't be closed cleanly: the next start will look at everything again",
+                    extra={"error": error},
+                )
         if clean and self.log.end_offset:
             self._note()
         self.log.close()
@@ -318,7 +335,7 @@ class MessageStore:
         aside = self.queues.set_aside(self.root / "quarantine")
         if not aside:
             return False
-        log.warning("%d queues are made anew from the log", len(aside))
+        log.warning("queues are made anew from the log", extra={"count": len(aside)})
         rebuilding = self._catching_up(self.queues, None, aside)
         rebuilding.offset = self.log.start_offset
         rebuilding.complete = True
@@ -392,7 +409,7 @@ class MessageStore:
             self._dispatcher.run(_DISPATCH_STEP_RECORDS)
         except (OSError, StoreError) as error:
             if self._stuck != str(error):
-                log.error("messages can't be dispatched now: %s", error)
+                log.error("messages can't be dispatched now", extra={"error": error})
             self._stuck = str(error)
             return True
         if self._stuck:

@@ -111,7 +111,10 @@ class FileQueue(ABC):
 
     def _begin_anew(self) -> None:
         """Forget the units of a deleted topic."""
-        log.warning("queue %s-%d begins anew: its topic was made again", self.topic, self.queue_id)
+        log.warning(
+            "queue begins anew: its topic was made again",
+            extra={"topic": self.topic, "queue_id": self.queue_id},
+        )
         self.segments.cut(0)
         with _beginning:
             self._lives += 1

@@ -200,7 +200,7 @@ def keep_aside(fs: FileSystem, source: Path, root: Path, directory: Path) -> Non
     fs.rename(source, target)
     fs.sync_directory(target.parent)
     fs.sync_directory(source.parent)
-    log.warning("%s is kept in %s", source, target)
+    log.warning("file is kept aside", extra={"path": source, "kept_path": target})
 
 
 def clear_way(fs: FileSystem, place: Path, root: Path, directory: Path) -> None:

@@ -304,7 +304,10 @@ class Index:
             if path.name.isdigit() and len(path.name) == _NAME_DIGITS:
                 paths.append(path)
             else:
-                log.warning("%s is ignored: its name is not %d digits", path, _NAME_DIGITS)
+                log.warning(
+                    "file is ignored: its name has not so many digits",
+                    extra={"path": path, "digits": _NAME_DIGITS},
+                )
         return paths
 
     def _open(self, path: Path) -> IndexFile | None:
@@ -313,7 +316,10 @@ class Index:
         size = HEADER.size + 4 * self._slots + _ENTRY.itemsize * self._entries
         if found == size:
             return IndexFile(path, self._slots, self._entries, self._fs)
-        log.warning("%s is ignored: it has %d bytes, not %d", path, found, size)
+        log.warning(
+            "file is ignored: its size is wrong",
+            extra={"path": path, "size_bytes": found, "right_size_bytes": size},
+        )
         return None
 
     @property
@@ -325,7 +331,10 @@ class Index:
         """Delete the files behind one of ``names`` that is gone; dispatch puts their keys again."""
         gone = sorted(set(names) - set(self.names))
         if gone:
-            log.error("IndexFiles are gone since the store was closed, the first is %s", gone[0])
+            log.error(
+                "IndexFiles are gone since the store was closed",
+                extra={"path": self._directory / gone[0], "count": len(gone)},
+            )
             kept = sum(name < gone[0] for name in self.names)
             self._drop_from(kept)
 

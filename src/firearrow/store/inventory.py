@@ -67,7 +67,7 @@ def load(root: Path) -> Inventory | None:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Inventory)
     except msgspec.DecodeError as error:
-        log.warning("%s is ignored: %s", path, error)
+        log.warning("file is ignored: it can't be read", extra={"path": path, "error": error})
         return None
     return found if found.checkpoint == checkpoint_sum(root) else None
 

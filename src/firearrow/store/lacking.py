@@ -69,7 +69,10 @@ class LackingFile:
                 topic, queue_id, end = line.split("\t")
                 self.noted[topic, int(queue_id)] = int(end)
             except ValueError:
-                log.warning("%s: a line is ignored that names no queue: %s", self._path, line)
+                log.warning(
+                    "line is ignored: it names no queue",
+                    extra={"path": self._path, "line": line},
+                )
 
     def add(self, ends: dict[Key, int]) -> None:
         """Note queues; on return that is on the disk. OSError if it can't be."""

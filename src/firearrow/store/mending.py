@@ -110,7 +110,7 @@ class Mender:
             else:
                 self._finish()
         except (OSError, StoreError) as error:
-            log.warning("what was left out can't catch up now: %s", error)
+            log.warning("what was left out can't catch up now", extra={"error": error})
             if isinstance(error, StoreError) or not concerns_all(error):
                 self.stop()
             self._put_off()
@@ -174,7 +174,7 @@ class Mender:
             self._on_arrivals(mended)
         if run.index is not None:
             self._main.index, self._main.index_left_out = run.index, False
-            log.info("the index has all keys again")
+            log.info("index has all keys again")
         self._run = self._targets = None
 
     @property

@@ -31,6 +31,12 @@ class Progress:
         self._said = now
         left_seconds = (now - self._started) * (total - done) / done
         log.info(
-            "%s: %d of %d MiB (%d %%), about %.0f s left",
-            self._what, done // _MIB, total // _MIB, 100 * done // total, left_seconds,
-        )  # fmt: skip
+            "start goes on",
+            extra={
+                "work": self._what,
+                "done_bytes": done,
+                "total_bytes": total,
+                "done_percent": 100 * done // total,
+                "left_seconds": round(left_seconds),
+            },
+        )

@@ -92,9 +92,10 @@ class FileConsumeQueues:
         for topic in sorted(batch_topics(self._batch_directory.parent)):
             if not self._wants_batches(topic):
                 log.warning(
-                    "topic %s has queues of batches: RocketMQ does not start before the topic has "
-                    "the attribute queue.type=BatchCQ", topic,
-                )  # fmt: skip
+                    "topic has queues of batches: RocketMQ does not start before the topic has "
+                    "the attribute queue.type=BatchCQ",
+                    extra={"topic": topic},
+                )
             self._kinds[topic] = True
         for path in _queue_paths(self._batch_directory):
             if self.is_batch(path.parent.name):  # else it has no files, and nothing to say
@@ -150,8 +151,11 @@ class FileConsumeQueues:
                 self._break(path, "it lacks messages that it had when the store was closed")
 
     def _break(self, path: Path, reason: str) -> None:
-        log.error("queue %s is left out: %s", path, reason)
         key = path.parent.name, int(path.name)
+        log.error(
+            "queue is left out",
+            extra={"topic": key[0], "queue_id": key[1], "path": path, "reason": reason},
+        )
         self._broken[key] = reason
         queue = self._by_key.pop(key, None)
         if queue is not None:
@@ -261,9 +265,10 @@ class FileConsumeQueues:
         left = self.left_out.get(key)
         if left is None:
             log.error(
-                "queue %s-%d gets no further entries for now, its messages stay in the log and all "
-                "other queues go on: %s", *key, error,
-            )  # fmt: skip
+                "queue gets no further entries for now: its messages stay in the log, all other "
+                "queues go on",
+                extra={"topic": key[0], "queue_id": key[1], "error": error},
+            )
             left = LeftOut(str(error), since, end, isinstance(error, CorruptStore))
         self.left_out[key] = left._replace(end=max(left.end, end))
 
@@ -356,7 +361,10 @@ class FileConsumeQueues:
             except OSError as error:
                 if concerns_all(error):
                     raise
-                log.error("queue %s-%d can't be made anew for now: %s", *key, error)
+                log.error(
+                    "queue can't be made anew for now",
+                    extra={"topic": key[0], "queue_id": key[1], "error": error},
+                )
                 self._shut[key] = queue
                 self.left_out[key] = left._replace(reason=str(error), since=0, anew=True)
         return aside
@@ -457,7 +465,10 @@ class FileConsumeQueues:
         self.left_out[key] = left._replace(reason=str(error), anew=anew)
         if left.anew and isinstance(error, CorruptStore):
             self._hopeless.add(key)
-            log.error("queue %s-%d can't be made anew before the next start: %s", *key, error)
+            log.error(
+                "queue can't be made anew before the next start",
+                extra={"topic": key[0], "queue_id": key[1], "error": error},
+            )
 
     def take_over(self, key: Key, fresh: AnyQueue) -> tuple[AnyQueue, int]:
         """Have a queue go on with what has caught up; return it with its first new offset."""
@@ -472,7 +483,7 @@ class FileConsumeQueues:
         del self.left_out[key]
         self._made_anew.discard(key)
         self._names.note(queue.segments.directory)
-        log.info("queue %s-%d has all its messages again", *key)
+        log.info("queue has all its messages again", extra={"topic": key[0], "queue_id": key[1]})
         return queue, first
 
     def _forget(self, keys: set[Key]) -> None:

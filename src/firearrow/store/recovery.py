@@ -108,7 +108,7 @@ class Recovery:
         if not commit_log.segments.files:
             dropped = self.queues.clear()
             if dropped:
-                log.warning("the CommitLog is empty: %d queues are deleted", dropped)
+                log.warning("queues are deleted: the CommitLog is empty", extra={"count": dropped})
             if index is not None:
                 index.cut(0)
             return Recovered(0, 0, 0, 0)
@@ -291,9 +291,10 @@ class Recovery:
             self.fs.sync_directory(self.quarantine)
             self.fs.sync_directory(self.quarantine.parent)
             log.warning(
-                "the log ends at %d, where a record is torn; what stands behind it was not known "
-                "to be on the disk and is kept in %s", end, path,
-            )  # fmt: skip
+                "CommitLog ends where a record is torn: what stands behind it was not known to be "
+                "on the disk and is kept",
+                extra={"end_physical_offset": end, "path": path},
+            )
 
 
 def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
@@ -334,11 +335,13 @@ def _breaks_off(columns: Columns) -> bool:
 def _report_body(columns: Columns, base: int, at: int) -> None:
     topic = columns.slices(columns.topic_start[at : at + 1], columns.topic_size[at : at + 1])[0]
     log.error(
-        "the body of the record at %d is damaged: queue %s-%d, queue offset %d",
-        base + int(columns.position[at]),
-        topic.decode("utf-8", "replace"),
-        int(columns.queue_id[at]),
-        int(columns.queue_offset[at]),
+        "body of a record is damaged",
+        extra={
+            "physical_offset": base + int(columns.position[at]),
+            "topic": topic.decode("utf-8", "replace"),
+            "queue_id": int(columns.queue_id[at]),
+            "queue_offset": int(columns.queue_offset[at]),
+        },
     )
 
 

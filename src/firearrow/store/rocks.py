@@ -374,7 +374,8 @@ class RocksConsumeQueues:
         room = (int(some[known]) - queue.max_physical_offset) // RECORD_BYTES_MIN
         if queue_offset == 0:
             log.warning(
-                "queue %s-%d begins anew: its topic was made again", queue.topic, queue.queue_id
+                "queue begins anew: its topic was made again",
+                extra={"topic": queue.topic, "queue_id": queue.queue_id},
             )
             batch.delete_range(rows.ENTRIES, *rows.entry_range(queue.head))
             queue.next_offset = 0
@@ -394,7 +395,10 @@ class RocksConsumeQueues:
         """One broken queue must not keep the others from their messages."""
         if (topic, queue_id) not in self._left_out:
             self._left_out.add((topic, queue_id))
-            log.error("a queue gets no further entries, its messages stay in the log: %s", error)
+            log.error(
+                "queue gets no further entries: its messages stay in the log",
+                extra={"topic": topic, "queue_id": queue_id, "error": error},
+            )
 
     def adopt(self, taken: Iterable[tuple[str, bytes, bytes]]) -> None:
         """Take rows of another database as they are, each with its family; they are on the disk on

@@ -85,7 +85,14 @@ class Segments:
                 raise CorruptStore(f"{path} is no file")
             size = path.stat().st_size
             if size < self.file_size_bytes and path == paths[-1] and len(paths) > 1:
-                log.warning("%s is lengthened: it has only %d bytes", path, size)
+                log.warning(
+                    "file is lengthened: it is too short",
+                    extra={
+                        "path": path,
+                        "size_bytes": size,
+                        "right_size_bytes": self.file_size_bytes,
+                    },
+                )
                 self._fs.resize(path, self.file_size_bytes)
             elif size != self.file_size_bytes:
                 raise CorruptStore(
@@ -106,12 +113,15 @@ class Segments:
             return paths
         for path in paths:
             if path not in starts:
-                log.warning("%s is ignored: no file of this size starts there", path)
+                log.warning(
+                    "file is ignored: no file of this size starts there",
+                    extra={"path": path},
+                )
         return starts
 
     def _remove_empty(self, paths: list[Path]) -> list[Path]:
         while paths and paths[-1].is_file() and paths[-1].stat().st_size == 0:
-            log.warning("%s is deleted: it is empty", paths[-1])
+            log.warning("file is deleted: it is empty", extra={"path": paths[-1]})
             self._fs.remove(paths.pop())
         return paths
 
@@ -167,7 +177,7 @@ class Segments:
                     raise FileExistsError(errno.EEXIST, "a file with data is in the way", path)
             finally:
                 unmap(found.map)
-        log.warning("%s is made again: nothing was written to it", path)
+        log.warning("file is made again: nothing was written to it", extra={"path": path})
         self._fs.remove(path)
 
     def _map(self, path: Path) -> mmap.mmap:
@@ -253,7 +263,10 @@ def _is_offset(path: Path) -> bool:
     name = path.name
     if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS:
         return True
-    log.warning("%s is ignored: its name is not %d digits", path, NAME_DIGITS)
+    log.warning(
+        "file is ignored: its name has not so many digits",
+        extra={"path": path, "digits": NAME_DIGITS},
+    )
     return False
 
 

@@ -95,7 +95,10 @@ class Damaged:
             del self._named[next(iter(self._named))]
         self._named[physical_offset] = None
         self.count += 1
-        log.error("the record at %d is damaged: %s: %s", physical_offset, place, why)
+        log.error(
+            "record is damaged",
+            extra={"physical_offset": physical_offset, "place": place, "reason": why},
+        )
 
 
 class Places(NamedTuple):

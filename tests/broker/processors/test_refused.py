@@ -12,6 +12,7 @@ from firearrow.errors import BrokerError
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import FakeChannel, HandClock
 from tests.broker.serving import Caller, Serving, calling
+from tests.loglines import told
 
 
 @pytest.fixture
@@ -33,27 +34,31 @@ def ask(
     assert (refusal.value.code, refusal.value.remark) == (3, f" request type {code} not supported")
 
 
-def heads(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was warned of since the last time, without what it means."""
-    lines = [record.getMessage().partition(":")[0] for record in caplog.records]
+EVENT = "request is refused: this version does not serve it"
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
+    """Request, code, group and count of what was warned of since the last time."""
+    lines = told(caplog)
     assert {record.levelno for record in caplog.records} <= {logging.WARNING}
+    assert {line["event"] for line in lines} <= {EVENT}
+    assert [line["effect"] for line in lines] == [LOST[line["code"]] for line in lines]  # type: ignore[index]
     caplog.clear()
-    return lines
+    return [(line["request"], line["code"], line["group"], line["count"]) for line in lines]
 
 
 def test_one_line_a_minute_says_how_many(
     processor: RefusedProcessor, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start = "CONSUMER_SEND_MSG_BACK (request 36) of g is refused, "
     for _ in range(5):
         ask(processor, 36, {"group": "g", "offset": 7, "delayLevel": 0})
-    assert heads(caplog) == [f"{start}1 times since the last line"]
+    assert refusals(caplog) == [("CONSUMER_SEND_MSG_BACK", 36, "g", 1)]
     clock.seconds += 59
     ask(processor, 36, {"group": "g"})
-    assert heads(caplog) == []
+    assert refusals(caplog) == []
     clock.seconds += 1
     ask(processor, 36, {"group": "g"})
-    assert heads(caplog) == [f"{start}6 times since the last line"]
+    assert refusals(caplog) == [("CONSUMER_SEND_MSG_BACK", 36, "g", 6)]
 
 
 def test_groups_and_kinds_are_told_apart(
@@ -64,12 +69,12 @@ def test_groups_and_kinds_are_told_apart(
     ask(processor, 37, {"producerGroup": "g"})
     ask(processor, 200050, {"consumerGroup": "g"})
     ask(processor, 400, {}, json.dumps({"consumerGroup": "g", "topic": "T"}).encode())
-    assert [line.split(" is ")[0] for line in heads(caplog)] == [
-        "CONSUMER_SEND_MSG_BACK (request 36) of g",
-        "CONSUMER_SEND_MSG_BACK (request 36) of other",
-        "END_TRANSACTION (request 37) of g",
-        "POP_MESSAGE (request 200050) of g",
-        "QUERY_ASSIGNMENT (request 400) of g",
+    assert [line[:3] for line in refusals(caplog)] == [
+        ("CONSUMER_SEND_MSG_BACK", 36, "g"),
+        ("CONSUMER_SEND_MSG_BACK", 36, "other"),
+        ("END_TRANSACTION", 37, "g"),
+        ("POP_MESSAGE", 200050, "g"),
+        ("QUERY_ASSIGNMENT", 400, "g"),
     ]
 
 
@@ -80,8 +85,8 @@ def test_what_is_no_group_is_not_written(
 ) -> None:
     fields: dict[str, FieldValue] = {} if name is None else {"group": name, "consumerGroup": name}
     ask(processor, code, fields, b"[no JSON")
-    (line,) = heads(caplog)
-    assert f"(request {code}) of 10.0.0.1 is refused" in line
+    (line,) = refusals(caplog)
+    assert line[1:3] == (code, "10.0.0.1")
 
 
 def test_no_more_are_remembered_than_a_limit(
@@ -90,7 +95,7 @@ def test_no_more_are_remembered_than_a_limit(
     monkeypatch.setattr(refused, "REMEMBERED_MAX", 3)
     for number in range(9):
         ask(processor, 36, {"group": f"g{number}"})
-    assert [line.split(" ")[4] for line in heads(caplog)] == ["g0", "g1", "g2", "others"]
+    assert [line[2] for line in refusals(caplog)] == ["g0", "g1", "g2", "others"]
 
 
 def test_a_broker_refuses_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,7 +108,7 @@ def test_a_broker_refuses_them(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert (await caller.call(370, {"producerGroup": "p", "topic": "T"})).code == 3
 
     calling(tmp_path, main)
-    assert [line.split(" ")[0] for line in heads(caplog)] == [
+    assert [line[0] for line in refusals(caplog)] == [
         "CONSUMER_SEND_MSG_BACK",
         "END_TRANSACTION",
         "RECALL_MESSAGE",

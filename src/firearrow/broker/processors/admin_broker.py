@@ -136,13 +136,16 @@ class BrokerAdminProcessor:
     def clean_queues(self, _: Channel, __: AnyCommand) -> Response:
         """306: delete the queues of which the log has no message any more."""
         for queue in self._store.delete_expired_queues():
-            log.warning("queue %s-%d is deleted: all its messages are", queue.topic, queue.queue_id)
+            log.warning(
+                "queue is deleted: all its messages are",
+                extra={"topic": queue.topic, "queue_id": queue.queue_id},
+            )
         return Response()
 
     def clean_topics(self, _: Channel, __: AnyCommand) -> Response:
         """316: delete the queues of topics that are not configured."""
         for topic in self._store.delete_unused_topics(self._topics.table):
-            log.warning("the queues of %s are deleted: there is no such topic", topic)
+            log.warning("queues are deleted: there is no such topic", extra={"topic": topic})
         return Response()
 
     def clean_log(self, _: Channel, __: AnyCommand) -> Response:

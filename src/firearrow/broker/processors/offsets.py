@@ -125,7 +125,15 @@ class OffsetProcessor:
         }
         for queue_id, queue_offset in starts.items():
             self._offsets.reset(group, topic, queue_id, queue_offset)
-        log.info("group %s goes on in %s at %s, says %s", group, topic, starts, peer.address)
+        log.info(
+            "offsets of a group are reset",
+            extra={
+                "group": group,
+                "topic": topic,
+                "queue_offsets": starts,
+                "address": peer.address,
+            },
+        )
         for queue_id in starts:
             self._on_reset(topic, queue_id)
         broker_name = self._settings.broker.broker_name

@@ -90,12 +90,14 @@ class RefusedProcessor:
         if now - known.said_at < LINE_SECONDS_MIN:
             return
         log.warning(
-            "%s (request %d) of %s is refused, %d times since the last line: %s",
-            code.name,
-            code,
-            group,
-            known.count,
-            LOST[code],
+            "request is refused: this version does not serve it",
+            extra={
+                "request": code.name,
+                "code": int(code),
+                "group": group,
+                "count": known.count,
+                "effect": LOST[code],
+            },
         )
         known.count, known.said_at = 0, now
 

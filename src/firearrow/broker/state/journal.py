@@ -96,12 +96,16 @@ class Journal:
                 version = last
                 made += 1
         if made:
-            log.info("%s: %d changes since it was written are in its journal", self._path, made)
+            log.info(
+                "changes are taken from the journal of a file",
+                extra={"path": self._path, "count": made},
+            )
         elif _numbers(last) > _numbers(version):
             log.warning(
-                "%s was written by somebody else since the end of its journal, whose changes "
-                "do not count", self._path,
-            )  # fmt: skip
+                "file was written by somebody else since the end of its journal: the changes in "
+                "that do not count",
+                extra={"path": self._path},
+            )
         return bool(made)
 
     def _lines(self) -> Iterator[Content]:
@@ -139,7 +143,10 @@ class Journal:
         except OSError as error:
             if must:
                 raise
-            log.error("%s can't be written, will be tried again: %s", self._path, error)
+            log.error(
+                "file can't be written: that will be tried again",
+                extra={"path": self._path, "error": error},
+            )
             self._pending = lines
         else:
             self._pending = b""

@@ -149,7 +149,10 @@ class StateFile:
         except OSError as error:
             if not self._refused:
                 self._refused = True
-                log.error("%s can't be written, changes are refused: %s", storage, error)
+                log.error(
+                    "file can't be written: changes are refused",
+                    extra={"path": storage, "error": error},
+                )
             raise DiskFull(f"{storage} can't be written: {error}") from error
         self._refused = False
         self.unsynced = True
@@ -186,7 +189,10 @@ class StateFile:
             try:
                 storage.write(content)
             except OSError as error:
-                log.error("%s can't be written, will be tried again: %s", storage, error)
+                log.error(
+                    "file can't be written: that will be tried again",
+                    extra={"path": storage, "error": error},
+                )
                 self.behind = True
 
         return write

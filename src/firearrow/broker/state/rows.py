@@ -139,7 +139,10 @@ class Rows:
         except OSError as error:
             if must:
                 raise
-            log.error("%s can't be written, will be tried again: %s", self, error)
+            log.error(
+                "file can't be written: that will be tried again",
+                extra={"path": self, "error": error},
+            )
             self._pending = pending
         else:
             self._pending = {}
@@ -205,8 +208,10 @@ class Rows:
             try:
                 self._json_file.write(content or self._last)
             except OSError as error:
-                log.error("%s can't be written, it is older than its database: %s",
-                          self._json_file, error)  # fmt: skip
+                log.error(
+                    "file can't be written: it is older than its database",
+                    extra={"path": self._json_file, "error": error},
+                )
 
 
 def has_database(store_root: Path | None, layout: Layout) -> bool:

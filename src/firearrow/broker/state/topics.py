@@ -225,9 +225,10 @@ class TopicTable:
             made[topic] = TopicConfig(topic, nums, nums, _READ_WRITE, attributes=attributes)
         if made:
             log.warning(
-                "%d topics have messages but no configuration, they get one with as many queues "
-                "as have messages: %s", len(made), ", ".join(sorted(made)[:_NAMES_SHOWN]),
-            )  # fmt: skip
+                "topics have messages but no configuration: they get one with as many queues as "
+                "have messages",
+                extra={"count": len(made), "topics": sorted(made)[:_NAMES_SHOWN]},
+            )
             self._accept(made.values())
         return doomed
 

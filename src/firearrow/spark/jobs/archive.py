@@ -249,11 +249,13 @@ class _Job:
         if self._settings.commit_offsets and isinstance(self.origin, Committing):
             self.origin.commit_offsets(self._state.offsets)
         log.info(
-            "archived step=%d files=%d rows=%d missing=%d",
-            manifest.sequence,
-            len(manifest.added),
-            sum(file.rows for file in manifest.added),
-            sum(gap.missing for gap in gaps),
+            "step is archived",
+            extra={
+                "step": manifest.sequence,
+                "files": len(manifest.added),
+                "rows": sum(file.rows for file in manifest.added),
+                "missing": sum(gap.missing for gap in gaps),
+            },
         )
         return manifest
 
