@@ -74,10 +74,8 @@ class MessageStore:
         self, config: StoreConfig, clock: Clock, store_host: bytes, fs: FileSystem = OS_FILES
     ) -> None:
         self.config = config
-        self._fs = fs
-        self._clock = clock
-        root = config.root_path
-        self.root = root
+        self._fs, self._clock = fs, clock
+        self.root = root = config.root_path
         self.wants_batches: Callable[[str], bool] = no_topic
         self.queues = _queues_of(config, fs, lambda topic: self.wants_batches(topic))
         self.log = CommitLog(
