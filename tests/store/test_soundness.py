@@ -53,6 +53,12 @@ def pulled(store: MessageStore, tags: frozenset[int] | None = None) -> list[Mess
     return found
 
 
+def grown_old(store: MessageStore) -> None:
+    """Let so much time pass that what was appended is looked at again."""
+    for _ in range(2):
+        store.clean()
+
+
 class Filled:
     """A store with messages of one queue, whose log can be damaged for a while."""
 
@@ -76,6 +82,7 @@ class Filled:
                 store.queue("T", 0).next_offset += 2
             self.places.append((at, store.log.end_offset - at))
         settle(store)
+        grown_old(store)
         self.sound = {view.physical_offset: view for view in pulled(store)}
         assert list(self.sound) == [at for at, _ in self.places]
 
@@ -169,6 +176,7 @@ def test_a_pull_that_meets_only_damage_goes_on_behind_it(
     with opened(tmp_path) as store:
         places = [append(store, b"body of one") for _ in range(3)]
         settle(store)
+        grown_old(store)
         with flipped(store, places[0] + 3), flipped(store, places[1] + 87):
             found = store.get("T", 0, 0, 2)
             assert found == GetResult(GetStatus.NO_MATCHED_MESSAGE, 2, 0, 3)
@@ -186,6 +194,7 @@ def test_a_first_record_that_says_it_has_larger_hosts_than_it_has_room_for(tmp_p
         for _ in range(3):
             append(store, b"")
         settle(store)
+        grown_old(store)
         with flipped(store, 39):
             assert [view.queue_offset for view in pulled(store)] == [1, 2]
 
@@ -225,6 +234,7 @@ def test_damaged_entries_are_passed_over_one_by_one(tmp_path: Path) -> None:
         for number in range(12):
             append(store, b"%d" % number)
         settle(store)
+        grown_old(store)
         queue = store.queues.open("T", 0).segments.files[0].map  # type: ignore[attr-defined]
         for at in range(5 * 20, 5 * 20 + 12):
             before = queue[at]
@@ -233,6 +243,79 @@ def test_damaged_entries_are_passed_over_one_by_one(tmp_path: Path) -> None:
                 offsets = [view.queue_offset for view in pulled(store)]
                 assert offsets == [n for n in range(12) if n != 5 or value == before], (at, value)
             queue[at] = before
+
+
+COUNTS = [1, 8, 20]
+
+
+def bodies(count: int, *, alike: bool) -> list[bytes]:
+    return [bytes(200 if alike else 200 + 3 * n) for n in range(count)]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_was_just_appended_is_looked_at_a_little_later(
+    tmp_path: Path, count: int, alike: bool
+) -> None:
+    with opened(tmp_path) as store:
+        places = [append(store, body) for body in bodies(count, alike=alike)]
+        settle(store)
+        with flipped(store, places[-1] + 4):
+            assert store.get("T", 0, 0, 32).count == count  # nobody but us has written it
+            store.clean()
+            assert store.get("T", 0, 0, 32).count == count
+            store.clean()
+            assert len(pulled(store)) == store.get("T", 0, 0, 32).count == count - 1
+            append(store, b"new")
+            settle(store)
+            assert len(pulled(store)) == count
+            assert len(pulled(store, frozenset({tag_code("")}))) == count
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_another_process_has_appended_is_looked_at(tmp_path: Path, count: int) -> None:
+    with opened(tmp_path) as store:
+        places = [append(store, body) for body in bodies(count, alike=False)]
+        settle(store)
+    with opened(tmp_path) as store:
+        with flipped(store, places[-1] + 4):
+            assert len(pulled(store)) == count - 1
+        assert len(pulled(store)) == count
+
+
+def test_an_entry_that_leads_into_what_was_just_appended(tmp_path: Path) -> None:
+    """What it seems to mean begins in the middle of a record there."""
+    with opened(tmp_path) as store:
+        append(store, b"old")
+        settle(store)
+        grown_old(store)
+        at = append(store, bytes(1000))
+        settle(store)
+        queue = store.queues.open("T", 0).segments.files[0].map  # type: ignore[attr-defined]
+        queue[:8] = (at + 7).to_bytes(8, "big")
+        for tags in (None, frozenset({0})):
+            assert [view.queue_offset for view in pulled(store, tags)] == [1]
+
+
+def test_records_of_light_queues_are_looked_at_together(tmp_path: Path) -> None:
+    light = {"enable_lmq": True, "enable_multi_dispatch": True}
+    with opened(tmp_path, mapped_file_size_consume_queue=4000, **light) as store:
+        places = []
+        for number in range(32):
+            properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "KEYS": "k" * (number % 5)}
+            properties["INNER_MULTI_QUEUE_OFFSET"] = str(number)
+            places.append(append(store, bytes(300), "Topic", properties=properties))
+        settle(store)
+        grown_old(store)
+
+        def found() -> list[int]:
+            records = store.get("%LMQ%a", 0, 0, 32).records
+            return [view.physical_offset for view in decoded(records)]
+
+        assert found() == places
+        for number, at in ((0, 390), (5, 388), (5, 390), (31, 28), (31, 3), (9, 30)):
+            with flipped(store, places[number] + at):
+                assert found() == [*places[:number], *places[number + 1 :]], (number, at)
 
 
 def test_what_was_named_is_forgotten_in_time(caplog: pytest.LogCaptureFixture) -> None:

@@ -49,6 +49,7 @@ PREPARE_NEXT_AT: Final = 0.5
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 CLOCK_BACK_MS_MAX: Final = 10_000
 """What store times wait for when the clock is set back; a time server corrects by less."""
+_NOWHERE: Final = 1 << 62  # behind every record
 _TAIL_BYTES: Final = 2  # length of the properties
 _NOTED_MAX: Final = 65_536  # some 2 MB, and far more than a round of dispatch takes
 # A file system that is full takes up to tens of ms to say so: it flushes what might give room.
@@ -65,7 +66,14 @@ def _no_matter(now_ms: int) -> None:
 
 
 class CommitLog:
-    """The log as one address space; ``end_offset`` is where the next record goes."""
+    """The log as one address space; ``end_offset`` is where the next record goes.
+
+    Records from ``own_from`` on go out without a look (``soundness``): this process itself has
+    written them since two calls of ``grow_older`` ago. The system keeps what was just written in
+    memory, so no disk has had a hand in it. What another process writes over them there is not
+    seen for that long; to look for it costs a pull of 32 records that are alike half as much again
+    as all else that the store does for it, and three times as much where they are not.
+    """
 
     def __init__(
         self,
@@ -81,6 +89,8 @@ class CommitLog:
         self.store_host = store_host
         self.end_offset = 0
         self.last_store_ms = 0
+        self.own_from = _NOWHERE
+        self._older_from = _NOWHERE
         self.on_clock_back: Callable[[int], None] = _no_matter
         self._map: mmap.mmap | None = None
         self._base = 0
@@ -103,7 +113,7 @@ class CommitLog:
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at ``end_offset``, behind a record that was stored at ``last_store_ms``."""
-        self.end_offset = end_offset
+        self.end_offset = self.own_from = self._older_from = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
         if segment is not None:
@@ -119,6 +129,15 @@ class CommitLog:
         except OSError as error:
             raise DiskFull(f"no room for the rest of {segment.path}: {error}") from error
         self._enter(segment)
+
+    def grow_older(self) -> None:
+        """Look again at records from before the last call; to be called every few seconds."""
+        self.doubt(self._older_from)
+        self._older_from = self.end_offset
+
+    def doubt(self, physical_offset: int) -> None:
+        """Look again at records before a physical offset."""
+        self.own_from = max(self.own_from, physical_offset)
 
     @property
     def start_offset(self) -> int:

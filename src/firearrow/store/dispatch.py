@@ -22,6 +22,7 @@ from firearrow.errors import CorruptStore
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import DELAY_LEVEL, parse
 from firearrow.message.sysflag import (
+    COMPRESSED,
     INNER_BATCH,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -36,6 +37,7 @@ from firearrow.store.keys import Properties
 from firearrow.store.light import LightEntries, light_entries
 from firearrow.store.queues import Entries, ManyNewQueues, OnArrivals, Runs, Written
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
+from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ log = logging.getLogger(__name__)
 _NEW_QUEUES_RECORDS: Final = 256
 _NEW_QUEUES_RECORDS_LEAST: Final = 4
 
-_SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH
+_SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH | COMPRESSED
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
@@ -180,6 +182,7 @@ class Dispatcher:
             order = np.lexsort((record, group))
             record = record[order]
         if is_special:
+            self._log.doubt(last_undecodable(columns) + 1)
             kind = special[record] & TRANSACTION_MASK
             of_queues = (kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)
             order, record = order[of_queues], record[of_queues]

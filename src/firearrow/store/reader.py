@@ -23,12 +23,26 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.scan import RECORD_BYTES_MIN
-from firearrow.store.soundness import ALIKE_MIN, Damaged, Places, are_alike, faults_of
+from firearrow.store.soundness import (
+    ALIKE_MIN,
+    PLAIN_MIN,
+    Damaged,
+    Places,
+    are_alike,
+    are_plain,
+    faults_of,
+)
 
 _STORE_MS_AT: Final = 56
+_PLACE_AT: Final = 28
 _SYS_FLAG_AT: Final = 36
 _GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are just removed
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
+
+
+_OWN_BYTES_MAX: Final = 256 << 20
+_OWN_MEMORY_SHARE: Final = 16
+"""So much of what was just written is surely still in memory."""
 
 
 class GetStatus(Enum):
@@ -71,6 +85,8 @@ class Reader:
         self._log = commit_log
         self._damaged = damaged
         self._check_crc = config.check_crc_on_read
+        share = memory_bytes // _OWN_MEMORY_SHARE
+        self._own_bytes = 0 if config.check_crc_on_read else min(share, _OWN_BYTES_MAX)
         self._queues = queues
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         self._recent_limits = (
@@ -137,8 +153,10 @@ class Reader:
         self, queue: ConsumeQueue, queue_offset: int, entries: bytes
     ) -> GetResult | None:
         """Copy the records of all entries, if they are sound, in one file and within the limits."""
+        first = int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
-        recent = int.from_bytes(entries[:8], "big") >= recent_from
+        recent = first >= recent_from
+        own = first >= self._own_from()
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
@@ -147,7 +165,9 @@ class Reader:
         entries = entries[: count * ENTRY_BYTES]
         following = queue_offset + count
         lowest, highest = queue.min_offset, queue.max_offset
-        records = self._evenly(entries, count, most_bytes) if count >= ALIKE_MIN else b""
+        records = (
+            self._evenly(entries, count, most_bytes) if count >= ALIKE_MIN and not own else b""
+        )
         if records and are_alike(records, entries, queue_offset, queue):
             return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
         fields = _struct_of(count).unpack(entries)
@@ -168,10 +188,22 @@ class Reader:
                     for position, size in zip(positions, sizes, strict=True)
                 ]
             )
-        places = Places(positions, sizes, tuple(range(queue_offset, following)))
-        if len(records) != total or faults_of(records, places, queue, check_crc=self._check_crc):
+        if len(records) != total:
             return None
+        own = own and records[_PLACE_AT : _PLACE_AT + 8] == entries[:8]
+        if not own and not self._are_plain(records, entries, queue_offset, queue):
+            places = Places(positions, sizes, tuple(range(queue_offset, following)))
+            if faults_of(records, places, queue, check_crc=self._check_crc):
+                return None
         return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
+
+    def _are_plain(
+        self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue
+    ) -> bool:
+        """Whether many records are sound; False also if they only may be."""
+        if self._check_crc or len(entries) < PLAIN_MIN * ENTRY_BYTES:
+            return False
+        return are_plain(records, entries, queue_offset, queue)
 
     def _evenly(self, entries: bytes, count: int, most_bytes: int) -> bytes:
         """The records of entries if they seem to be of one size, side by side; else nothing."""
@@ -242,6 +274,11 @@ class Reader:
         everything = range(len(copies))
         if not copies:
             return everything, 0
+        first, *_ = places[0]
+        if first >= self._own_from() and first == int.from_bytes(
+            copies[0][_PLACE_AT : _PLACE_AT + 8], "big"
+        ):
+            return everything, len(copies)
         columns = Places(*zip(*places, strict=True))
         faults = faults_of(b"".join(copies), columns, queue, check_crc=self._check_crc)
         kept: list[int] = []
@@ -335,6 +372,10 @@ class Reader:
         Java: DefaultMessageStore#isTheBatchFull asks that of each message.
         """
         return self._log.end_offset - self._recent_bytes
+
+    def _own_from(self) -> int:
+        """From where on records need no look; entries behind one of these are of later ones."""
+        return max(self._log.own_from, self._log.end_offset - self._own_bytes)
 
     def _gone(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> GetResult:
         """The record of an entry was deleted with its file: go on behind that file."""

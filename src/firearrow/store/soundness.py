@@ -3,9 +3,10 @@
 Clients find the records of an answer one after another by their lengths. At one that they can't
 read they drop all behind it, and go on after the whole answer: nothing of that comes again.
 
-Most pulls have records that are alike, which is seen in a few operations for all of them
-(``are_alike``); else each costs a step of a loop (``faults_of``). Only what is not plain is taken
-apart (``fault_of``).
+Most pulls are of what was just appended, and need no look (``CommitLog.own_from``). Of others, a
+few operations show for all records of a pull that they are alike (``are_alike``); many that are not
+take some more (``are_plain``), and few cost a step of a loop each (``faults_of``). Only what is not
+plain is taken apart (``fault_of``).
 
 Source: upstream ``MessageDecoder#decodes``, which ends at the first record that it can't read, and
 ``#clientDecode``, which does not look at the CRC. Java: DefaultMessageStore#getMessage looks at
@@ -22,11 +23,12 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from firearrow.errors import MessageError
 from firearrow.message.compress import is_as_said
 from firearrow.message.names import is_lmq
-from firearrow.message.record import body_crc, read_frame
+from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, read_frame
 from firearrow.message.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -35,7 +37,7 @@ from firearrow.message.sysflag import (
     STORE_HOST_V6,
 )
 from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue
-from firearrow.store.scan import Ints
+from firearrow.store.scan import Columns, Ints
 
 log = logging.getLogger(__name__)
 
@@ -44,25 +46,44 @@ ALIKE_MIN: Final = 4
 """Records, below which it is faster to look at each."""
 _ALIKE_MAX: Final = 128  # and above which a shape takes too much memory
 _NUMBERS: Final = 4096
+_COUNT_MAX: Final = 1024  # records of one pull
+_BEGINNING_BYTES: Final = 8  # show how a body is compressed
 _BODY_COUNTS: Final = COMPRESSED | INNER_BATCH  # clients take the body apart as they decode
 _SPECIAL: Final = HOSTS_V6_MASK | _BODY_COUNTS
+PLAIN_MIN: Final = 16
+"""Records, below which a loop is faster than two dozen operations on arrays."""
+_PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 
 
 class _Hosts(NamedTuple):
     """What follows from how many of the hosts are of IPv6.
 
     ``unpack`` gives size, magic, body CRC, queue offset, physical offset, system flag, the upper
-    halves of both ports (zero) and the size of the body.
+    halves of both ports (zero) and the size of the body; ``fields`` has most of these.
     """
 
     unpack: Callable[[bytes, int], tuple[Any, ...]]
     head_bytes: int
     ports_at: tuple[int, int]
+    fields: np.dtype[np.void]
 
 
 def _hosts(born: int, store: int) -> _Hosts:
     head = struct.Struct(f">iii8xqqi{born + 12}xH{store + 14}xH14xi")
-    return _Hosts(head.unpack_from, head.size, (born + 52, born + store + 68))
+    ports_at = born + 52, born + store + 68
+    fields: dict[str, tuple[str, int]] = {
+        "size": ("V4", 0),
+        "magic": ("V4", 4),
+        "queue_offset": ("V8", 20),
+        "physical_offset": ("V8", 28),
+        "flags": ("V4", 36),
+        "born": ("V2", ports_at[0]),
+        "stored": ("V2", ports_at[1]),
+        "body": (">u4", head.size - 4),
+    }
+    formats, offsets = zip(*fields.values(), strict=True)
+    parts = {"names": [*fields], "formats": formats, "offsets": offsets, "itemsize": head.size}
+    return _Hosts(head.unpack_from, head.size, ports_at, np.dtype(parts))  # type: ignore[call-overload]
 
 
 _HOSTS: Final = {
@@ -121,7 +142,8 @@ def faults_of(
         hosts = 0
     shared = _HOSTS[hosts]
     unpack, head_bytes = shared.unpack, shared.head_bytes
-    topic, magic = queue.topic_field, queue.magic
+    light = is_lmq(queue.topic)
+    magic, topic = _topic_of_first(records, queue) if light else (queue.magic, queue.topic_field)
     faults: dict[int, Fault] = {}
     at = 0
     for number, (position, size, queue_offset) in enumerate(zip(*places, strict=True)):
@@ -135,7 +157,7 @@ def faults_of(
             its_size != size
             or kind != magic
             or its_position != position
-            or its_offset != queue_offset
+            or (its_offset != queue_offset and not light)
             or flags & _SPECIAL != hosts
             or born
             or stored
@@ -155,6 +177,69 @@ def faults_of(
     return faults
 
 
+def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
+    """Whether records with one system flag are all sound: those of entries from an offset on.
+
+    False also if they only may be.
+    """
+    flags = records[36:40]
+    hosts = _HOSTS[flags[3] & HOSTS_V6_MASK]
+    head_bytes = hosts.head_bytes
+    place = np.frombuffer(entries, _PLACE)
+    count = len(place)
+    size = place["size"].astype(np.int64)
+    at = size.cumsum() - size
+    if flags[3] & _BODY_COUNTS or at[-1] + head_bytes > len(records):
+        return False
+    light = is_lmq(queue.topic)
+    magic, topic = _topic_of_first(records, queue) if light else (queue.magic, queue.topic_field)
+    head = _at(records, at, hosts.fields)
+    if (
+        head["size"].tobytes() != place["size"].tobytes()
+        or head["physical_offset"].tobytes() != place["physical_offset"].tobytes()
+        or head["magic"].tobytes() != magic.to_bytes(4, "big", signed=True) * count
+        or head["flags"].tobytes() != flags * count
+        or head["born"].tobytes() + head["stored"].tobytes() != bytes(4 * count)
+        or not (light or head["queue_offset"].tobytes() == _numbers_of(queue_offset, count))
+    ):
+        return False
+    end = head["body"].astype(np.int64)
+    end += head_bytes
+    at += end
+    end += len(topic) + 2
+    if at.max() > len(records) - len(topic) - 2:
+        return False
+    tail = _at(records, at, _tail_of(len(topic)))
+    end += tail["properties"]
+    return tail["topic"].tobytes() == topic * count and end.tobytes() == size.tobytes()
+
+
+def _at(records: bytes, at: Ints, fields: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """Fields at each of some places, which must lie within."""
+    size = fields.itemsize
+    anywhere = np.ndarray((len(records) - size + 1,), f"V{size}", records, 0, (1,))
+    return anywhere[at].view(fields)  # as a whole they are copied faster than one by one
+
+
+@lru_cache(maxsize=256)
+def _tail_of(topic_bytes: int) -> np.dtype[np.void]:
+    """What stands behind the body: the topic, and how many bytes of properties follow."""
+    return np.dtype([("topic", f"V{topic_bytes}"), ("properties", ">u2")])
+
+
+def _topic_of_first(records: bytes, queue: ConsumeQueue) -> tuple[int, bytes]:
+    """Magic and topic of the first record of a light queue: the others mostly have the same."""
+    at = _HOSTS[records[39] & HOSTS_V6_MASK].head_bytes
+    at += int.from_bytes(records[at - 4 : at], "big")
+    magic = MAGIC_V2 if records[7] == MAGIC_V2 & 0xFF else MAGIC_V1
+    length_bytes = 2 if magic == MAGIC_V2 else 1
+    text_at = at + length_bytes
+    topic = records[at : text_at + int.from_bytes(records[at:text_at], "big")]
+    if len(topic) <= length_bytes or not topic[length_bytes:].isascii():
+        return queue.magic, queue.topic_field  # which no record has: each is taken apart
+    return magic, topic
+
+
 def are_alike(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
     """Whether plain records of one shape are all sound: those of entries from an offset on.
 
@@ -172,12 +257,11 @@ def are_alike(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
         queue.magic,
         count,
     )
-    block, first = divmod(queue_offset, _NUMBERS)
-    if shape is None or len(records) != shape.total or first + count > _NUMBERS:
+    if shape is None or len(records) != shape.total:
         return False
     fields = np.frombuffer(records, np.uint8).take(shape.fields).tobytes()
     places = np.frombuffer(entries, np.uint8).take(shape.places).tobytes()
-    return fields == places + _numbers(block)[8 * first : 8 * (first + count)] + shape.same
+    return fields == places + _numbers_of(queue_offset, count) + shape.same
 
 
 class _Shape(NamedTuple):
@@ -228,10 +312,29 @@ def _shape(
     return _Shape(size * count, np.concatenate(parts), places, expected * count)
 
 
+def _numbers_of(queue_offset: int, count: int) -> bytes:
+    """Queue offsets that follow each other, as records have them."""
+    block, first = divmod(queue_offset, _NUMBERS)
+    return _numbers(block)[8 * first : 8 * (first + count)]
+
+
 @lru_cache(maxsize=64)
 def _numbers(block: int) -> bytes:
-    """The queue offsets of a block, as records have them."""
-    return np.arange(block * _NUMBERS, (block + 1) * _NUMBERS, dtype=">i8").tobytes()
+    """The queue offsets of a block, and of so many behind it as one pull may want."""
+    first = block * _NUMBERS
+    return np.arange(first, first + _NUMBERS + _COUNT_MAX, dtype=">i8").tobytes()
+
+
+def last_undecodable(columns: Columns) -> int:
+    """The physical offset of the last record that clients can't decompress, though it says so; -1
+    for none."""
+    packed = np.flatnonzero(columns.sys_flag & COMPRESSED)
+    sizes = np.minimum(columns.body_size[packed], _BEGINNING_BYTES)
+    beginnings = columns.slices(columns.body_start[packed], sizes)
+    for at, body in zip(reversed(packed.tolist()), reversed(beginnings), strict=True):
+        if not is_as_said(body, int(columns.sys_flag[at])):
+            return int(columns.physical_offset[at])
+    return -1
 
 
 def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault | None:
