@@ -3,7 +3,10 @@
 import os
 from pathlib import Path
 
-from firearrow.store.offline import Layout, Selection, StoreView, find, plan, stat, verify
+import pytest
+
+from firearrow.store.offline import Layout, Selection, StoreView, find, mapped, plan, stat, verify
+from firearrow.store.offline.compare import IndexRows
 from firearrow.store.offline.mapped import StoreFile, data_end
 from tests.store.offline.damage import golden_store, own_store
 from tests.store.stores import append, opened, settle
@@ -74,3 +77,17 @@ def test_where_a_file_is_zero_to_its_end(tmp_path: Path) -> None:
         file.write(b"x")
     assert 3_000_001 <= data_end(StoreFile(path, 0, 6_000_000)) < 3_200_000
     assert data_end(StoreFile(tmp_path / "gone", 0, 100)) == 0
+
+
+def test_more_files_than_are_mapped_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "_MAPS_MAX", 2)
+    root = own_store(tmp_path)
+    assert len(list((root / "index").iterdir())) > 3
+    verdict = verify(Layout(root), jobs=1)
+    assert verdict.sound, verdict.findings
+    with StoreView(Layout(root)) as view:
+        rows = [IndexRows(view, file) for file in view.index.files]
+        assert [len(one.rows) for one in rows] == [one.taken - 1 for one in rows]
+        assert all(one.slot_heads.any() for one in rows)

@@ -194,12 +194,13 @@ class IndexRows:
 
     def __init__(self, view: StoreView, file: StoreFile) -> None:
         self.file = file
-        self._map = view.maps.of(file)
-        header: tuple[int, ...] = HEADER.unpack_from(self._map)
+        self._maps = view.maps
+        data = view.maps.of(file)
+        header: tuple[int, ...] = HEADER.unpack_from(data)
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = header[:4]
         self.used_slots, self.count = header[4:]
         self.slots, self.capacity = index_geometry(view, file)
-        room = max((len(self._map) - HEADER.size - 4 * self.slots) // INDEX_ENTRY.itemsize, 0)
+        room = max((len(data) - HEADER.size - 4 * self.slots) // INDEX_ENTRY.itemsize, 0)
         self.taken = min(max(self.count, 1), room)
         self.entries_at = HEADER.size + 4 * self.slots
 
@@ -207,7 +208,7 @@ class IndexRows:
     def rows(self) -> npt.NDArray[Any]:
         """All entries from number 1 on, where they lie."""
         start = self.entries_at + INDEX_ENTRY.itemsize
-        return np.frombuffer(self._map, INDEX_ENTRY, max(self.taken - 1, 0), start)
+        return np.frombuffer(self._maps.of(self.file), INDEX_ENTRY, max(self.taken - 1, 0), start)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -218,7 +219,7 @@ class IndexRows:
     @property
     def slot_heads(self) -> npt.NDArray[Any]:
         """The slots, where they lie."""
-        return np.frombuffer(self._map, ">i4", self.slots, HEADER.size)
+        return np.frombuffer(self._maps.of(self.file), ">i4", self.slots, HEADER.size)
 
     @cached_property
     def offsets(self) -> Ints:

@@ -82,8 +82,7 @@ class Maps:
         if found is None:
             found = self._maps[file.path] = _map(file, self._mends.get(file.path, []))
             if len(self._maps) > _MAPS_MAX:
-                _, oldest = self._maps.popitem(last=False)
-                _close(oldest)
+                self._maps.popitem(last=False)  # unmapped once nobody uses it any more
         else:
             self._maps.move_to_end(file.path)
         return found
