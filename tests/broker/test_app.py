@@ -17,7 +17,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, StoreLocked
 from firearrow.message.record import iter_records
-from firearrow.store import mending
+from firearrow.store import catchup
 from firearrow.store.fs import FileSystem
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
@@ -260,8 +260,8 @@ def test_who_has_sent_to_a_queue_goes_on_after_it_was_deleted(tmp_path: Path) ->
 def test_a_queue_that_could_not_be_written_catches_up_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "MEND_SECONDS", 0.01)
-    monkeypatch.setattr(mending, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(app, "CATCH_UP_SECONDS", 0.01)
+    monkeypatch.setattr(catchup, "_RETRY_SECONDS", 0.01)
     obstacle = tmp_path / "consumequeue/T/0"
     obstacle.parent.mkdir(parents=True)
     obstacle.write_text("what is this?")
@@ -270,7 +270,7 @@ def test_a_queue_that_could_not_be_written_catches_up_by_itself(
         for number in range(3):
             await caller.sent(b"%d" % number)
         await served.dispatched()
-        await until(lambda: served.broker.store.mend() is None)
+        await until(lambda: served.broker.store.catch_up_left_out() is None)
         assert [view.body for view in await caller.stored()] == [b"0", b"1", b"2"]
 
     calling(tmp_path, main)

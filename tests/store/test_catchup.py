@@ -33,12 +33,12 @@ class Running:
                 sent.append(body)
         settle(self.store)
 
-    def mend(self) -> None:
+    def catch_up(self) -> None:
         """Let a minute pass, and all steps be taken."""
         self.clock.seconds += 61
-        self.store.mend()
+        self.store.catch_up_left_out()
         self.clock.seconds += 61
-        while (wait := self.store.mend()) is not None and wait < 1:
+        while (wait := self.store.catch_up_left_out()) is not None and wait < 1:
             pass
 
     def check(self) -> None:
@@ -70,15 +70,15 @@ def test_a_file_in_the_place_of_a_directory_holds_nobody_up(running: Running, pl
     running.send(50)
     assert bodies(running.store, "B") == running.sent["B"]
     assert bodies(running.store, "A") == []
-    running.mend()
+    running.catch_up()
     running.check()
     running.send(5)
     running.check()
     assert (running.root / "quarantine" / place).read_text() == "what is this?"
-    assert running.store.mend() is None
+    assert running.store.catch_up_left_out() is None
     running.end_and_open("closed")
     running.check()
-    assert not (running.root / "lacking").exists()
+    assert not (running.root / "left-out-queues.tsv").exists()
 
 
 @pytest.mark.parametrize("end", ["closed", "killed", "lost power"])
@@ -100,7 +100,7 @@ def test_a_queue_that_was_left_out_is_whole_at_the_next_start(
     running.end_and_open(end)
     running.check()
     running.store.close()
-    assert not (running.root / "lacking").exists()
+    assert not (running.root / "left-out-queues.tsv").exists()
 
 
 def test_who_consumes_of_a_queue_that_is_left_out_is_not_moved(running: Running) -> None:
@@ -117,7 +117,7 @@ def test_who_consumes_of_a_queue_that_is_left_out_is_not_moved(running: Running)
     assert bodies(running.store, "A") == running.sent["A"][:known]
     arrived: list[tuple[str, int, int, int]] = []
     running.store.on_arrivals = arrived.extend
-    running.mend()
+    running.catch_up()
     assert arrived == [("A", 0, known, 50)]
     running.check()
 
@@ -140,7 +140,7 @@ def test_of_a_queue_that_can_not_even_be_moved_nothing_is_said(
         patched.setattr(Path, "rename", refuse)
         running.open()
         running.send(5)
-        running.mend()
+        running.catch_up()
         running.store.clean()
         assert bodies(running.store, "B") == running.sent["B"]
         for ask in (running.store.max_queue_offset, running.store.min_queue_offset):
@@ -149,7 +149,7 @@ def test_of_a_queue_that_can_not_even_be_moved_nothing_is_said(
         with pytest.raises(CorruptStore, match="queue A-0 can't be read for now: "):
             running.store.get("A", 0, 30, 32)
         assert running.store.queue("A", 0).next_offset == 35
-    running.mend()
+    running.catch_up()
     running.check()
 
 
@@ -161,11 +161,11 @@ def test_files_that_are_deleted_under_a_running_store_are_made_anew(running: Run
     running.send(3)
     running.clock.seconds += 61
     running.store.flush_step()
-    running.mend()
+    running.catch_up()
     running.clock.seconds += 61
     running.store.flush_step()
     running.check()
-    assert not (running.root / "lacking").exists()
+    assert not (running.root / "left-out-queues.tsv").exists()
     running.end_and_open("killed")
     running.check()
 
@@ -176,9 +176,9 @@ def test_an_index_that_can_not_be_written_holds_nobody_up(running: Running) -> N
     (running.root / "index").write_text("")
     running.send(100)
     assert [len(bodies(running.store, topic)) for topic in "AB"] == [120, 120]
-    running.mend()
+    running.catch_up()
     (running.root / "index").unlink()
-    running.mend()
+    running.catch_up()
     running.check()
     running.send(1)
     running.end_and_open("closed")
@@ -200,13 +200,13 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted(running: Running) -> No
     (running.root / "consumequeue/A").write_text("")
     running.send(5)
     running.clock.seconds += 61
-    running.store.mend()
+    running.store.catch_up_left_out()
     running.clock.seconds += 61
-    running.store.mend()
+    running.store.catch_up_left_out()
     running.store.delete_topic("A")
-    running.mend()
+    running.catch_up()
     assert bodies(running.store, "A") == []
     running.sent["A"].clear()
-    assert not os.path.lexists(running.root / "lacking")
+    assert not os.path.lexists(running.root / "left-out-queues.tsv")
     running.end_and_open("closed")
     assert bodies(running.store, "A") == []

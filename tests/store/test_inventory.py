@@ -33,12 +33,12 @@ def last(directory: Path) -> None:
 def test_the_bytes_of_the_note(tmp_path: Path) -> None:
     noted = Inventory(2774365718, (0, 4096), ["20261120213113741"], {"T": {0: (0, 12)}})
     inventory.save(tmp_path, noted, OS_FILES)
-    assert (tmp_path / "closed").read_text() == (
+    assert (tmp_path / "closed.json").read_text() == (
         '{"checkpoint":2774365718,"log":[0,4096],"index":["20261120213113741"],'
         '"queues":{"T":{"0":[0,12]}}}'
     )
     assert inventory.load(tmp_path) is None  # of another checkpoint
-    (tmp_path / "closed").write_text("{")
+    (tmp_path / "closed.json").write_text("{")
     assert inventory.load(tmp_path) is None
 
 
@@ -50,10 +50,10 @@ def test_it_is_there_only_while_the_store_is_closed(tmp_path: Path) -> None:
     assert noted.index == names(tmp_path / "index")
     store = make_store(tmp_path)
     store.open()
-    assert not (tmp_path / "closed").exists()
+    assert not (tmp_path / "closed.json").exists()
     assert noted.log == (0, store.log.end_offset)
     abandon(store)
-    assert not (tmp_path / "closed").exists()
+    assert not (tmp_path / "closed.json").exists()
 
 
 @pytest.mark.parametrize("lose", [first, last, shutil.rmtree])
@@ -74,7 +74,7 @@ def test_what_vanished_of_a_queue_is_made_anew(
     with caplog.at_level(logging.WARNING), opened(tmp_path) as store:
         check_complete(store, sent)
     assert not caplog.records
-    assert not (tmp_path / "lacking").exists()
+    assert not (tmp_path / "left-out-queues.tsv").exists()
 
 
 def test_a_file_in_the_place_of_a_topic_is_kept_and_its_queues_are_made_anew(
@@ -127,13 +127,15 @@ def test_without_the_end_of_its_log_a_store_does_not_start(tmp_path: Path) -> No
     data = gone.read_bytes()
     gone.unlink()
     for _ in range(2):
-        with pytest.raises(CorruptStore, match=f"put {gone} back, or delete {tmp_path}/closed to"):
+        with pytest.raises(
+            CorruptStore, match=f"put {gone} back, or delete {tmp_path}/closed.json to"
+        ):
             make_store(tmp_path).open()
     gone.write_bytes(data)
     with opened(tmp_path) as store:
         assert store.max_queue_offset("T", 0) == 1000
     gone.unlink()
-    (tmp_path / "closed").unlink()
+    (tmp_path / "closed.json").unlink()
     with opened(tmp_path) as store:
         assert 0 < store.max_queue_offset("T", 0) < 1000
 

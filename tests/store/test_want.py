@@ -99,7 +99,7 @@ class Life:
 
     def _wait(self) -> None:
         self._clock.seconds += 61
-        while (wait := self.store.mend()) is not None and wait < 1:
+        while (wait := self.store.catch_up_left_out()) is not None and wait < 1:
             pass
         with suppress(OSError):
             self.store.flush_step()

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 # does. A pull or a look-up that comes meanwhile doesn't wait for the long interval.
 DISPATCH_WAITED_FOR_SECONDS: Final = 0.002
 DISPATCH_UNWAITED_SECONDS: Final = 0.1
-MEND_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
+CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
 DISPATCH_RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 HELD_SWEEP_SECONDS: Final = 0.5
 FLUSH_WAITERS_SWEEP_SECONDS: Final = 0.1
@@ -293,18 +293,18 @@ class Broker:
             )
         clean = self._store_config.clean_resource_interval / 1000
         self._every("clean", clean, self.store.clean)
-        self._mend()
+        self._catch_up()
         self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients)
         self._every("stats", SAMPLE_SECONDS, self.stats.sample)
 
-    def _mend(self) -> None:
+    def _catch_up(self) -> None:
         """Let queues that were left out catch up; look again soon whether there are any."""
         wait: float | None = None
         try:
-            wait = self.store.mend()
+            wait = self.store.catch_up_left_out()
         finally:
-            seconds = MEND_SECONDS if wait is None else min(wait, MEND_SECONDS)
-            self._timers["mend"] = self._loop.call_later(seconds, self._mend)
+            seconds = CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
+            self._timers["catch up"] = self._loop.call_later(seconds, self._catch_up)
 
     def _every(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         def run() -> None:

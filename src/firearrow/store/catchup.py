@@ -1,6 +1,6 @@
 """Lets what was left out catch up with the log, in small steps, while everything else goes on.
 
-A queue is left out when it can't be written (``lacking``), the index when it can't be. Both are
+A queue is left out when it can't be written (``leftout``), the index when it can't be. Both are
 tried again after a second, then after ever longer waits up to a minute. Where the files are still
 as they were, dispatch is repeated from the first record that is lacking; else what there is of a
 queue goes to the quarantine, and it is made anew from the start of the log. Readers keep what they
@@ -22,7 +22,7 @@ from firearrow.errors import CorruptStore, StoreError
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import Index
-from firearrow.store.lacking import Key, concerns_all
+from firearrow.store.leftout import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
 from firearrow.store.queues import Entries, OnArrivals, Written
 
@@ -62,7 +62,7 @@ class Targets:
                 self.queues.pop(key).close()
 
 
-class Mender:
+class CatchUp:
     """Takes the steps; ``main`` is the dispatcher that all is to catch up with.
 
     ``dispatcher`` makes another one, for some queues and perhaps the index.
@@ -119,7 +119,7 @@ class Mender:
 
     @property
     def _is_wanted(self) -> bool:
-        lacking = self._queues is not None and self._queues.can_be_mended
+        lacking = self._queues is not None and self._queues.can_catch_up
         return lacking or self._main.index_left_out
 
     def _put_off(self) -> None:
@@ -168,10 +168,10 @@ class Mender:
         if self._queues is not None:
             for key, error in targets.failed.items():
                 self._queues.fail_again(key, error)
-            mended = [
+            whole = [
                 self._queues.take_over(key, targets.queues.pop(key)) for key in list(targets.queues)
             ]
-            self._on_arrivals(mended)
+            self._on_arrivals(whole)
         if run.index is not None:
             self._main.index, self._main.index_left_out = run.index, False
             log.info("index has all keys again")

@@ -54,7 +54,7 @@ class Dispatcher:
     """``offset`` is how far the log has been dispatched; with ``only``, for these queues.
 
     ``light`` says that light queues get their entries too, ``index_may_wait`` that an index that
-    can't be written is left out (``mending`` sees to it).
+    can't be written is left out (``catchup`` sees to it).
     """
 
     def __init__(

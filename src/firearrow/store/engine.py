@@ -20,6 +20,7 @@ from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.store import inventory
 from firearrow.store.batchqueue import FileBatchQueue
+from firearrow.store.catchup import CatchUp
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
 from firearrow.store.cleaner import Cleaner
 from firearrow.store.commitlog import CommitLog
@@ -33,7 +34,6 @@ from firearrow.store.index import Index
 from firearrow.store.inventory import Inventory
 from firearrow.store.light import LightQueues
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
-from firearrow.store.mending import Mender
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange, QueuesLeft, Written
@@ -78,13 +78,8 @@ class MessageStore:
         self.root = root = config.root_path
         self.wants_batches: Callable[[str], bool] = no_topic
         self.queues = _queues_of(config, fs, lambda topic: self.wants_batches(topic))
-        self.log = CommitLog(
-            config.commit_log_path,
-            config.mapped_file_size_commit_log,
-            store_host,
-            fs,
-            clock.monotonic,
-        )
+        file_bytes = config.mapped_file_size_commit_log
+        self.log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
         self._index = (
             Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms, fs)
             if config.message_index_enable
@@ -123,7 +118,7 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
-        self._mender = self._new_mender()
+        self._catch_up = self._new_catch_up()
         self._cleaner = Cleaner(
             self.log, self.queues, self._index, config, clock, fs, self._settled_offset
         )
@@ -131,8 +126,8 @@ class MessageStore:
         self._stuck = ""  # why nothing can be dispatched
         self.working = False
 
-    def _new_mender(self) -> Mender:
-        return Mender(
+    def _new_catch_up(self) -> CatchUp:
+        return CatchUp(
             self.log,
             self.queues if isinstance(self.queues, FileConsumeQueues) else None,
             self._index,
@@ -295,7 +290,7 @@ class MessageStore:
         if self._flusher is None:
             return
         self._cleaner.stop()
-        self._mender.stop()
+        self._catch_up.stop()
         flusher, self._flusher = self._flusher, None
         flusher.stop()
         clean = True
@@ -417,12 +412,12 @@ class MessageStore:
         self.working = self._dispatcher.behind_bytes > 0
         return self.working
 
-    def mend(self) -> float | None:
-        """Have queues and index that were left out catch up by a step (``mending``).
+    def catch_up_left_out(self) -> float | None:
+        """Have queues and index that were left out catch up by a step (``catchup``).
 
         Returns the seconds until the next step; None if nothing is left out.
         """
-        return self._mender.step()
+        return self._catch_up.step()
 
     def catch_up(self) -> None:
         """Dispatch what still waits for its batch: who reads now sees what was answered before.
@@ -560,7 +555,7 @@ class MessageStore:
         self.catch_up()
         expired = [queue for queue in self.queues.ranges() if self._is_expired(queue)]
         if expired:
-            self._mender.stop()
+            self._catch_up.stop()
             with self._cleaner.paused():
                 self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
             self._queues_deleted()
@@ -620,7 +615,7 @@ class MessageStore:
             raise DiskFull(
                 f"topic {topic} can't be deleted before its last messages are dispatched: {error}"
             ) from error
-        self._mender.stop()
+        self._catch_up.stop()
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
         self._queues_deleted()
@@ -630,7 +625,7 @@ class MessageStore:
 
         Where it can't, ``delete_topic`` makes way.
         """
-        self._mender.stop()
+        self._catch_up.stop()
         with self._cleaner.paused():
             return self.queues.admit_batches(topic)
 

@@ -23,7 +23,7 @@ from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
-from firearrow.store.lacking import UNREACHABLE
+from firearrow.store.leftout import UNREACHABLE
 from firearrow.store.queues import ConsumeQueues
 
 # What keeps a file from being opened says nothing of its pages; any other error does.

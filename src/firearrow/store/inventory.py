@@ -1,4 +1,4 @@
-"""What a closed store had, for the next start: the file ``closed``.
+"""What a closed store had, for the next start: the file ``closed.json``.
 
 Files that vanish while no broker runs leave no gap where they were the first or the last ones, and
 none where a queue's whole directory is gone. So a clean stop notes which bytes of the log, which
@@ -26,11 +26,11 @@ from zlib import crc32
 import msgspec
 
 from firearrow.store.fs import FileSystem, replace_file
-from firearrow.store.lacking import Key
+from firearrow.store.leftout import Key
 
 log = logging.getLogger(__name__)
 
-NAME: Final = "closed"
+NAME: Final = "closed.json"
 
 
 class Inventory(msgspec.Struct):

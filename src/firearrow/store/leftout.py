@@ -1,10 +1,10 @@
-"""Queues that lack messages which dispatch has passed, and the file ``lacking`` that says so.
+"""Queues that lack messages which dispatch has passed, and the file that names them.
 
 A queue that can't be written, for a reason of its own, is left out: it gets no further entries, its
 messages stay in the log, and all other queues go on. As soon as it can be written again it catches
-up (``mending``). What the checkpoint says of queues does not hold for it meanwhile. So before
-dispatch goes on, it is noted in ``lacking``: the next start, after whatever end, makes the queues
-that are named there anew. RocketMQ does not look at the file.
+up (``catchup``). What the checkpoint says of queues does not hold for it meanwhile. So before
+dispatch goes on, it is noted in ``left-out-queues.tsv``: the next start, after whatever end, makes
+the queues that are named there anew. RocketMQ does not look at the file.
 
 A line of it is ``TOPIC QUEUE_ID END``, with tabs between: no message of the queue that comes later
 may have a queue offset below ``END``.
@@ -22,6 +22,7 @@ from firearrow.store.fs import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
 
+NAME: Final = "left-out-queues.tsv"
 Key = tuple[str, int]
 
 # Want that is everyone's, of room or descriptors: who waits for its end loses nothing.
@@ -51,11 +52,11 @@ def concerns_all(error: OSError) -> bool:
     return error.errno in _OF_ALL
 
 
-class LackingFile:
+class LeftOutFile:
     """The file; what it ``noted`` is as on the disk. Any thread may write."""
 
     def __init__(self, root: Path, fs: FileSystem) -> None:
-        self._path = root / "lacking"
+        self._path = root / NAME
         self._fs = fs
         self._lock = Lock()
         self.noted: dict[Key, int] = {}

@@ -27,7 +27,7 @@ from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, clear_way, keep_aside
 from firearrow.store.inventory import Inventory
-from firearrow.store.lacking import UNREACHABLE, Key, LackingFile, LeftOut, concerns_all
+from firearrow.store.leftout import NAME, UNREACHABLE, Key, LeftOut, LeftOutFile, concerns_all
 from firearrow.store.queues import (
     ENTRY_BYTES,
     Entries,
@@ -57,7 +57,7 @@ class FileConsumeQueues:
     """Implements ``ConsumeQueues``; queues come into the table when they are first opened.
 
     A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
-    the others from being served. Until it is mended, nothing is sent to it either.
+    the others from being served. Until it is whole again, nothing is sent to it either.
     ``wants_batches`` says of a topic whether it has the attribute.
     """
 
@@ -80,7 +80,7 @@ class FileConsumeQueues:
         self._by_key: dict[Key, AnyQueue] = {}
         self._broken: dict[Key, str] = {}
         self._names = NewNames(directory.parent, fs)
-        self._lacking = LackingFile(directory.parent, fs)
+        self._left_out_file = LeftOutFile(directory.parent, fs)
         self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
         self._made_anew: set[Key] = set()  # the files of these are what an earlier try has made
         self._hopeless: set[Key] = set()  # the log itself does not give what these need
@@ -105,9 +105,9 @@ class FileConsumeQueues:
                 self._break(path, "the topic's queues are of batches (queue.type=BatchCQ)")
             else:
                 self._load(path)
-        self._lacking.load()
-        for topic, queue_id in self._lacking.noted:
-            self._break(self._directory / topic / str(queue_id), "it lacks messages (`lacking`)")
+        self._left_out_file.load()
+        for topic, queue_id in self._left_out_file.noted:
+            self._break(self._directory / topic / str(queue_id), f"{NAME} names it")
 
     def _load(self, path: Path) -> None:
         queue = self._make(path.parent.name, int(path.name))
@@ -123,7 +123,7 @@ class FileConsumeQueues:
             self._by_key[queue.topic, queue.queue_id] = queue
 
     def noted(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """What ``inventory`` notes of queues: those that are left out are noted in ``lacking``."""
+        """What ``inventory`` notes of queues: ``leftout`` notes those that are left out."""
         found: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, queue_id), queue in self._by_key.items():
             if queue.segments.files and (topic, queue_id) not in self.left_out:
@@ -252,7 +252,7 @@ class FileConsumeQueues:
         self, refused: dict[Key, int], arrived: list[tuple[AnyQueue, int]], on_arrivals: OnArrivals
     ) -> None:
         if refused:
-            self._lacking.add(refused)
+            self._left_out_file.add(refused)
         on_arrivals(arrived)
 
     def _opened(self, key: Key) -> AnyQueue:
@@ -333,7 +333,7 @@ class FileConsumeQueues:
         for key, queue in self._of_topic(topic).items():
             del self._by_key[key]
             queue.close()
-        known = (*self._lacking.noted, *self.left_out, *self._broken)
+        known = (*self._left_out_file.noted, *self.left_out, *self._broken)
         self._forget({key for key in known if key[0] == topic})
         self._kinds.pop(topic, None)
         for root in (self._directory, self._batch_directory):
@@ -348,7 +348,9 @@ class FileConsumeQueues:
         aside = self._broken.keys() | self.left_out.keys()
         ends = {key: self._known_end(key) for key in aside}
         if ends:
-            self._lacking.add(ends)  # to be killed before they are whole again must not end it
+            self._left_out_file.add(
+                ends
+            )  # to be killed before they are whole again must not end it
         for key in aside:
             reason = self._broken.pop(key, "")
             left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], anew=True)
@@ -372,7 +374,7 @@ class FileConsumeQueues:
     def _known_end(self, key: Key) -> int:
         """The offset from which on the queue surely has no message."""
         left, queue = self.left_out.get(key), self._by_key.get(key)
-        known = max(self._lacking.noted.get(key, 0), self._ends.get(key, 0))
+        known = max(self._left_out_file.noted.get(key, 0), self._ends.get(key, 0))
         return max(known, left.end if left else 0, queue.next_offset if queue else 0)
 
     def settle_aside(self, aside: set[Key]) -> None:
@@ -385,7 +387,7 @@ class FileConsumeQueues:
         for key in aside - self._shut.keys():
             left = self.left_out.pop(key, None)
             if left is None or left.anew:
-                known = max(self._lacking.noted.get(key, 0), self._ends.get(key, 0))
+                known = max(self._left_out_file.noted.get(key, 0), self._ends.get(key, 0))
                 self.open(*key).begin_at(known)
             else:
                 self._shut[key] = self._by_key.pop(key)
@@ -409,10 +411,10 @@ class FileConsumeQueues:
             else:
                 keep_aside(self._fs, place, root.parent, directory)
 
-    # --- mending ---
+    # --- catching up ---
 
     @property
-    def can_be_mended(self) -> bool:
+    def can_catch_up(self) -> bool:
         """Whether a queue is left out that may catch up."""
         return self.left_out.keys() > self._hopeless
 
@@ -494,8 +496,8 @@ class FileConsumeQueues:
             self._shut.pop(key, None)
         self._made_anew -= keys
         self._hopeless -= keys
-        if keys & self._lacking.noted.keys():
-            self._lacking.renew(keys)
+        if keys & self._left_out_file.noted.keys():
+            self._left_out_file.renew(keys)
 
     def clear(self) -> int:
         """Delete all queues that have messages; return how many."""
@@ -509,7 +511,7 @@ class FileConsumeQueues:
 
         A queue whose files are gone is left out.
         """
-        whole = set(self._lacking.noted) - set(self.left_out)
+        whole = set(self._left_out_file.noted) - set(self.left_out)
         for key, queue in list(self._by_key.items()):
             try:
                 if queue.flush(least_pages):
@@ -519,11 +521,11 @@ class FileConsumeQueues:
                     raise
                 end = queue.max_offset
                 self._leave_out(key, error, 0, end)
-                self._lacking.add({key: end})
+                self._left_out_file.add({key: end})
         self._names.sync()
-        if least_pages == 0 and self._lacking.noted:
+        if least_pages == 0 and self._left_out_file.noted:
             ends = {key: left.end for key, left in list(self.left_out.items())}
-            self._lacking.renew(whole - ends.keys(), ends)
+            self._left_out_file.renew(whole - ends.keys(), ends)
 
     def close(self) -> None:
         """Unmap all files."""

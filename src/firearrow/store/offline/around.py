@@ -35,9 +35,10 @@ from firearrow.store.retention import Consumed
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
 _CHECKPOINT_FIELDS_BYTES: Final = 48
 _KNOWN: Final = {
-    "abort", "batchconsumequeue", "brokerIdentity", "checkpoint", "closed", "commitlog",
+    "abort", "batchconsumequeue", "brokerIdentity", "checkpoint", "closed.json", "commitlog",
     "compaction", "config", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb",
-    "epochFileCheckpoint", "index", "kvStore", "lacking", "lock", "namesrv", "quarantine",
+    "epochFileCheckpoint", "index", "kvStore",
+    "left-out-queues.tsv", "lock", "namesrv", "quarantine",
     "rocksdbstore", "salvage-map.csv", "settled", "timerlog", "timerwheel",
 }  # fmt: skip
 
