@@ -34,6 +34,7 @@ from firearrow.store.index import Index
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.compare import index_geometry
 from firearrow.store.offline.deriving import Derived, Deriving, derive
+from firearrow.store.offline.notes import forget_made
 from firearrow.store.offline.numbering import given
 from firearrow.store.offline.pieces import (
     STRETCH_BYTES,
@@ -260,13 +261,15 @@ def rebuild_in_place(
     fresh = free_directory(view.root, "rebuild", clock)
     kept = kept or free_directory(view.root, "replaced", clock)
     made = build(view, clock, fresh, order)
+    swapped: set[QueueKey] = set()
     if order.queues and view.rocks_directory is not None:
         name = view.rocks_directory.name
         _swap(view.root / name, fresh / name, kept / name)
     elif order.queues:
-        _swap_queues(view.root, fresh, kept, made, order.only or frozenset())
+        swapped = _swap_queues(view.root, fresh, kept, made, order.only or frozenset())
     if order.index:
         _swap(view.root / "index", fresh / "index", kept / "index")
+    forget_made(view.layout, kept, swapped, index=order.index)
     OS_FILES.remove_tree(fresh)
     OS_FILES.sync_directory(view.root)
     there = str(kept) if kept.exists() else None
@@ -275,16 +278,20 @@ def rebuild_in_place(
 
 def _swap_queues(
     root: Path, fresh: Path, kept: Path, made: Rebuilt, only: frozenset[QueueKey]
-) -> None:
+) -> set[QueueKey]:
+    """Give queues their new files; return which queues these are, and which have none any more."""
     paths = [path for name in QUEUE_DIRECTORIES for path in sorted((fresh / name).glob("*/*"))]
     for path in paths:
         place = path.relative_to(fresh)
         _swap(root / place, path, kept / place)
-    for topic, queue_id in only - {(path.parent.name, int(path.name)) for path in paths}:
+    swapped = {(path.parent.name, int(path.name)) for path in paths}
+    gone = {key for key in only - swapped if f"{key[0]}-{key[1]}" not in made.left_out}
+    for topic, queue_id in gone:
         for name in QUEUE_DIRECTORIES:
             place = Path(name, topic, str(queue_id))
-            if f"{topic}-{queue_id}" not in made.left_out and (root / place).exists():
+            if (root / place).exists():
                 OS_FILES.rename(root / place, kept / place)
+    return swapped | gone
 
 
 def _swap(place: Path, fresh: Path, kept: Path) -> None:

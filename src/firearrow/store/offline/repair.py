@@ -26,9 +26,10 @@ import numpy as np
 
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
-from firearrow.files import naming
+from firearrow.files import free_path, naming
 from firearrow.message.record import encode_blank
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from firearrow.store import inventory
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
 from firearrow.store.offline.around import sound_copies
@@ -256,6 +257,10 @@ def _plan_all(
         work.steps.append(Step(Action.CHECKPOINT, text, "none", "checkpoint", 0, 4096))
     if Repair.TIMER in repairs:
         _plan_timer(view, work)
+    noted = view.root / inventory.NAME
+    if noted.exists() and any(step.action is not Action.LEAVE for step in work.steps):
+        text = "what the store had when it was closed is no longer so: move it away"
+        work.steps.append(Step(Action.MOVE, text, "none", noted.name))
     _plan_rest(verdict, work)
 
 
@@ -555,8 +560,9 @@ class _Keeper:
     def move(self, path: Path) -> None:
         """Keep a file or directory as a whole; it is no longer in its place then."""
         name = path.relative_to(self._root) if path.is_relative_to(self._root) else path.name
-        OS_FILES.rename(path, self._directory / name)
-        self._note(str(name), path)
+        place = free_path(self._directory / name)
+        OS_FILES.rename(path, place)
+        self._note(str(place.relative_to(self._directory)), path)
 
     def copy(self, path: Path) -> None:
         """Keep a copy of a file that is about to be replaced."""
