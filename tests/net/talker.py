@@ -30,6 +30,10 @@ class Talker:
         """Send bytes as they are, in one write."""
         self._writer.write(data)
 
+    def write_end(self) -> None:
+        """Say that nothing more comes."""
+        self._writer.write_eof()
+
     def ask(self, *commands: Command[dict[str, str]]) -> None:
         """Send requests in one write."""
         self.write(b"".join(map(encode_request, commands)))

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from firearrow.broker.state.persistence import StateFile
-from firearrow.net.server import Answer, Handler, Peer
+from firearrow.net.server import Answer, Finished, Handler, Peer, Steps
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -48,14 +48,22 @@ class Saving:
     def _holding(self, handler: Handler) -> Handler:
         def handle(peer: Peer, request: AnyCommand) -> Answer:
             answer = handler(peer, request)
-            if isinstance(answer, Response) and any(file.unsynced for file in self._kept):
-                self._waiting.append((peer, request, answer))
-                if self._syncing is None:
-                    self._syncing = self._loop.create_task(self._sync())
-                return None
-            return answer
+            if isinstance(answer, Generator):
+                return self._held_in_the_end(peer, request, answer)
+            return self._held(peer, request, answer)
 
         return handle
+
+    def _held_in_the_end(self, peer: Peer, request: AnyCommand, steps: Steps) -> Steps:
+        return self._held(peer, request, (yield from steps))
+
+    def _held(self, peer: Peer, request: AnyCommand, answer: Finished) -> Finished:
+        if isinstance(answer, Response) and any(file.unsynced for file in self._kept):
+            self._waiting.append((peer, request, answer))
+            if self._syncing is None:
+                self._syncing = self._loop.create_task(self._sync())
+            return None
+        return answer
 
     async def _sync(self) -> None:
         """Sync as long as answers wait; those that come meanwhile wait for the next sync."""

@@ -7,8 +7,14 @@ turn of the loop has read, and handled at its end. A processor that can't answer
 keeps the peer and the request's opaque, and calls ``Peer.reply`` when it can (long polling,
 synchronous flush).
 
+A turn of the loop has some milliseconds for what is not a message. What a read has beyond that
+waits in ``_backlog``, and goes on in later turns, one peer after another, with others' messages
+between. A handler that takes longer for one request gives a generator: it runs until the turn is
+over, and goes on in the next. So each of its steps has to be short, and what it looks at may have
+changed between two of them.
+
 Back-pressure: once a peer leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing
-more is read from it, and what was already read waits in ``_backlog`` (at most one read's worth).
+more is read from it, and what was already read waits, too (at most one read's worth).
 What all peers together may make the server keep is limited too, see ``net.budget``.
 """
 
@@ -20,8 +26,8 @@ import os
 import resource
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Final, cast
 
 from firearrow.clock import Clock
@@ -35,7 +41,10 @@ from firearrow.wire.frame import AnyCommand, encode_request, encode_response
 
 log = logging.getLogger(__name__)
 
-Answer = Response | bytes | None
+Finished = Response | bytes | None
+Steps = Generator[None, None, Finished]
+"""An answer that is made in steps, each of which takes some milliseconds at most."""
+Answer = Finished | Steps
 Handler = Callable[["Peer", AnyCommand], Answer]
 Asked = tuple["Peer", AnyCommand]
 # Gives the answers to several requests of one code and size, in order, whoever sent them; or does
@@ -46,6 +55,7 @@ NO_RUN_HANDLERS: Final[Mapping[int, RunHandler]] = {}
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
 WAITING_REQUEST_BYTES: Final = 600  # what one in a backlog takes besides its body
+TURN_MS: Final = 10  # for requests that aren't messages; whoever sends one waits for no longer
 GATHERED_BYTES_MAX: Final = 512 * 1024  # of bodies; more do not get cheaper, and lie in one file
 DESCRIPTOR_PARTS: Final = 4  # of which files have one: a log that can't be opened is worse
 MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page cache needs most
@@ -66,6 +76,9 @@ class Peer(asyncio.Protocol):
         self._wire = Connection(server.frame_bytes_max)
         self._backlog: deque[AnyCommand] = deque()
         self._backlog_bytes = 0
+        self._steps: Steps | None = None  # of the first request of the backlog
+        self.is_planned = False  # whether the server will have it go on in a later turn
+        self._has_ended = False  # whether the peer sends nothing any more
         self._paused = False
         self._waits = False
         self._is_dropped = False
@@ -112,61 +125,129 @@ class Peer(asyncio.Protocol):
             self._server.budget.took(self, len(data))
         elif self._wire.violation is not None and not self._is_dropped:
             self._server.answer_gathered()
-            self.close(self._wire.violation)
+            if not self._backlog:
+                self.close(self._wire.violation)
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
         """Answer before the connection closes (called by asyncio)."""
         self._server.answer_gathered()
+        self._has_ended = True
+        return bool(self._backlog)
 
     def take(self, requests: list[AnyCommand]) -> None:
         """Answer requests, each by the handler of its code; behind those that wait."""
         if self._backlog:
             self._queue(requests)
         else:
-            self._handle(requests)
+            self._handle(requests, self.received_ms)
 
     def _queue(self, requests: Iterable[AnyCommand]) -> None:
         for request in requests:
             self._backlog.append(request)
-            self._backlog_bytes += len(request.body) + WAITING_REQUEST_BYTES
+            self._backlog_bytes += _size_in_backlog(request)
 
     def _take_backlog(self) -> list[AnyCommand]:
         waiting = list(self._backlog)
         self._backlog.clear()
         self._backlog_bytes = 0
+        self._steps = None
         return waiting
 
-    def _handle(self, requests: list[AnyCommand]) -> None:
+    def _handle(self, requests: list[AnyCommand], began_ms: int) -> None:
         handlers = self._server.handlers
         replies: list[bytes] = []
         size = 0
         waiting = iter(requests)
+        rest: Iterator[AnyCommand] | None = None
         for request in waiting:
             flag = request.flag
             if flag and flag & FLAG_RESPONSE:
                 continue
             try:
                 answer = handlers[request.code](self, request)
-                if answer is None or (flag and flag & FLAG_ONEWAY):
-                    continue
-                if type(answer) is not bytes:
-                    answer = encode_response(cast(Response, answer), request.opaque, request.binary)
             except Exception as error:  # the boundary: one bad request must not end a server
-                refusal = self._refusal(request, error)
-                if flag & FLAG_ONEWAY:
-                    continue
-                answer = encode_response(refusal, request.opaque, request.binary)
+                answer = self._refusal(request, error)
+            if type(answer) is not bytes or flag:
+                if isinstance(answer, Generator):
+                    self._steps = answer
+                    rest = chain((request,), waiting)
+                    break
+                answer = self._encoded(request, answer)
+                if self._server.is_over(began_ms):
+                    rest = waiting
             replies.append(answer)
             size += len(answer)
+            if rest is not None:
+                break
             if size > REPLIES_BYTES_FLUSH:
-                self.send(b"".join(replies))
+                self._send_all(replies)
                 replies.clear()
                 size = 0
                 if self._paused:
-                    self._queue(waiting)
-                    return
-        if replies:
-            self.send(replies[0] if len(replies) == 1 else b"".join(replies))
+                    rest = waiting
+                    break
+        self._send_all(replies)
+        if rest is not None:
+            self._queue(rest)
+            self._plan()
+
+    def _send_all(self, replies: list[bytes]) -> None:
+        frames = b"".join(replies)
+        if frames:
+            self.send(frames)
+
+    def _encoded(self, request: AnyCommand, answer: Finished) -> bytes:
+        """The frame of an answer; nothing where none is wanted, or it follows later."""
+        if answer is None or request.flag & FLAG_ONEWAY:
+            return b""
+        if isinstance(answer, bytes):
+            return answer
+        try:
+            return encode_response(answer, request.opaque, request.binary)
+        except Exception as error:  # the boundary, as in _handle
+            return encode_response(self._refusal(request, error), request.opaque, request.binary)
+
+    # --- what does not fit into one turn ---
+
+    def _plan(self) -> None:
+        """Go on with the backlog in a later turn, and read nothing until then."""
+        if self._transport is None or not self._backlog or self._paused:
+            return  # a peer that doesn't read goes on when it does
+        self._transport.pause_reading()
+        if not self.is_planned:
+            self.is_planned = True
+            self._server.plan(self)
+
+    def go_on(self, began_ms: int) -> None:
+        """Handle what waits until the turn is over (called by the server)."""
+        self.is_planned = False
+        if self._transport is None or self._transport.is_closing():
+            self._take_backlog()
+            return
+        self.heard = True  # it could not be
+        if self._steps is not None and not self._finish(self._steps, began_ms):
+            self._plan()
+        elif not self._paused:
+            self._handle(self._take_backlog(), began_ms)
+            self._read_on()
+
+    def _finish(self, steps: Steps, began_ms: int) -> bool:
+        """Go on with a request that is handled in steps; whether it is answered."""
+        request = self._backlog[0]
+        answer: Finished = None
+        try:
+            while not self._server.is_over(began_ms):
+                next(steps)
+            return False
+        except StopIteration as end:
+            answer = end.value
+        except Exception as error:  # the boundary, as in _handle
+            answer = self._refusal(request, error)
+        self._steps = None
+        self._backlog.popleft()
+        self._backlog_bytes -= _size_in_backlog(request)
+        self._send_all([self._encoded(request, answer)])
+        return True
 
     def _refusal(self, request: AnyCommand, error: Exception) -> Response:
         if isinstance(error, BrokerError):
@@ -199,7 +280,7 @@ class Peer(asyncio.Protocol):
         if not request.flag & FLAG_ONEWAY:
             self.send(encode_response(response, request.opaque, request.binary))
 
-    def resume(self, request: AnyCommand, handler: Handler) -> None:
+    def resume(self, request: AnyCommand, handler: Callable[[Peer, AnyCommand], Finished]) -> None:
         """Handle a request that was left open, by ``handler``; a peer that doesn't read waits."""
         if self._transport is None:
             return
@@ -208,13 +289,10 @@ class Peer(asyncio.Protocol):
             return
         try:
             answer = handler(self, request)
-            if answer is not None and not isinstance(answer, bytes):
-                answer = encode_response(answer, request.opaque, request.binary)
         except Exception as error:  # the boundary, as in _handle
-            refusal = self._refusal(request, error)
-            answer = encode_response(refusal, request.opaque, request.binary)
-        if answer is not None and not request.flag & FLAG_ONEWAY:
-            self.send(answer)
+            answer = self._refusal(request, error)
+        assert not isinstance(answer, Generator), "what was left open is answered at once"
+        self._send_all([self._encoded(request, answer)])
 
     def push(self, command: AnyCommand) -> None:
         """Send a one-way request of ours; a peer that doesn't read gets none."""
@@ -251,11 +329,18 @@ class Peer(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has caught up: handle what waited, then read again (called by asyncio)."""
         self._paused = False
-        self._handle(self._take_backlog())
-        self._go_on()
+        self._plan()
+        self._read_on()
 
-    def _go_on(self) -> None:
-        if self._transport is not None and not (self._paused or self._waits):
+    def _read_on(self) -> None:
+        """Read again, or close, once nothing waits."""
+        if self._transport is None or self._backlog:
+            return
+        if self._wire.violation is not None and not self._is_dropped:
+            self.close(self._wire.violation)
+        elif self._has_ended:
+            self._transport.close()
+        elif not (self._paused or self._waits):
             self._transport.resume_reading()
 
     # --- what it holds, for the budget of the server ---
@@ -292,7 +377,7 @@ class Peer(asyncio.Protocol):
         self._waits = waits
         if not waits:
             self.heard = True  # it could not be
-            self._go_on()
+            self._read_on()
         elif self._transport is not None:
             self._transport.pause_reading()
 
@@ -314,6 +399,10 @@ class Peer(asyncio.Protocol):
         busy = Response(ResponseCode.SYSTEM_BUSY, reason)
         self._transport.write(encode_response(busy, request.opaque, request.binary))
         self._transport.close()
+
+
+def _size_in_backlog(request: AnyCommand) -> int:
+    return len(request.body) + WAITING_REQUEST_BYTES
 
 
 def _code_and_size(asked: Asked) -> tuple[int, int]:
@@ -373,6 +462,9 @@ class Server:
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),
         )
+        self._planned: deque[Peer] = deque()
+        self._next_turn: asyncio.Handle | None = None
+        self._takes_turn = False
         self._gathered: list[Asked] = []
         self._gathered_bytes = 0
         self._on_close = on_close
@@ -496,6 +588,34 @@ class Server:
             peers = list(dict.fromkeys(peer.address for peer, _ in asked))
             log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)
             return None
+
+    def is_over(self, began_ms: int) -> bool:
+        """Whether a peer that began at a time is to go on in another turn.
+
+        It has no more than one request at a time while others wait for their turn.
+        """
+        if self._planned and not self._takes_turn:
+            return True
+        return not 0 <= self.now_ms() - began_ms < TURN_MS  # if the clock is set back, it is over
+
+    def plan(self, peer: Peer) -> None:
+        """Have a peer go on in a later turn (called by its Peer)."""
+        self._planned.append(peer)
+        if self._next_turn is None:
+            self._next_turn = self.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Have those that wait go on, one after another, until the turn is over."""
+        self._next_turn = None
+        began_ms = self.now_ms()
+        self._takes_turn = True
+        while self._planned:
+            self._planned.popleft().go_on(began_ms)
+            if self.is_over(began_ms):
+                break
+        self._takes_turn = False
+        if self._planned and self._next_turn is None:
+            self._next_turn = self.loop.call_soon(self._take_turn)
 
     def forget(self, peer: Peer) -> None:
         """A connection has ended (called by its Peer)."""

@@ -17,7 +17,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
-from firearrow.net.server import Answer, Peer
+from firearrow.net.server import Finished, Peer
 from firearrow.store import GetResult, GetStatus, MessageStore
 from firearrow.wire.binary import binary_field, number_field, success_frame
 from firearrow.wire.bodies import PERM_READ, TopicConfig
@@ -81,7 +81,7 @@ class PullProcessor:
         self._clock = clock
         self.held = HeldPulls(store, self._resume, clock.monotonic)
 
-    def pull(self, peer: Peer, request: AnyCommand) -> Answer:
+    def pull(self, peer: Peer, request: AnyCommand) -> Finished:
         """11, 361: answer messages, or a code that tells the client where to go on."""
         return self._pull(peer, request, may_suspend=True)
 
@@ -89,10 +89,10 @@ class PullProcessor:
         """Run a held pull again; this time it is answered whatever there is."""
         peer.resume(request, self._answer_now)
 
-    def _answer_now(self, peer: Peer, request: AnyCommand) -> Answer:
+    def _answer_now(self, peer: Peer, request: AnyCommand) -> Finished:
         return self._pull(peer, request, may_suspend=False)
 
-    def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool) -> Answer:
+    def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool) -> Finished:
         header = request.ext
         if type(header) is not PullMessage:
             header = fields_of(request, PullMessage)
@@ -272,7 +272,7 @@ def _answer(
     result: GetResult,
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
-) -> Answer:
+) -> Finished:
     if code != ResponseCode.SUCCESS:
         fields = {
             "suggestWhichBrokerId": 0,
