@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from firearrow.cli import pipeline
 from firearrow.cli.main import main
+from firearrow.errors import ConfigError
 from tests.store.stores import append, opened
 
 
@@ -18,6 +21,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     def started(*_: object) -> None:
         raise AssertionError("Spark is started")
 
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(pipeline, "_started", started)
     with opened(tmp_path / "store") as store:
         append(store, b"body", "Orders", 0)
@@ -100,3 +104,22 @@ def test_small_stores_get_settings_of_their_own(
     with pytest.raises(AssertionError):
         main(line)
     assert settings["spark.sql.shuffle.partitions"] == "8"
+
+
+def test_a_class_path_of_their_own_has_no_class_data(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    @contextmanager
+    def started(given: dict[str, str], _: object) -> Iterator[None]:
+        tried.append(given["spark.driver.defaultJavaOptions"])
+        raise ConfigError("Spark does not start")
+        yield
+
+    monkeypatch.setattr(pipeline, "_started", started)
+    line = ["pipeline", "backlog", "--path", store]
+    assert main([*line, "--conf", "spark.driver.extraClassPath=more.jar"]) == 1
+    assert main(line) == 1
+    with_it = ["ClassesAtExit" in options for options in tried]
+    assert with_it == [False, True, False]  # the last is the second try of a JVM that fails

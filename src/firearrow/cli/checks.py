@@ -26,11 +26,7 @@ _CLOSING: Final = {"(": ")", "[": "]"}
 
 def check(options: Namespace) -> None:
     """Raise ConfigError for what is wrong with a command line; sources are not looked at."""
-    if not _MASTERS.fullmatch(options.master):
-        raise ConfigError(
-            f"--master {options.master}: must be local, local[N], local[*], spark://HOST:PORT, "
-            "yarn or k8s://URL"
-        )
+    check_master("--master", options.master)
     for name in ("report", "spark_log"):
         _require_file(name, getattr(options, name))
     for name in ("to", "job", "audit", "checkpoint"):
@@ -42,6 +38,15 @@ def check(options: Namespace) -> None:
     own = _OF_JOBS.get(options.row.name)
     if own is not None:
         own(options)
+
+
+def check_master(option: str, master: str) -> None:
+    """Raise ConfigError for what is no Spark; ``option`` is where it stands."""
+    if not _MASTERS.fullmatch(master):
+        raise ConfigError(
+            f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or "
+            "k8s://URL"
+        )
 
 
 def has_few_messages(options: Namespace) -> bool:

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from firearrow.cli.screen import as_text, progress
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.spark.classdata import ClassData
 from firearrow.spark.session import require_java
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ SMALL: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 Parser = argparse.ArgumentParser
@@ -98,26 +100,49 @@ def run(options: argparse.Namespace) -> int:
 def session(options: argparse.Namespace, ending: Ending | None = None) -> Iterator[SparkSession]:
     """Have the Spark that the options of a job ask for, and that suits what the job reads.
 
-    ``ending`` is told what is to go if the process ends at once. Raises ConfigError where something
-    is not installed, for what is wrong with the options, and where Spark does not start.
+    Raises ConfigError for what is wrong with the options, and as `started` does.
     """
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise ConfigError(WITHOUT_SPARK)
+    _require_pyspark()
     check(options)
-    require_java()
-    is_small = has_few_messages(options)
+    with started(options, ending, is_small=has_few_messages(options)) as spark:
+        yield spark
+
+
+@contextmanager
+def started(
+    options: argparse.Namespace, ending: Ending | None, *, is_small: bool = False
+) -> Iterator[SparkSession]:
+    """Have the Spark of ``options``: master, conf, spark_log and progress.
+
+    ``ending`` is told what is to go if the process ends at once. Raises ConfigError where something
+    is not installed, and where Spark does not start.
+    """
+    _require_pyspark()
+    class_data = ClassData(require_java())
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
         settings = _settings(options, directory, is_small=is_small)
+        quick = _with_class_data(settings, class_data, options.conf)
         if ending is not None:
             ending.temporary.append(Path(directory))
         log: Path = options.spark_log or Path(directory) / "spark.log"
+        shown = None if options.spark_log else log
         with _quiet_jvm(log), ExitStack() as ends:
             with progress(None, "Spark starts", wanted=options.progress):
-                starting = _started(settings, None if options.spark_log else log)
-                spark = ends.enter_context(starting)
+                try:
+                    spark = ends.enter_context(_started(quick, shown))
+                except ConfigError:
+                    if quick == settings:
+                        raise
+                    spark = ends.enter_context(_started(settings, shown))
+                    class_data.forget()  # only without it the JVM starts
             if ending is not None:
                 ending.listen()  # as Spark has taken SIGINT for itself
             yield spark
+
+
+def _require_pyspark() -> None:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise ConfigError(WITHOUT_SPARK)
 
 
 # --- the jobs: their modules need Spark, and are imported when they run ---
@@ -336,10 +361,22 @@ def _settings(options: argparse.Namespace, directory: str, *, is_small: bool) ->
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= SMALL if is_small else {"spark.sql.shuffle.partitions": "8"}
         settings["spark.local.dir"] = directory
-        settings["spark.driver.defaultJavaOptions"] = " ".join(
+        settings[_JAVA_OPTIONS] = " ".join(
             [f"-Djava.io.tmpdir={directory}", *([_QUICK_JVM] if is_small else [])]
         )
     return settings | dict(options.conf)
+
+
+def _with_class_data(
+    settings: Mapping[str, str], class_data: ClassData, given: Iterable[tuple[str, str]]
+) -> dict[str, str]:
+    """Let the JVM of a driver that runs here have its classes from a file, or make it."""
+    quick = dict(settings)
+    if _JAVA_OPTIONS in quick and not {_JAVA_OPTIONS, "spark.driver.extraClassPath"} & set(
+        dict(given)
+    ):
+        quick[_JAVA_OPTIONS] = " ".join([quick[_JAVA_OPTIONS], *class_data.options()])
+    return quick
 
 
 @contextmanager
@@ -356,7 +393,8 @@ def _started(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSes
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True  # they print what an error says, before it is told
     try:
-        spark = builder.getOrCreate()
+        with _quiet_output():
+            spark = builder.getOrCreate()
     except PySparkException as error:
         said = log.read_text(encoding="utf-8", errors="replace") if log else ""
         raise ConfigError(f"Spark does not start: {error}\n{said}".rstrip()) from error
@@ -383,6 +421,19 @@ def _quiet_jvm(log: Path) -> Iterator[None]:
                     os.dup2(own, 2)
         finally:
             sys.stderr = stderr
+
+
+@contextmanager
+def _quiet_output() -> Iterator[None]:
+    """Let what is started have no part of standard output: a JVM may outlive us by seconds."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
 
 
 @contextmanager

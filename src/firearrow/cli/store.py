@@ -134,10 +134,18 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
 def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
     """The Spark that a command line names."""
     from firearrow.cli import pipeline
+    from firearrow.cli.checks import check_master
+    from firearrow.cli.screen import progress
 
-    wanted = argparse.Namespace(master=options.spark, conf=[], spark_log=None)
-    with pipeline.session(wanted) as spark, pipeline.explained():
-        options.ending.listen()  # as Spark has taken SIGINT for itself
+    check_master("--spark", options.spark)
+    wanted = argparse.Namespace(
+        master=options.spark, conf=[], spark_log=None, progress=options.progress
+    )
+    with (
+        pipeline.started(wanted, options.ending) as spark,
+        progress(spark, options.action, wanted=options.progress),
+        pipeline.explained(),
+    ):
         yield spark
 
 

@@ -40,10 +40,11 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     return builder
 
 
-def require_java() -> None:
-    """Raise ConfigError unless there is a Java to run Spark on."""
+def require_java() -> str:
+    """Give the Java that Spark runs on; raise ConfigError where there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")  # noqa: PTH118
     if found is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ConfigError(f"Spark needs Java 17 or 21, and {where} has none")
+    return found

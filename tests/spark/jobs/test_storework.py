@@ -44,7 +44,8 @@ def test_the_command_has_executors_read(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("firearrow.cli.pipeline.session", lambda options: nullcontext(spark))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
     root = golden_store(tmp_path)
 
     def said(*arguments: object) -> tuple[int, str]:
@@ -54,4 +55,6 @@ def test_the_command_has_executors_read(
     code, text = said("rebuild", root, "--to", tmp_path / "made", "--spark", "local[2]")
     assert (code, text.splitlines()[1]) == (0, "from 952 records")
     in_record(root, a_message(root), 88, b"\0")
-    assert said("verify", root, "--spark", "local[2]")[0] == 1
+    assert said("verify", root, "--spark", "local[2]", "--progress")[0] == 1
+    assert main(["store", "verify", str(root), "--spark", "locl"]) != 0
+    assert capsys.readouterr().err.startswith("firearrow: --spark locl: must be local, ")
