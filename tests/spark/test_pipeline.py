@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from firearrow.cli.main import build_parser
+from firearrow.cli.main import build_parser, main
 from firearrow.cli.pipeline import report_of
 from firearrow.cli.reports import Table
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
 from firearrow.store.offline import Layout, verify
 from tests.spark.jobs import orders
@@ -64,8 +65,31 @@ def test_what_is_no_users_message_is_seen_in_the_log(spark: SparkSession, store:
 def test_dead_letters_know_their_origin(spark: SparkSession, store: str) -> None:
     found = run(spark, "deadletters", "--path", store, "--where", "keys like 'order-240 %'")
     assert cells(found["History"], "tries", "originQueueId", "originQueueOffset") == [(3, 0, 60)]
-    with pytest.raises(ConfigError, match="columns are consumerGroup"):
-        run(spark, "deadletters", "--path", store, "--where", "nothing = 1")
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("nonsense ===", "[PARSE_SYNTAX_ERROR] Syntax error at or near '='.;"),
+        ("nothing = 1", "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function"),
+    ],
+)
+def test_a_condition_that_is_none_is_one_sentence(
+    spark: SparkSession,
+    store: str,
+    condition: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
+    assert main(["pipeline", "deadletters", "--path", store, "--where", condition]) == 1
+    out, (said,) = (part.splitlines() for part in capfd.readouterr())
+    assert out == []
+    assert said.startswith(f"firearrow: condition {condition!r}: {reason}")
+    assert "; columns are consumerGroup, " in said
 
 
 def test_a_store_is_checked_and_its_queues_are_made_anew(

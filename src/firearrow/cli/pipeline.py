@@ -390,8 +390,6 @@ def _started(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSes
     builder = configure(SparkSession.Builder().appName("firearrow pipeline"))
     for key, value in settings.items():
         builder = builder.config(key, value)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
     try:
         with _quiet_output():
             spark = builder.getOrCreate()
@@ -442,6 +440,8 @@ def explained() -> Iterator[None]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

@@ -17,6 +17,8 @@ SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # Arrow batches through sockets of the machine: a tenth faster than through TCP
     "spark.python.unix.domain.socket.enabled": "true",
+    # a worker that Spark no longer wants prints a traceback otherwise, most often on a busy machine
+    "spark.python.daemon.module": "pyspark_firearrow.daemon",
     # the default one asks the local file system for permissions by starting processes
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."

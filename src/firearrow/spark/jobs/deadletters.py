@@ -184,7 +184,7 @@ def select(dead: DataFrame, condition: str) -> DataFrame:
         chosen = named.where(condition)
         chosen.schema  # noqa: B018 - a Spark Connect session looks at the condition only now
     except (ParseException, AnalysisException) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).strip().splitlines()[0].partition(" SQLSTATE")[0]
         raise ConfigError(
             f"condition {condition!r}: {reason}; columns are {', '.join(named.columns)}"
         ) from error
