@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.saving import Saving
-from firearrow.broker.state.journal import Change
 from firearrow.broker.state.persistence import JsonFile, StateFile
+from firearrow.journal import Change
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import Caller, Serving, calling, until
 

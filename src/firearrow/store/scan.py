@@ -182,6 +182,20 @@ class Columns:
         return host
 
     @property
+    def ports_fit(self) -> npt.NDArray[np.bool_]:
+        """Whether the ports of both hosts can be ports: their four bytes hold no more than 65535.
+
+        Java clients decode no record with another port, nor any that follow it in an answer.
+        """
+        born = (self.sys_flag & BORN_HOST_V6 != 0) * 12
+        stored = (self.sys_flag & STORE_HOST_V6 != 0) * 12
+        edge = max(self.end - 2, 0)
+        upper = gather(self.buffer, _U16, np.minimum(self.position + 52 + born, edge))
+        upper |= gather(self.buffer, _U16, np.minimum(self.position + 68 + born + stored, edge))
+        fit: npt.NDArray[np.bool_] = upper == 0
+        return fit
+
+    @property
     def reconsume_times(self) -> Ints:
         """How often it was consumed in vain."""
         return self._tail["reconsume"].astype(np.int64)

@@ -471,6 +471,7 @@ ROWS = [
     Damage("record-topic", _topic, alone=False),
     Damage("record-properties", _properties, mended=False),
     Damage("record-flags", _record(36, pack(">i", 0x1000)), mended=False),
+    Damage("record-hosts", _record(52, b"\0\1")),
     Damage("record-transaction", _transaction, mended=False),
     Damage("record-queue-order", _record(20, pack(">q", 5000)), alone=False, mended=False),
     Damage("log-tail", _put(f"commitlog/{2 * FILE_BYTES:020d}", 68_337 + 50, b"rest")),

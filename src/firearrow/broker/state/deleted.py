@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.broker.state.journal import Change
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed
 from firearrow.clock import Clock
+from firearrow.journal import Change
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = "deletedTopics.json"

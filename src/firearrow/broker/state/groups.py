@@ -22,7 +22,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
-from firearrow.broker.state.journal import NOTHING, Change
 from firearrow.broker.state.persistence import (
     StateFile,
     typed,
@@ -33,6 +32,7 @@ from firearrow.broker.state.persistence import (
 from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.journal import NOTHING, Change
 from firearrow.message import names
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig

@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from firearrow.broker.state.journal import Change, Journal
 from firearrow.errors import ConfigError, DiskFull, MessageError
 from firearrow.files import GENERATIONS, read_newest, replace_atomically
+from firearrow.journal import Change, Journal
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)

@@ -31,10 +31,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from firearrow.broker.state.journal import Change
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Storage
 from firearrow.database import DEFAULT, Database, Family, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore, MessageError
+from firearrow.journal import Change
 from firearrow.wire import fastjson
 
 _VERSION_FAMILY: Final = "kvDataVersion"

@@ -31,7 +31,6 @@ from msgspec.structs import replace
 
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.deleted import DeletedTopics
-from firearrow.broker.state.journal import NOTHING, Change
 from firearrow.broker.state.persistence import (
     StateFile,
     typed,
@@ -42,6 +41,7 @@ from firearrow.broker.state.persistence import (
 from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.journal import NOTHING, Change
 from firearrow.message import names
 from firearrow.store import QueuesLeft
 from firearrow.wire.bodies import (

@@ -41,6 +41,7 @@ class Repair(Enum):
     CHECKPOINT = "the checkpoint is written anew from the log"
     OFFSET = "nothing; the group starts at the nearest message there is"
     TIMER = "the timer's files are set aside; a broker makes them anew from the timer topic"
+    RESTORE = "what the rest of the store proves is written in its place"
     START = "nothing; the next start mends it"
     NONE = "nothing; a person must decide"
 
@@ -120,6 +121,11 @@ _ROWS: Final = [
         "record-flags", "the system flag has known bits; inner batches say what they hold",
         "a system flag is unknown, or an inner batch does not say what it holds",
         _WARNING, "clients may not understand the message", Repair.NONE,
+    ),
+    Invariant(
+        "record-hosts", "the hosts of a record have ports up to 65535",
+        "a host of a record has a port above 65535", _DAMAGE,
+        "clients can't decode the message; a broker does not hand it out", Repair.RESTORE,
     ),
     Invariant(
         "record-transaction", "a commit or rollback points back to its half message",

@@ -237,6 +237,8 @@ class StretchCheck:
             self._found("record-properties", columns, number, fault)
 
     def _flags(self, columns: Columns) -> None:
+        for number in np.flatnonzero(~columns.ports_fit).tolist():
+            self._found("record-hosts", columns, number, "a port of its hosts is above 65535")
         flags = columns.sys_flag
         for number in np.flatnonzero(flags & ~_KNOWN_FLAGS).tolist():
             text = f"its system flag {int(flags[number]):#x} has unknown bits"

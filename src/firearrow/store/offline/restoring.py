@@ -3,9 +3,10 @@
 A body has its CRC, a record is the sum of its parts, says where it lies, and its queue's entry says
 how large it is and which topic, queue and queue offset it belongs to. So most fixed fields are told
 twice. A field that disagrees with all that is told elsewhere gets the one value with which
-everything agrees: size, magic, physical offset, the kinds of hosts and of transaction, the length
-of body, topic or properties, the topic, queue id and queue offset. A body can't be proved, nor what
-only the record itself says (times, flags, what is in the properties).
+everything agrees: size, magic, physical offset, the kinds of hosts and of transaction, the upper
+halves of ports, the length of body, topic or properties, the topic, queue id and queue offset. A
+body can't be proved, nor what only the record itself says (times, flags, what is in the
+properties).
 
 An entry is believed where it can be: its place in the queue's file is its queue offset. It may also
 be that of another record, in place of a message that was lost (a stand-in), so a record whose own
@@ -113,6 +114,7 @@ def _unlike(
     columns = Columns(buffer, physical - file.base, len(buffer))
     good = columns.valid & ((columns.magic == MAGIC_V1) | (columns.magic == MAGIC_V2))
     good &= (columns.size == entries["size"]) & (columns.physical_offset == physical)
+    good &= columns.ports_fit
     if _tells_the_place(view, key):
         kind = columns.sys_flag & TRANSACTION_MASK
         good &= (kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)
@@ -179,6 +181,7 @@ def _candidates(stored: bytes, at: int, claim: Lost | None) -> set[bytes]:
             _SIZE_AND_MAGIC.pack_into(record, 0, len(stored), magic)
             _I64.pack_into(record, _PLACE_AT + 8, at)
             _I32.pack_into(record, _SYS_FLAG_AT, flags & ~HOSTS_V6_MASK | kind)
+            _put_ports(record, kind)
             if claim is not None:
                 _put_place(record, claim)
             parts = _with_other_parts(record, magic, kind, claim)
@@ -199,6 +202,14 @@ def _put_place(record: bytearray, claim: Lost) -> None:
     of_half = any(record[76 + 12 * v6 : 84 + 12 * v6])  # only a commit says where its half is
     kind = TRANSACTION_COMMIT if of_half else TRANSACTION_NONE
     _I32.pack_into(record, _SYS_FLAG_AT, flags & ~TRANSACTION_MASK | kind)
+
+
+def _put_ports(record: bytearray, hosts: int) -> None:
+    """Make the upper halves of both ports zero, which they always are."""
+    born = 12 * (hosts & BORN_HOST_V6 != 0)
+    stored = 12 * (hosts & STORE_HOST_V6 != 0)
+    for at in (52 + born, 68 + born + stored):
+        record[at : at + 2] = bytes(2)
 
 
 def _with_other_parts(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.state.journal import Change, Journal
+from firearrow.journal import Change, Journal
 
 TABLES = ("t",)
 

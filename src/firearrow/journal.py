@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -82,48 +82,24 @@ class Journal:
         A content that is not ``current``, an earlier one in place of what can't be read, may lack
         changes that nobody has: then those that are there count nevertheless.
         """
-        version = content.get(VERSION)
-        made = 0
-        last = None
-        for change in self._lines():
-            last = change["new"].get(VERSION)
-            if (
-                not content
-                or change["after"] == version
-                or (not current and _numbers(last) > _numbers(version))
-            ):
-                self._make(content, change)
-                version = last
-                made += 1
+        names = {path.name: path for path in self._path.parent.glob(f"{self._path.name}.journal.*")}
+        self._paths += [names[name] for name in files_of(self._path.name, names)]
+        if self._paths:
+            self._number = int(self._paths[-1].suffix[1:])
+        changes = [change for path in self._paths for change in changes_of(path.read_bytes())]
+        made = bring_up_to_date(content, changes, self._tables, current=current)
+        last = changes[-1]["new"].get(VERSION) if changes else None
         if made:
             log.info(
-                "changes are taken from the journal of a file",
-                extra={"path": self._path, "count": made},
+                "changes are taken from the journal", extra={"path": self._path, "count": made}
             )
-        elif _numbers(last) > _numbers(version):
+        elif _numbers(last) > _numbers(content.get(VERSION)):
             log.warning(
-                "file was written by somebody else since the end of its journal: the changes in "
-                "that do not count",
+                "file was written by somebody else since the end of its journal, whose changes do "
+                "not count",
                 extra={"path": self._path},
             )
         return bool(made)
-
-    def _lines(self) -> Iterator[Content]:
-        found = self._path.parent.glob(f"{self._path.name}.journal.*")
-        numbered = {int(path.suffix[1:]): path for path in found if path.suffix[1:].isdecimal()}
-        for self._number, path in sorted(numbered.items()):
-            self._paths.append(path)
-            yield from _lines_of(path)
-
-    def _make(self, content: Content, change: Content) -> None:
-        for field, value in change["new"].items():
-            if field in self._tables:
-                content.setdefault(field, {}).update(value)
-            else:
-                content[field] = value
-        for table, keys in change["gone"].items():
-            for key in keys:
-                content.get(table, {}).pop(key, None)
 
     # --- writing ---
 
@@ -193,9 +169,23 @@ class Journal:
         self._covered = []
 
 
-def _lines_of(path: Path) -> Iterator[Content]:
+# --- reading, by whoever has the bytes ---
+
+
+def files_of(json_name: str, names: Iterable[str]) -> list[str]:
+    """The names of the journals of a JSON file, in order.
+
+    Who reads beside a running broker reads them before the JSON file: that may be newer than they
+    are, but then lacks nothing of them.
+    """
+    prefix = f"{json_name}.journal."
+    numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return [f"{prefix}{number}" for number in sorted(filter(str.isdecimal, numbers), key=int)]
+
+
+def changes_of(data: bytes) -> Iterator[Content]:
     """The sound lines of a file, up to the first that is not: a crash may leave a part of one."""
-    for line in path.read_bytes().splitlines():
+    for line in data.splitlines():
         stated, text = line[:_CRC_CHARACTERS], line[_CRC_CHARACTERS + 1 :]
         if stated != b"%08x" % crc32(text):
             return
@@ -203,6 +193,36 @@ def _lines_of(path: Path) -> Iterator[Content]:
             yield fastjson.loads(text)
         except MessageError:
             return
+
+
+def bring_up_to_date(
+    content: Content, changes: Iterable[Content], tables: Collection[str], *, current: bool = True
+) -> int:
+    """Make the changes that a content lacks; say how many, see ``Journal.replay``."""
+    version = content.get(VERSION)
+    made = 0
+    for change in changes:
+        then = change["new"].get(VERSION)
+        if (
+            not content
+            or change["after"] == version
+            or (not current and _numbers(then) > _numbers(version))
+        ):
+            _make(content, change, tables)
+            version = then
+            made += 1
+    return made
+
+
+def _make(content: Content, change: Content, tables: Collection[str]) -> None:
+    for field, value in change["new"].items():
+        if field in tables:
+            content.setdefault(field, {}).update(value)
+        else:
+            content[field] = value
+    for table, keys in change["gone"].items():
+        for key in keys:
+            content.get(table, {}).pop(key, None)
 
 
 def _numbers(version: Any) -> tuple[int, ...]:
