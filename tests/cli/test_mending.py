@@ -105,7 +105,7 @@ def test_what_was_made_and_what_was_left_out(tmp_path: Path) -> None:
     write(root, PLAIN, 20 * message.queue_offset, bytes(20))
     made = tmp_path / "made"
     found = run(mending.report_rebuild, "--path", root, "--to", made, "--only", "queues")
-    (row,) = found["Made anew"].rows
+    (row,) = found["Rebuilt"].rows
     assert row[0] == 952
     assert row[2:] == [0, 0, str(made), None]
     assert not (made / "index").exists()
@@ -162,14 +162,14 @@ def test_a_dry_run_says_what_is_made(
 ) -> None:
     root, made = store(tmp_path), tmp_path / "made"
     before, directories = files(root), queues | INDEX
-    found = run(mending.report_rebuild, "--path", root, "--dry-run")["Would be made anew"]
+    found = run(mending.report_rebuild, "--path", root, "--dry-run")["Would be rebuilt"]
     assert dict(zip(found.values("directory"), found.values("what"), strict=True)) == directories
     assert found.values("where") == [str(root / name) for name in directories]
     assert found.values("filesNow") == [
         sum(path.startswith(f"{name}/") for path in before) for name in directories
     ]
     arguments = ("--path", root, "--to", made)
-    found = run(mending.report_rebuild, *arguments, "--dry-run")["Would be made anew"]
+    found = run(mending.report_rebuild, *arguments, "--dry-run")["Would be rebuilt"]
     assert found.values("where") == [str(made / name) for name in directories]
     assert not made.exists()
     assert files(root) == before
@@ -184,7 +184,7 @@ def test_a_dry_run_says_what_is_made(
 )
 def test_a_dry_run_of_one_of_the_two(only: str, what: str, tmp_path: Path) -> None:
     arguments = ("--path", database_store(tmp_path), "--only", only, "--dry-run")
-    found = run(mending.report_rebuild, *arguments)["Would be made anew"]
+    found = run(mending.report_rebuild, *arguments)["Would be rebuilt"]
     assert found.values("what") == [what]
 
 

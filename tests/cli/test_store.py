@@ -113,7 +113,7 @@ def test_verify_and_repair(root: Path, capsys: Capture) -> None:
     code, out, _ = run(capsys, "repair", root, "--apply")
     assert code == 0
     assert "what was replaced is kept in" in out
-    assert run(capsys, "repair", root)[:2] == (0, "there is nothing to mend\n")
+    assert run(capsys, "repair", root)[:2] == (0, "there is nothing to repair\n")
 
 
 def test_diff(root: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -106,7 +106,7 @@ def test_a_store_is_checked_and_its_queues_are_made_anew(
     assert found["Verdict"].values("store") == ["damaged"]
     assert set(found["Findings"].values("topic")) == {"Orders"}
     planned = run(spark, "rebuild", "--path", str(broken), "--only", "queues", "--dry-run")
-    assert planned["Would be made anew"].values("directory") == ["consumequeue"]
+    assert planned["Would be rebuilt"].values("directory") == ["consumequeue"]
     assert not (broken / "consumequeue" / "Orders").exists()
     run(spark, "rebuild", "--path", str(broken), "--only", "queues")
     for path in (Path(store) / "consumequeue" / "Orders").rglob("*"):

@@ -62,7 +62,7 @@ def report_rebuild(run: Run) -> list[Table]:
     ]
     left: list[list[Cell]] = [[queue, reason] for queue, reason in made.left_out.items()]
     columns = ["records", "queues", "indexFiles", "standIns", "where", "oldFiles"]
-    return [Table("Made anew", columns, rows), Table("Left out", ["queue", "reason"], left)]
+    return [Table("Rebuilt", columns, rows), Table("Left out", ["queue", "reason"], left)]
 
 
 def _would_make(plan: list[Planned]) -> Table:
@@ -73,4 +73,4 @@ def _would_make(plan: list[Planned]) -> Table:
         "A dry run: nothing was written, and the log was not read: queues that it has no messages"
         " of are not made."
     )
-    return Table("Would be made anew", ["directory", "what", "filesNow", "where"], rows, note)
+    return Table("Would be rebuilt", ["directory", "what", "filesNow", "where"], rows, note)

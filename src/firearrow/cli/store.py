@@ -539,7 +539,7 @@ def _repair(options: argparse.Namespace) -> int:
 
 def _print_steps(steps: list[Step]) -> None:
     if not steps:
-        print("there is nothing to mend")
+        print("there is nothing to repair")
     for number, step in enumerate(steps, 1):
         place = step.file or ""
         if step.position is not None:

@@ -14,7 +14,7 @@ from firearrow.store.batchqueue import UNIT, Unit
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.queuecheck import QueueCheck
 
-_POSITION: Final = "points at {}, the record of this queue offset lies at {}"
+_POSITION: Final = "points to {}, but the record of this queue offset is at {}"
 _TAG: Final = "has the tag code {}, the record's is {}"
 _TIME: Final = "says that its record was stored at {}, it was at {}"
 _MESSAGES: Final = "stands for {} messages, the record has {}"

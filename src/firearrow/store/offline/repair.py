@@ -253,7 +253,7 @@ def _plan_all(
     _plan_config(view, verdict, work)
     repairs = {INVARIANTS[finding.invariant].repair for finding in verdict.findings}
     if Repair.CHECKPOINT in repairs or evidence.log.tail:
-        text = "write it anew, without what the log does not bear out"
+        text = "write it again, without what the log does not confirm"
         work.steps.append(Step(Action.CHECKPOINT, text, "none", "checkpoint", 0, 4096))
     if Repair.TIMER in repairs:
         _plan_timer(view, work)
@@ -515,7 +515,7 @@ def _plan_config(view: StoreView, verdict: Verdict, work: _Work) -> None:
 def _plan_timer(view: StoreView, work: _Work) -> None:
     harm = "timed messages that the log still holds are delivered again, also those delivered"
     work.steps += [
-        Step(Action.MOVE, "set the timer's file aside: a broker makes it anew", harm, name)
+        Step(Action.MOVE, "set the timer's file aside: a broker rebuilds it", harm, name)
         for name in _TIMER_FILES
         if (view.root / name).exists()
     ]
