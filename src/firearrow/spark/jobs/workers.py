@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -66,27 +66,41 @@ class ProcessWorkers:
 
 @contextmanager
 def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWorkers]:
-    """Have ``jobs`` processes for the time of a block; they end with this one however it ends."""
+    """Have ``jobs`` processes for the time of a block; they end with this one however it ends.
+
+    They finish what they do when the block ends, but are not waited for where Ctrl-C ends it.
+    """
+    context = get_context(start_method)
+    watched, end = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(
-        jobs, mp_context=get_context(start_method), initializer=end_with_parent
+        jobs, mp_context=context, initializer=end_with_parent, initargs=(watched,)
     )
     try:
         yield ProcessWorkers(pool, jobs)
+    except (KeyboardInterrupt, SystemExit):
+        end.send_bytes(b"end")  # nobody reads it, so all see it
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+        end.close()
+        watched.close()
 
 
-def end_with_parent() -> None:
+def end_with_parent(end: Connection | None = None) -> None:
     """Have this process end when the one that has started it ends, even if that is killed.
 
-    Ctrl-C ends it, too, and without a word: who has started it tells of that.
+    It ends at once when there is something to read in ``end``, too. Ctrl-C ends it without a word:
+    who has started it tells of that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()
+    ends: list[Connection | int] = [] if end is None else [end]
     if parent is not None:
-        Thread(target=_exit_after, args=(parent,), daemon=True).start()
+        ends.append(parent.sentinel)
+    if ends:
+        Thread(target=_exit_after, args=(ends,), daemon=True).start()
 
 
-def _exit_after(process: BaseProcess) -> None:
-    process.join()
+def _exit_after(ends: list[Connection | int]) -> None:
+    wait(ends)
     os._exit(1)
