@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.store import inventory
+from firearrow.store import engine, inventory
 from firearrow.store.fs import OS_FILES
 from firearrow.store.inventory import Inventory
 from tests.loglines import told
-from tests.store.stores import abandon, append, bodies_by_key, make_store, opened, settle
+from tests.store.stores import abandon, append, bodies, bodies_by_key, make_store, opened, settle
 from tests.store.test_engine import check_complete, filled
 
 QUEUE = "consumequeue/T/1"
@@ -75,6 +75,53 @@ def test_what_vanished_of_a_queue_is_made_anew(
         check_complete(store, sent)
     assert not caplog.records
     assert not (tmp_path / "left-out-queues.tsv").exists()
+
+
+@pytest.mark.parametrize("lose", [first, last])
+def test_what_vanished_after_a_stop_of_rocketmq_is_made_anew(
+    tmp_path: Path, lose: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It leaves no note, but queues don't fit the log any more."""
+    sent = filled(tmp_path)
+    (tmp_path / "closed.json").unlink()
+    with opened(tmp_path) as store:
+        check_complete(store, sent)
+    assert "made anew" not in caplog.text
+    (tmp_path / "closed.json").unlink()
+    lose(tmp_path / QUEUE)
+    with opened(tmp_path) as store:
+        check_complete(store, sent)
+    assert "T/1 is left out: it lacks messages that the log has" in caplog.text
+
+
+def test_a_topic_that_was_deleted_stays_so_without_a_note(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with opened(tmp_path) as store:
+        append(store, b"of another topic", "Other")
+        settle(store)
+        store.delete_topic("T")
+        append(store, b"of the new one", "T")
+    (tmp_path / "closed.json").unlink()
+    with opened(tmp_path) as store:
+        assert bodies(store, "T", 0) == [b"of the new one"]
+        assert bodies(store, "T", 1) == []
+
+
+def test_entries_that_lead_to_no_record_stop_no_start_without_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "LOOK_BYTES", 4096)
+    filled(tmp_path)
+    (tmp_path / "closed.json").unlink()
+    for path in (tmp_path / "consumequeue/T").glob("*/*"):
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data), 20):
+            if any(data[at : at + 8]):
+                data[at + 7] ^= 1
+        path.write_bytes(data)
+    with opened(tmp_path) as store:
+        assert store.max_queue_offset("T", 0) == 150
+    assert "can't be compared with the end of the log" in caplog.text
 
 
 def test_a_file_in_the_place_of_a_topic_is_kept_and_its_queues_are_made_anew(

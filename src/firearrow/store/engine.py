@@ -33,6 +33,7 @@ from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.index import Index
 from firearrow.store.inventory import Inventory
 from firearrow.store.light import LightQueues
+from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
@@ -200,6 +201,8 @@ class MessageStore:
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
         self._dispatch_all()
         self._dispatcher.complete = False
+        if noted is None and end is End.CLEAN:
+            self._compare_with_log()
         if self._rebuild_left_out():
             self.queues.flush(0)
         self.queues.correct_min(self.log.start_offset)
@@ -239,6 +242,21 @@ class MessageStore:
             self._index.expect(noted.index)
         if isinstance(self.queues, FileConsumeQueues):
             self.queues.expect(noted, log_is_whole=start == noted.log[0])
+
+    def _compare_with_log(self) -> None:
+        """Leave out the queues that don't reach the last records of the log, see ``loglook``."""
+        if not isinstance(self.queues, FileConsumeQueues):
+            return
+        last = LastRecords(self.queues.is_batch)
+        looking = self._catching_up(last, None, None)
+        before = self.queues.last_before(self.log.end_offset - LOOK_BYTES)
+        looking.offset = max(before, self.log.start_offset)
+        try:
+            self._dispatch_all(looking)
+        except CorruptStore as error:  # an entry led to no record
+            log.warning("queues can't be compared with the end of the log: %s", error)
+            return
+        self.queues.expect_records(last.by_key, self.log.start_offset)
 
     def _note(self) -> None:
         """Note what the next start must find."""
@@ -338,9 +356,9 @@ class MessageStore:
         return True
 
     def _catching_up(
-        self, queues: Written, index: Index | None, only: AbstractSet[tuple[str, int]]
+        self, queues: Written, index: Index | None, only: AbstractSet[tuple[str, int]] | None
     ) -> Dispatcher:
-        """Dispatch again to some queues, and perhaps an index."""
+        """Dispatch again to some queues (None: all), and perhaps an index."""
         return Dispatcher(
             self.log,
             queues,

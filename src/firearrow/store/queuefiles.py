@@ -150,6 +150,21 @@ class FileConsumeQueues:
                 path = self._directory / key[0] / str(key[1])
                 self._break(path, "it lacks messages that it had when the store was closed")
 
+    def expect_records(self, last: dict[Key, int], log_start_offset: int) -> None:
+        """Leave out the queues that lack the last record that the log has of them, or their first
+        file though the log is there from 0 on.
+
+        A queue without entries is none: its topic may have been deleted, or be another one by now.
+        """
+        for (topic, queue_id), queue in list(self._by_key.items()):
+            if queue.max_physical_offset < 0:
+                continue
+            behind = queue.max_physical_offset < last.get((topic, queue_id), -1)
+            headless = log_start_offset == 0 and queue.segments.first_offset > 0
+            if behind or headless:
+                path = self._directory / topic / str(queue_id)
+                self._break(path, "it lacks messages that the log has")
+
     def _break(self, path: Path, reason: str) -> None:
         key = path.parent.name, int(path.name)
         log.error(
