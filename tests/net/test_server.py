@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from firearrow.clock import SystemClock
-from firearrow.errors import BrokerError
+from firearrow.errors import BrokerError, CorruptStore
 from firearrow.net import server as server_module
 from firearrow.net.server import Answer, Asked, Handler, Peer, Server
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
@@ -87,6 +87,34 @@ def test_an_answer_has_the_serialisation_of_its_request(run: Run) -> None:
                 talker.ask(Command(ECHO, {"n": "1"}, opaque=7, body=b"x", binary=binary))
                 answer = await talker.answer()
                 assert (answer.binary, answer.ext, answer.body) == (binary, {"n": "1"}, b"x")
+
+    run(main())
+
+
+def test_the_same_trouble_of_the_store_is_logged_once_a_minute(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pull(peer: Peer, request: AnyCommand) -> Answer:
+        raise CorruptStore(f"queue {request.ext['n']} can't be read for now")
+
+    async def ask(talker: Talker, queue: str) -> None:
+        talker.ask(question(ECHO, 1, n=queue))
+        answer = await talker.answer()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert f"queue {queue} can't be read" in (answer.remark or "")
+
+    async def main() -> None:
+        async with serving({ECHO: pull}) as (_, port), talking(port) as talker:
+            for queue in ("a", "a", "b", "a"):
+                await ask(talker, queue)
+            assert [record.message.split()[-6] for record in caplog.records] == ["a", "b"]
+        monkeypatch.setattr(server_module, "STORE_ERROR_SECONDS", 0.0)
+        async with serving({ECHO: pull}) as (_, port), talking(port) as talker:
+            for _ in range(2):
+                await ask(talker, "c")
+            for number in range(300):
+                await ask(talker, str(number))
+        assert sum("queue c " in record.message for record in caplog.records) == 2
 
     run(main())
 

@@ -17,7 +17,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import tag_code
 from firearrow.message.record import decode_record
 from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
-from firearrow.store import GetResult, GetStatus, MessageStore
+from firearrow.store import GetResult, GetStatus, MessageStore, reader
 from firearrow.store.soundness import Damaged
 from tests.loglines import told
 from tests.store.stores import ALWAYS, BORN_HOST, append, make_store, opened, settle
@@ -270,6 +270,19 @@ def test_what_was_just_appended_is_looked_at_a_little_later(
             settle(store)
             assert len(pulled(store)) == count
             assert len(pulled(store, frozenset({tag_code("")}))) == count
+
+
+def test_only_so_much_as_surely_is_in_memory_goes_out_without_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_OWN_BYTES_MAX", 4096)
+    with opened(tmp_path) as store:
+        first = append(store, b"first")
+        settle(store)
+        with flipped(store, first + 3):
+            assert store.get("T", 0, 0, 32).count == 1
+            append(store, bytes(4096), "Other")
+            assert store.get("T", 0, 0, 32).count == 0
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -61,6 +61,8 @@ DESCRIPTOR_PARTS: Final = 4  # of which files have one: a log that can't be open
 MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page cache needs most
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
+STORE_ERROR_SECONDS: Final = 60.0  # in which the same trouble of the store is logged once
+_STORE_ERRORS_MAX: Final = 256
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
 
 
@@ -256,10 +258,7 @@ class Peer(asyncio.Protocol):
             return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
         if isinstance(error, StoreError):
             if not isinstance(error, DiskFull):  # the store has said so, once
-                log.error(
-                    "request is refused by the store",
-                    extra={"code": request.code, "address": self.address, "error": error},
-                )
+                self._server.tell_of(error, request.code, self.address)
             return Response(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
@@ -456,6 +455,7 @@ class Server:
         self.peers: set[Peer] = set()
         self.connections_max = _connections_max()
         self._is_full = False
+        self._store_errors: dict[str, float] = {}  # until when each is not logged again
         self.budget = Budget(
             memory_bytes_max or memory_bytes() // MEMORY_PARTS,
             self.peers,
@@ -545,6 +545,20 @@ class Server:
                 extra={"connections_max": self.connections_max},
             )
         peer.abort()
+
+    def tell_of(self, error: StoreError, code: int, address: str) -> None:
+        """Log an error of the store, but the same one not again soon: each consumer of a queue that
+        can't be read meets it with each pull."""
+        text, now = str(error), self.loop.time()
+        if now < self._store_errors.get(text, now):
+            return
+        if len(self._store_errors) >= _STORE_ERRORS_MAX:
+            self._store_errors.clear()
+        self._store_errors[text] = now + STORE_ERROR_SECONDS
+        log.error(
+            "request is refused by the store",
+            extra={"code": code, "address": address, "error": error},
+        )
 
     def gather(self, peer: Peer, requests: list[AnyCommand]) -> bool:
         """Keep what one read delivered until all sockets are read, if several can be answered
