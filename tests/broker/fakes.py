@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, DiskFull
+from firearrow.net.server import Answer, Finished
 from firearrow.store import Boundary, QueueRange
 from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
@@ -101,17 +102,30 @@ class FakeStore:
     def admit_batches(self, topic: str) -> bool:
         return all(name != topic for name, _ in self.queues)
 
-    def delete_expired_queues(self) -> list[QueueRange]:
-        return []
+    def delete_expired_queues(self) -> Iterator[QueueRange]:
+        return iter(())
 
-    def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
-        return []
+    def delete_unused_topics(self, kept: Collection[str]) -> Iterator[str]:
+        return iter(())
+
+    def dispatch_in_steps(self) -> Iterator[None]:
+        return iter(())
 
     def clean_on_request(self) -> None:
         self.deleted.append("expired files")
 
     def runtime_facts(self) -> dict[str, str]:
         return {"commitLogMaxOffset": "696", "timerReadBehind": "7"}
+
+
+def finished(answer: Answer) -> Finished:
+    """Give an answer that may be made in steps."""
+    while isinstance(answer, Generator):
+        try:
+            next(answer)
+        except StopIteration as end:
+            answer = end.value
+    return answer
 
 
 class FakeBroker:
@@ -160,7 +174,7 @@ class FakeBroker:
         command = request(code, fields or {}, data)
         command.language = "JAVA"
         try:
-            answer = self._handlers[code](channel or self.channel, command)
+            answer = finished(self._handlers[code](channel or self.channel, command))
         except BrokerError as error:
             answer = Response(error.code, error.remark)
         except DiskFull as error:

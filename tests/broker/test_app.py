@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import socket
-import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -337,28 +336,3 @@ def test_a_deleted_topic_does_not_come_back_with_its_queues(tmp_path: Path) -> N
         path.unlink()
     shutil.rmtree(config / ".history")
     calling(tmp_path, look)
-
-
-@pytest.mark.parametrize(("code", "field"), [(21, "totalTopicNum"), (201, "totalGroupNum")])
-def test_a_list_is_made_by_a_thread_while_others_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, field: str
-) -> None:
-    go_on = threading.Event()
-    dumps = fastjson.dumps
-
-    def slow(value: object, pretty: bool = False) -> bytes:
-        assert threading.current_thread() is threading.main_thread() or go_on.wait(20)
-        return dumps(value, pretty)
-
-    async def main(_: Serving, caller: Caller) -> None:
-        monkeypatch.setattr(fastjson, "dumps", slow)
-        asked = caller.tell(code, {})
-        first = caller.tell(310, send_fields())
-        answer = await caller.talker.answer()
-        assert (answer.opaque, answer.code) == (first, 0)
-        go_on.set()
-        answer = await caller.talker.answer()
-        assert (answer.opaque, answer.code) == (asked, 0)
-        assert int(answer.ext[field]) > 0
-
-    calling(tmp_path, main)

@@ -1,6 +1,7 @@
 """Saving: answers wait for the disk together, and files are written one after another."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 
@@ -49,6 +50,29 @@ def test_a_created_topic_is_on_the_disk_before_the_answer(
         assert {answer.code for answer in answers} == {0}
         assert syncs == ["topics.json"] * len(syncs)
         assert len(syncs) <= 2
+
+    calling(tmp_path, main)
+
+
+def test_an_answer_in_steps_waits_for_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its client says that it sends nothing more."""
+    syncs: list[str] = []
+    sync = JsonFile.sync
+
+    def noted(file: JsonFile) -> None:
+        sync(file)
+        syncs.append(file.path.name)
+
+    async def main(_: Serving, caller: Caller) -> None:
+        monkeypatch.setattr(JsonFile, "sync", noted)
+        configs = [{"topicName": f"T{number}"} for number in range(COUNT)]
+        asked = caller.tell(18, {}, json.dumps({"topicConfigList": configs}).encode())
+        caller.talker.write_end()
+        assert (await caller.talker.answer()).opaque == asked
+        assert syncs == ["topics.json"]
+        assert await caller.talker.end() == b""
 
     calling(tmp_path, main)
 

@@ -3,8 +3,9 @@
 import contextlib
 import json
 import time
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -17,10 +18,12 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.fastjson import (
     DEPTH_MAX,
     REQUEST_LIMITS,
+    STEP_ENTRIES,
     Limits,
     ObjectKey,
     decode,
     dumps,
+    dumps_in_steps,
     dumps_standard,
     java_double,
     loads,
@@ -350,3 +353,36 @@ def test_no_text_takes_long(start: bytes, piece: bytes) -> None:
         with contextlib.suppress(MessageError):
             decode(data, Numbered, REQUEST_LIMITS)
         assert time.process_time() - began < 1
+
+
+class Tables(msgspec.Struct, rename="camel"):
+    by_queue: dict[Queue, dict[int, Any]]
+    names: list[str]
+    empty: dict[str, int]
+    none: list[str]
+    text: str = "x"
+    nothing: str | None = None
+
+
+@pytest.mark.parametrize("count", [0, 1, STEP_ENTRIES, STEP_ENTRIES + 1, 5 * STEP_ENTRIES])
+def test_what_is_written_in_steps_is_the_same(count: int) -> None:
+    queues = {Queue("T,]}", "b", n): {n: ["[", {}]} for n in range(count)}
+    value = Tables(queues, [f'"{n}' for n in range(count)], {}, [])
+    text: list[bytes] = []
+
+    def taken() -> Generator[None, None, None]:
+        text.append((yield from dumps_in_steps(value)))
+
+    assert sum(1 for _ in taken()) >= 2 * count / STEP_ENTRIES
+    assert text == [dumps(value)]
+
+
+class Few(msgspec.Struct):
+    numbers: Annotated[list[int], msgspec.Meta(max_length=3)]
+
+
+def test_a_list_that_is_too_long_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msgspec, "convert", None)
+    for limits in (None, LIMITS):
+        with pytest.raises(MessageError, match="of length <= 3"):
+            decode(json.dumps({"numbers": [1] * 100}), Few, limits)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from msgspec import structs
 
@@ -22,7 +21,7 @@ from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.registration import Identity, Registration, addresses_of
 from firearrow.broker.routes import Parts, handlers_of, message_handlers_of, run_handlers_of
 from firearrow.broker.saving import WRITE_SECONDS, Saving
-from firearrow.broker.state.clients import Channel, ClientRegistry
+from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -36,8 +35,6 @@ from firearrow.net.server import Handler, Peer, RunHandler, Server
 from firearrow.store import Consumed, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.command import Response
-from firearrow.wire.frame import AnyCommand
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +78,6 @@ class Broker:
             memory_bytes_max=config.request_memory_bytes_max,
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._answering = ThreadPoolExecutor(1, "answering")
         self._last_dispatch = 0.0
         self.address = ""
 
@@ -178,8 +174,7 @@ class Broker:
         )
         self._sends.later = self._run_soon
         self.store.on_queues_deleted = self._sends.forget_targets
-        others = handlers_of(parts, self._pulls, self._answer_aside)
-        self._handlers.update(self._saving.holding(others))
+        self._handlers.update(self._saving.holding(handlers_of(parts, self._pulls)))
         self._handlers.update(message_handlers_of(self._sends, self._pulls))
         self._run_handlers.update(run_handlers_of(self._sends))
         self._registration = self._make_registration()
@@ -192,17 +187,6 @@ class Broker:
             log.info("queues are deleted again: their topic was deleted", extra={"topic": topic})
             self.store.delete_topic(topic)
         self.topics.deleted.forget_before(self.store.log.start_offset)
-
-    def _answer_aside(
-        self, peer: Channel, request: AnyCommand, make: Callable[[], Response]
-    ) -> None:
-        """Have an answer made by the one thread for that: others are not kept waiting by it."""
-
-        def reply(made: asyncio.Future[Response]) -> None:
-            if not made.cancelled():  # by a stop
-                cast(Peer, peer).reply(request, made.result())
-
-        self._loop.run_in_executor(self._answering, make).add_done_callback(reply)
 
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""
@@ -260,7 +244,6 @@ class Broker:
         self._pulls.held.release_all()
         await self._answer_flush_waiters()
         await self._saving.finish()
-        self._answering.shutdown(cancel_futures=True)
         await self._server.stop()
         await self._saving.finish()
         self._save_state()

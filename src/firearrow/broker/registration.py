@@ -41,6 +41,7 @@ PERIOD_MS_MAX: Final = 60_000  # half of the lease that a name server gives
 RETRY_MS: Final = 3_000
 START_SECONDS_MAX: Final = 3.0  # a start doesn't wait longer for a name server that is silent
 UNREGISTER_SECONDS_MAX: Final = 3.0  # a stop doesn't wait longer: the lost connection says the same
+_TOPICS_HERE_MAX: Final = 100  # that are formatted here, in a millisecond or two; more by a thread
 
 _ALL: Final = PERM_READ | PERM_WRITE
 
@@ -169,12 +170,15 @@ class Registration:
         return self._period_seconds
 
     async def _body(self, only: Collection[str] | None) -> tuple[bytes, int]:
-        """A body and its checksum; that of all topics is made by a thread, if they have changed."""
+        """A body and its checksum; that of many topics is made by a thread, if they have
+        changed."""
         allowed = self._permission()
         if only is not None:
             topics = self._topics()
             chosen = {name: topics[name] for name in only if name in topics}
-            return self._encode(chosen, self._data_version(), allowed)
+            if len(chosen) <= _TOPICS_HERE_MAX:
+                return self._encode(chosen, self._data_version(), allowed)
+            return await asyncio.to_thread(self._encode, chosen, self._data_version(), allowed)
         state = self._data_version(), allowed
         if self._whole_of != state:
             whole = dict(self._topics())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
 from firearrow.broker.processors.admin_groups import GroupAdminProcessor
-from firearrow.broker.processors.admin_topics import Aside, TopicAdminProcessor
+from firearrow.broker.processors.admin_topics import TopicAdminProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.pull import PullProcessor
@@ -52,22 +52,16 @@ def message_handlers_of(sends: SendProcessor, pulls: PullProcessor) -> dict[int,
     return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
 
 
-def handlers_of(parts: Parts, pulls: PullProcessor, aside: Aside) -> dict[int, Handler]:
-    """The handlers of all other requests; any other code is answered with 3 by the server, too.
-
-    Answers that take long to make are made by ``aside``.
-    """
+def handlers_of(parts: Parts, pulls: PullProcessor) -> dict[int, Handler]:
+    """The handlers of all other requests; any other code is answered with 3 by the server, too."""
     settings, store, topics, groups, offsets, clients, locks, stats, clock = parts
     handlers: dict[int, Handler] = {}
-    topic_admin = TopicAdminProcessor(settings, topics, offsets, clients, store, stats)
-    group_admin = GroupAdminProcessor(settings, topics, groups, offsets, clients, store, stats)
-    topic_admin.aside = group_admin.aside = aside
     for family in (
         QueryProcessor(store, topics),
         OffsetProcessor(settings, topics, groups, offsets, store, pulls.held.release),
         ClientProcessor(settings, topics, groups, clients, locks),
-        topic_admin,
-        group_admin,
+        TopicAdminProcessor(settings, topics, offsets, clients, store, stats),
+        GroupAdminProcessor(settings, topics, groups, offsets, clients, store, stats),
         BrokerAdminProcessor(settings, topics, store, stats, clock),
         RefusedProcessor(clock),
     ):

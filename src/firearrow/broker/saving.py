@@ -60,6 +60,7 @@ class Saving:
     def _held(self, peer: Peer, request: AnyCommand, answer: Finished) -> Finished:
         if isinstance(answer, Response) and any(file.unsynced for file in self._kept):
             self._waiting.append((peer, request, answer))
+            peer.owed += 1
             if self._syncing is None:
                 self._syncing = self._loop.create_task(self._sync())
             return None
@@ -78,6 +79,7 @@ class Saving:
                     ResponseCode.SYSTEM_ERROR, f"the change is not on the disk: {error}"
                 )
             for peer, request, answer in waiting:
+                peer.owed -= 1
                 peer.reply(request, refusal or answer)
         self._syncing = None
 

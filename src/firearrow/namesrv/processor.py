@@ -22,7 +22,7 @@ from firearrow.files import replace_atomically
 from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
 from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
-from firearrow.net.server import Answer, Handler, Peer
+from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import (
     DataVersion,
@@ -105,7 +105,7 @@ class Processor:
 
     # --- brokers ----------------------------------------------------------------------------
 
-    def register_broker(self, peer: Peer, request: AnyCommand) -> Answer:
+    def register_broker(self, peer: Peer, request: AnyCommand) -> Steps:
         """103."""
         header = fields_of(request, headers.RegisterBroker)
         if header.body_crc32 not in (0, body_crc32(request.body)):
@@ -113,6 +113,7 @@ class Processor:
         body = RegisterBody()
         if request.body:
             body = _body_of(request, lambda data: RegisterBody.decode(data, header.compressed))
+        yield
         registered = self._routes.register(header, body, peer)
         fields = {
             "haServerAddr": registered.ha_server_addr,

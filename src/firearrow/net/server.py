@@ -81,6 +81,7 @@ class Peer(asyncio.Protocol):
         self._steps: Steps | None = None  # of the first request of the backlog
         self.is_planned = False  # whether the server will have it go on in a later turn
         self._has_ended = False  # whether the peer sends nothing any more
+        self.owed = 0  # answers for which the connection stays open then
         self._paused = False
         self._waits = False
         self._is_dropped = False
@@ -134,7 +135,7 @@ class Peer(asyncio.Protocol):
         """Answer before the connection closes (called by asyncio)."""
         self._server.answer_gathered()
         self._has_ended = True
-        return bool(self._backlog)
+        return bool(self._backlog or self.owed)
 
     def take(self, requests: list[AnyCommand]) -> None:
         """Answer requests, each by the handler of its code; behind those that wait."""
@@ -278,6 +279,8 @@ class Peer(asyncio.Protocol):
         """Answer a request that was left open."""
         if not request.flag & FLAG_ONEWAY:
             self.send(encode_response(response, request.opaque, request.binary))
+        if self._has_ended:
+            self._read_on()
 
     def resume(self, request: AnyCommand, handler: Callable[[Peer, AnyCommand], Finished]) -> None:
         """Handle a request that was left open, by ``handler``; a peer that doesn't read waits."""
@@ -338,7 +341,8 @@ class Peer(asyncio.Protocol):
         if self._wire.violation is not None and not self._is_dropped:
             self.close(self._wire.violation)
         elif self._has_ended:
-            self._transport.close()
+            if not self.owed:
+                self._transport.close()
         elif not (self._paused or self._waits):
             self._transport.resume_reading()
 

@@ -564,21 +564,25 @@ class MessageStore:
         """Have the retention policy ask there how far consumer groups are."""
         self._cleaner.progress = progress
 
-    def delete_expired_queues(self) -> list[QueueRange]:
+    def delete_expired_queues(self) -> Iterator[QueueRange]:
         """Delete the queues of which the log holds no message any more, but those of system
-        topics; return them. Their next message will have the queue offset 0.
+        topics, one for each that is taken. Their next message will have the queue offset 0.
 
         Who keeps what ``queue`` gave is told by ``on_queues_deleted`` to ask for it again.
         """
-        self.catch_up()
-        expired = [queue for queue in self.queues.ranges() if self._is_expired(queue)]
-        if expired:
-            self._catch_up.stop()
-            with self._cleaner.paused():
-                self.queues.delete_queues({(queue.topic, queue.queue_id) for queue in expired})
-            self._queues_deleted()
-            self.on_queues_deleted()
-        return expired
+        for topic, queue_id, _, _ in list(filter(self._is_expired, self.queues.ranges())):
+            self.catch_up()
+            queue = self.queues.find(topic, queue_id)
+            if queue is None:
+                continue
+            now = QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+            if self._is_expired(now):  # others may have done something meanwhile
+                self._catch_up.stop()
+                with self._cleaner.paused():
+                    self.queues.delete_queues({(topic, queue_id)})
+                self._queues_deleted()
+                self.on_queues_deleted()
+                yield now
 
     def _is_expired(self, queue: QueueRange) -> bool:
         """Whether a queue has had messages, has none any more, and none is on its way to it."""
@@ -586,13 +590,13 @@ class MessageStore:
             return False
         return self.queue(queue.topic, queue.queue_id).next_offset == queue.max_offset
 
-    def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
-        """Delete the queues of topics that are neither ``kept``, of the system nor light ones;
-        return them."""
-        unused = sorted({queue.topic for queue in self._unused(kept)})
-        for topic in unused:
-            self.delete_topic(topic)
-        return unused
+    def delete_unused_topics(self, kept: Collection[str]) -> Iterator[str]:
+        """Delete the queues of topics that are neither ``kept``, of the system nor light ones, of
+        one topic for each that is taken."""
+        for topic in sorted({queue.topic for queue in self._unused(kept)}):
+            if topic not in kept:  # it may have come to be meanwhile
+                self.delete_topic(topic)
+                yield topic
 
     def _unused(self, kept: Collection[str]) -> Iterator[QueueRange]:
         for queue in self.queues.ranges():
@@ -620,6 +624,18 @@ class MessageStore:
         return self.log.end_offset
 
     # --- administration ---
+
+    def dispatch_in_steps(self) -> Iterator[None]:
+        """Dispatch what the log has by now, a batch for each that is taken, as far as it can be."""
+        end = self.log.end_offset
+        before = -1
+        while before < self._dispatcher.offset < end:
+            before = self._dispatcher.offset
+            try:
+                self._dispatcher.run(_DISPATCH_STEP_RECORDS, end)
+            except (OSError, StoreError):
+                return
+            yield
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic's queues; its records stay in the log until retention takes them.

@@ -78,6 +78,7 @@ class FileConsumeQueues:
         self._wants_batches = wants_batches
         self._kinds: dict[str, bool] = {}  # by topic that has queues: whether they are of batches
         self._by_key: dict[Key, AnyQueue] = {}
+        self._ids: dict[str, set[int]] = {}  # by topic: the queues that were ever made
         self._broken: dict[Key, str] = {}
         self._names = NewNames(directory.parent, fs)
         self._left_out_file = LeftOutFile(directory.parent, fs)
@@ -191,9 +192,11 @@ class FileConsumeQueues:
         return True
 
     def _of_topic(self, topic: str) -> dict[tuple[str, int], AnyQueue]:
-        return {key: queue for key, queue in self._by_key.items() if key[0] == topic}
+        keys = ((topic, queue_id) for queue_id in self._ids.get(topic, ()))
+        return {key: self._by_key[key] for key in keys if key in self._by_key}
 
     def _make(self, topic: str, queue_id: int) -> AnyQueue:
+        self._ids.setdefault(topic, set()).add(queue_id)
         if self._kinds.setdefault(topic, self.is_batch(topic)):
             directory = self._batch_directory / topic / str(queue_id)
             return FileBatchQueue(directory, topic, queue_id, self._batch_file_bytes, self._fs)
@@ -339,9 +342,10 @@ class FileConsumeQueues:
                 self._fs.remove_tree(queue.segments.directory)
                 self._fs.sync_directory(queue.segments.directory.parent)
         self._forget(keys)
-        left = {topic for topic, _ in self._by_key}
-        for topic in {topic for topic, _ in keys} - left:
-            self._kinds.pop(topic, None)
+        for topic in {topic for topic, _ in keys}:
+            if not self._of_topic(topic):
+                self._kinds.pop(topic, None)
+                self._ids.pop(topic, None)
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and delete their files."""
@@ -351,6 +355,7 @@ class FileConsumeQueues:
         known = (*self._left_out_file.noted, *self.left_out, *self._broken)
         self._forget({key for key in known if key[0] == topic})
         self._kinds.pop(topic, None)
+        self._ids.pop(topic, None)
         for root in (self._directory, self._batch_directory):
             directory = root / topic
             # The name of a topic that was made by a broker leads nowhere else; one of a file might.
@@ -549,6 +554,7 @@ class FileConsumeQueues:
         self._by_key.clear()
         self._shut.clear()
         self._kinds.clear()
+        self._ids.clear()
 
 
 def rows_of(entries: Entries) -> bytes:

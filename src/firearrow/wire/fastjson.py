@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from functools import cache
@@ -54,6 +54,7 @@ class Limits(NamedTuple):
 REQUEST_LIMITS: Final = Limits(16 * 1024, 2 * 1024 * 1024)
 # A static topic has one for each of its queues; 0.15 s.
 BARE_KEYS_MAX: Final = 100_000
+STEP_ENTRIES: Final = 100  # of a map or a list that are written at a time; a millisecond or two
 
 _TOKEN: Final = re.compile(
     r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z))*+"""
@@ -70,6 +71,7 @@ _TO_BARE_KEY: Final = re.compile(
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
 _WORDS: Final = {"true": True, "false": False, "null": None}
+_TOO_LONG: Final = "of length <="  # in msgspec's errors
 _CLOSING: Final = {"{": "}", "[": "]"}
 
 _encode = msgspec.json.Encoder().encode
@@ -104,6 +106,8 @@ def decode(data: bytes | str, type_: type[T], limits: Limits | None = None) -> T
     try:
         return _decoder(type_)(data)
     except (ValueError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError) and _TOO_LONG in str(error):
+            raise MessageError(str(error), "JSON") from None  # no other way of reading helps
         if limits is not None and len(data) > limits.parsed:
             return _decode_long(data, type_, limits, error)
     return _converted(loads(data), type_)
@@ -282,6 +286,35 @@ def dumps(value: Any, pretty: bool = False) -> bytes:
     out: list[str] = []
     _write(value, out, "\n" if pretty else "")
     return "".join(out).encode()
+
+
+def dumps_in_steps(value: msgspec.Struct) -> Generator[None, None, bytes]:
+    """Write a struct as `dumps` does, in steps: of its maps and lists some entries at a time."""
+    out = ["{"]
+    for at, (name, item) in enumerate(_items_of(value)):
+        out.append(f'{"," if at else ""}"{name}":')
+        if isinstance(item, Mapping):
+            yield from _write_in_steps(_items_of(item), _write_object, out)
+        elif isinstance(item, list):
+            yield from _write_in_steps(item, _write_array, out)
+        else:
+            _write(item, out, "")
+    out.append("}")
+    yield
+    return "".join(out).encode()
+
+
+def _write_in_steps(
+    items: list[Any], write: Callable[[list[Any], list[str], str], None], out: list[str]
+) -> Iterator[None]:
+    closing = "}" if write is _write_object else "]"
+    for start in range(0, len(items) or 1, STEP_ENTRIES):
+        part: list[str] = []
+        write(items[start : start + STEP_ENTRIES], part, "")
+        text = "".join(part)[:-1]
+        out.append(f",{text[1:]}" if start else text)
+        yield
+    out.append(closing)
 
 
 class PrettyText:

@@ -91,48 +91,6 @@ def test_a_group_cannot_ask_for_an_impossible_retry_topic(asked: int, given: int
     assert table_of().create_retry("g", asked) == TopicConfig("%RETRY%g", given, given, 6)
 
 
-def test_changes_can_be_told_together(tmp_path: Path) -> None:
-    topics = table_of(root=tmp_path)
-    told: list[list[TopicConfig]] = []
-    topics.on_change = told.append
-    path = tmp_path / "config" / "topics.json"
-    with topics.telling_once():
-        topics.create("A", 1)
-        topics.create("gone", 1)
-        with topics.telling_once():
-            topics.create("B", 1)
-        changed = topics.create("A", 1, order=True)
-        topics.delete("gone")
-        assert told == []
-    assert told == [[changed, TopicConfig("B", 1, 1, 6)]]
-    topics.save()
-    saved = fastjson.loads(path.read_bytes())["topicConfigTable"]
-    assert {"A", "B", "gone"} & saved.keys() == {"A", "B"}
-    with topics.telling_once():
-        topics.create("B", 1)
-    assert len(told) == 1
-
-
-def test_an_error_loses_no_change_that_was_made_before_it(tmp_path: Path) -> None:
-    topics = table_of(root=tmp_path)
-    told: list[list[TopicConfig]] = []
-    topics.on_change = told.append
-
-    def change() -> None:
-        with topics.telling_once():
-            topics.create("A", 1)
-            topics.put(TopicConfig("B", attributes={"+foo": "1"}))
-
-    with pytest.raises(BrokerError, match="unsupported key"):
-        change()
-    assert told == [[TopicConfig("A", 1, 1, 6)]]
-    later = table_of(root=tmp_path)
-    later.load()
-    assert later.get("A") is not None
-    topics.create("D", 1)
-    assert len(told) == 2
-
-
 def test_only_templates_make_topics() -> None:
     topics = table_of()
     assert topics.create_in_send("T", "BenchmarkTest", 4) is None

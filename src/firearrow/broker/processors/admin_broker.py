@@ -17,7 +17,7 @@ from firearrow.broker.stats import BrokerStats
 from firearrow.clock import Clock
 from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
-from firearrow.net.server import Handler
+from firearrow.net.server import Handler, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -133,19 +133,22 @@ class BrokerAdminProcessor:
             )
         return Response(body=fastjson.dumps(found))
 
-    def clean_queues(self, _: Channel, __: AnyCommand) -> Response:
+    def clean_queues(self, _: Channel, __: AnyCommand) -> Steps:
         """306: delete the queues of which the log has no message any more."""
         for queue in self._store.delete_expired_queues():
             log.warning(
                 "queue is deleted: all its messages are",
                 extra={"topic": queue.topic, "queue_id": queue.queue_id},
             )
+            yield
         return Response()
 
-    def clean_topics(self, _: Channel, __: AnyCommand) -> Response:
+    def clean_topics(self, _: Channel, __: AnyCommand) -> Steps:
         """316: delete the queues of topics that are not configured."""
+        yield from self._store.dispatch_in_steps()
         for topic in self._store.delete_unused_topics(self._topics.table):
             log.warning("queues are deleted: there is no such topic", extra={"topic": topic})
+            yield
         return Response()
 
     def clean_log(self, _: Channel, __: AnyCommand) -> Response:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from firearrow.broker.processors.admin_topics import (
-    Aside,
-    at_once,
-    is_version,
-    page_of,
-    table_answer,
-)
+from firearrow.broker.processors.admin_topics import is_version, page_of
+from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -20,7 +15,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError
 from firearrow.message import names
-from firearrow.net.server import Answer, Handler
+from firearrow.net.server import Answer, Handler, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     ITEMS_MAX,
@@ -63,7 +58,6 @@ class GroupAdminProcessor:
         self._clients = clients
         self._store = store
         self._stats = stats
-        self.aside: Aside = at_once
 
     def handlers(self) -> dict[int, Handler]:
         """Give the request codes that are served here."""
@@ -78,22 +72,21 @@ class GroupAdminProcessor:
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
         """200: create a group or change it."""
-        self._put([body_of(request, SubscriptionGroupConfig)])
+        config = body_of(request, SubscriptionGroupConfig)
+        _check(config)
+        self._groups.put(config)
         return Response()
 
-    def put_list(self, _: Channel, request: AnyCommand) -> Response:
+    def put_list(self, _: Channel, request: AnyCommand) -> Steps:
         """225: create or change groups, all or none."""
-        self._put(body_of(request, GroupConfigList).group_config_list)
+        configs = body_of(request, GroupConfigList).group_config_list
+        for config in configs:
+            _check(config)
+            yield
+        self._groups.put_all(configs)
         return Response()
 
-    def _put(self, configs: list[SubscriptionGroupConfig]) -> None:
-        for config in configs:
-            fault = names.validate_group(config.group_name)
-            if fault is not None:
-                raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
-        self._groups.put_all(configs)
-
-    def list_all(self, peer: Channel, request: AnyCommand) -> Answer:
+    def list_all(self, _: Channel, request: AnyCommand) -> Answer:
         """201: all groups, or a page of them (see 21)."""
         header = fields_of(request, GetAllSubscriptionGroup)
         table = self._groups.table
@@ -108,7 +101,7 @@ class GroupAdminProcessor:
             {group: table[group] for group in page},
             dict(self._groups.forbidden),
         )
-        return self.aside(peer, request, table_answer("totalGroupNum", len(table), body))
+        return answer_in_steps(body, {"totalGroupNum": len(table)})
 
     def delete(self, _: Channel, request: AnyCommand) -> Response:
         """207: delete a group; one that does not exist is no error."""
@@ -130,7 +123,7 @@ class GroupAdminProcessor:
             )
         return Response(body=fastjson.dumps(config))
 
-    def progress(self, _: Channel, request: AnyCommand) -> Response:
+    def progress(self, _: Channel, request: AnyCommand) -> Steps:
         """208: how far a group is, and how fast."""
         header = fields_of(request, GetConsumeStats)
         group = header.consumer_group
@@ -143,8 +136,10 @@ class GroupAdminProcessor:
             for queue_id in range(config.read_queue_nums):
                 queue = MessageQueue(topic, self._settings.broker.broker_name, queue_id)
                 table[queue] = self._progress_in(group, topic, queue_id)
+                yield
             tps += self._stats.group_get_tps(group, topic)
-        return Response(body=fastjson.dumps(ConsumeStats(table, tps)))
+            yield
+        return (yield from answer_in_steps(ConsumeStats(table, tps)))
 
     def _topics_asked(self, header: GetConsumeStats) -> Iterable[str]:
         if header.topic_list and header.topic_list.strip():
@@ -174,3 +169,9 @@ class GroupAdminProcessor:
             max(consumed, pulled),
             max(0, stored),
         )
+
+
+def _check(config: SubscriptionGroupConfig) -> None:
+    fault = names.validate_group(config.group_name)
+    if fault is not None:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)

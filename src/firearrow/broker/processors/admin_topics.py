@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from msgspec import Struct
-
+from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -17,7 +16,7 @@ from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
-from firearrow.net.server import Answer, Handler
+from firearrow.net.server import Answer, Handler, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     QUEUE_TYPE,
@@ -62,7 +61,6 @@ class TopicAdminProcessor:
         self._clients = clients
         self._store = store
         self._stats = stats
-        self.aside: Aside = at_once
 
     def handlers(self) -> dict[int, Handler]:
         """Give the request codes that are served here."""
@@ -94,7 +92,7 @@ class TopicAdminProcessor:
         self._topics.put(config)
         return Response()
 
-    def put_list(self, _: Channel, request: AnyCommand) -> Response:
+    def put_list(self, _: Channel, request: AnyCommand) -> Steps:
         """18: create or change topics, all or none.
 
         Java: AdminBrokerProcessor#updateAndCreateTopicList ends at the first that is unchanged.
@@ -102,6 +100,7 @@ class TopicAdminProcessor:
         configs = body_of(request, TopicConfigList).topic_config_list
         for config in configs:
             self._check(config)
+            yield
         self._topics.put_all(configs)
         return Response()
 
@@ -137,7 +136,7 @@ class TopicAdminProcessor:
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
             )
 
-    def delete(self, _: Channel, request: AnyCommand) -> Response:
+    def delete(self, _: Channel, request: AnyCommand) -> Steps:
         """215: delete a topic with its offsets, its queues and what POP groups failed to consume.
 
         A topic that does not exist is no error: there may be queues left of it. A name that no
@@ -158,18 +157,16 @@ class TopicAdminProcessor:
             )
             if self._topics.get(name) is not None
         ]
-        doomed = (*retries, topic)
-        for name in doomed:
-            self._store.delete_topic(name)  # a full disk refuses it: then all stays as it is
-        with self._topics.telling_once():
-            for name in doomed:
-                self._topics.delete(name, self._store.log_end_offset)
-        for name in doomed:
+        yield from self._store.dispatch_in_steps()  # so that little is left of it
+        for name in (*retries, topic):
+            self._store.delete_topic(name)  # a full disk refuses it: then the topic stays as it is
+            self._topics.delete(name, self._store.log_end_offset)
             self._offsets.delete_topic(name)
             self._stats.delete_topic(name)
+            yield
         return Response()
 
-    def list_all(self, peer: Channel, request: AnyCommand) -> Answer:
+    def list_all(self, _: Channel, request: AnyCommand) -> Answer:
         """21: all topics, or a page of them.
 
         Pages are of one data version: a client that has another begins again with the first.
@@ -189,7 +186,7 @@ class TopicAdminProcessor:
             {},
             {},
         )
-        return self.aside(peer, request, table_answer("totalTopicNum", len(table), body))
+        return answer_in_steps(body, {"totalTopicNum": len(table)})
 
     def get(self, _: Channel, request: AnyCommand) -> Response:
         """351: the config of a topic."""
@@ -201,7 +198,7 @@ class TopicAdminProcessor:
             )
         return Response(body=fastjson.dumps(config))
 
-    def status(self, _: Channel, request: AnyCommand) -> Response:
+    def status(self, _: Channel, request: AnyCommand) -> Steps:
         """202: the ends of the queues of a topic."""
         topic = fields_of(request, TopicHeader).topic
         config = self._topics.get(topic)
@@ -209,12 +206,11 @@ class TopicAdminProcessor:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         broker_name = self._settings.broker.broker_name
         queue_nums = max(config.read_queue_nums, config.write_queue_nums)
-        table = {
-            MessageQueue(topic, broker_name, queue_id): self._ends(topic, queue_id)
-            for queue_id in range(queue_nums)
-        }
-        stats = TopicStats(table, self._stats.topic_put_tps(topic))
-        return Response(body=fastjson.dumps(stats))
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(queue_nums):
+            table[MessageQueue(topic, broker_name, queue_id)] = self._ends(topic, queue_id)
+            yield
+        return (yield from answer_in_steps(TopicStats(table, self._stats.topic_put_tps(topic))))
 
     def _ends(self, topic: str, queue_id: int) -> TopicOffset:
         least = max(0, self._store.min_queue_offset(topic, queue_id))
@@ -222,11 +218,11 @@ class TopicAdminProcessor:
         stored = self._store.store_time_of(topic, queue_id, most - 1) if most > 0 else 0
         return TopicOffset(least, most, max(0, stored))
 
-    def consumers(self, _: Channel, request: AnyCommand) -> Response:
+    def consumers(self, _: Channel, request: AnyCommand) -> Answer:
         """300: the groups that subscribe to a topic now, or have an offset in it."""
         topic = fields_of(request, TopicHeader).topic
         groups = self._clients.consumers_of(topic) | self._offsets.groups_of(topic)
-        return Response(body=fastjson.dumps(GroupList(sorted(groups))))
+        return answer_in_steps(GroupList(sorted(groups)))
 
     def system_topics(self, _: Channel, __: AnyCommand) -> Response:
         """305: the topics that are the broker's own."""
@@ -255,20 +251,6 @@ def _fault_of(config: TopicConfig) -> str | None:
     if config.topic_filter_type not in FILTER_TYPES:
         return f"topicFilterType = [{config.topic_filter_type}] value invalid"
     return None
-
-
-Aside = Callable[[Channel, AnyCommand, Callable[[], Response]], Answer]
-"""Makes an answer, here or in a thread; in that case it follows later."""
-
-
-def at_once(_: Channel, __: AnyCommand, make: Callable[[], Response]) -> Answer:
-    """Make an answer here and now."""
-    return make()
-
-
-def table_answer(count_field: str, count: int, body: Struct) -> Callable[[], Response]:
-    """Give what makes the answer with a table, which may take a while."""
-    return lambda: Response(fields={count_field: count}, body=fastjson.dumps(body))
 
 
 def page_of(

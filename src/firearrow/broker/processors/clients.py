@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import (
     EXPRESSION_LENGTH_MAX,
     Channel,
@@ -20,8 +21,7 @@ from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import BrokerError
-from firearrow.net.server import Handler
-from firearrow.wire import fastjson
+from firearrow.net.server import Answer, Handler, Steps
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
     TAG,
@@ -40,10 +40,9 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ConsumerGroupHeader, ProducerGroupHeader, UnregisterClient
 
-HEARTBEAT_GROUPS_MAX: Final = 1000
+HEARTBEAT_GROUPS_MAX: Final = 10_000
 """Groups that one connection may announce at a time. RocketMQ has no limit, but each new one is a
-consumer group and a topic that stay for good, others wait until all are made, and no client has
-more than a few."""
+consumer group and a topic that stay for good, and no client has more than a few."""
 
 HEARTBEAT_SUBSCRIPTIONS_MAX: Final = 50_000
 """Subscriptions of all its groups together; each takes some microseconds."""
@@ -82,24 +81,20 @@ class ClientProcessor:
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
         }
 
-    def heartbeat(self, peer: Channel, request: AnyCommand) -> Response:
+    def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
         """34: a client is alive; register it, its groups and their retry topics.
 
-        The name servers are told once of all topics that come to be by it.
+        It is answered whether the client must send its subscriptions.
         """
         beat = body_of(request, Heartbeat)
         _check_size(beat)
-        with self._topics.telling_once():
-            must_send_all = self._register(beat, peer, request)
-        return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
-
-    def _register(self, beat: Heartbeat, peer: Channel, request: AnyCommand) -> bool:
-        """Register all groups of a heartbeat; whether the client must send its subscriptions."""
+        yield
         member = Member(peer, beat.client_id, request.language, request.version)
         fingerprint = beat.heartbeat_fingerprint
         without_sub = fingerprint != 0 and beat.without_sub
         must_send_all = fingerprint == 0
         for data in beat.consumer_data_set:
+            yield
             if not self._register_consumer(data, member, keep=without_sub) or not fingerprint:
                 continue
             must_send_all |= self._clients.swap_fingerprint(
@@ -107,7 +102,8 @@ class ClientProcessor:
             )
         for producer in beat.producer_data_set:
             self._clients.register_producer(producer.group_name, member)
-        return must_send_all
+            yield
+        return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
 
     def _register_consumer(self, data: ConsumerData, member: Member, *, keep: bool) -> bool:
         rejected = self._settings.broker.reject_pull_consumer_enable
@@ -139,19 +135,19 @@ class ClientProcessor:
             self._clients.unregister_consumer(header.consumer_group, peer, notify=notify)
         return Response()
 
-    def consumer_ids(self, _: Channel, request: AnyCommand) -> Response:
+    def consumer_ids(self, _: Channel, request: AnyCommand) -> Answer:
         """38: who is in a consumer group; its members divide the queues by that."""
         name = fields_of(request, ConsumerGroupHeader).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        return Response(body=fastjson.dumps(ConsumerIdList(group.client_ids())))
+        return answer_in_steps(ConsumerIdList(group.client_ids()))
 
-    def lock(self, _: Channel, request: AnyCommand) -> Response:
+    def lock(self, _: Channel, request: AnyCommand) -> Answer:
         """41: lock queues, or keep them locked; answers those that are the client's now."""
         asked = body_of(request, LockRequest)
         held = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
-        return Response(body=fastjson.dumps(LockResult(held)))
+        return answer_in_steps(LockResult(held))
 
     def unlock(self, _: Channel, request: AnyCommand) -> Response:
         """42: give locked queues back."""
@@ -172,7 +168,7 @@ class ClientProcessor:
             )
         return Response()
 
-    def consumer_connections(self, _: Channel, request: AnyCommand) -> Response:
+    def consumer_connections(self, _: Channel, request: AnyCommand) -> Answer:
         """203: the members of a consumer group and its subscriptions."""
         name = fields_of(request, ConsumerGroupHeader).consumer_group
         group = self._clients.consumer_group(name)
@@ -187,16 +183,16 @@ class ClientProcessor:
             group.message_model,
             group.consume_from_where,
         )
-        return Response(body=fastjson.dumps(connections))
+        return answer_in_steps(connections)
 
-    def producer_connections(self, _: Channel, request: AnyCommand) -> Response:
+    def producer_connections(self, _: Channel, request: AnyCommand) -> Answer:
         """204: the members of a producer group."""
         name = fields_of(request, ProducerGroupHeader).producer_group
         members = self._clients.producers(name)
         if not members:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         connections = ProducerConnection([member.connection() for member in members])
-        return Response(body=fastjson.dumps(connections))
+        return answer_in_steps(connections)
 
 
 def _check_size(beat: Heartbeat) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import Channel
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -16,9 +17,8 @@ from firearrow.broker.state.queues import QueueStore
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import BrokerError
-from firearrow.net.server import Handler
+from firearrow.net.server import Handler, Steps
 from firearrow.store import Boundary
-from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -105,7 +105,7 @@ class OffsetProcessor:
         self._offsets.commit(group, topic, queue_id, offset)
         return _COMMITTED
 
-    def reset(self, peer: Channel, request: AnyCommand) -> Response:
+    def reset(self, peer: Channel, request: AnyCommand) -> Steps:
         """222: have a group go on at a time (-1: at the end), in one queue or all.
 
         The new offset counts at once. Whoever consumes a queue now is told by its next pull, and a
@@ -119,10 +119,10 @@ class OffsetProcessor:
             asked = {header.queue_id: header.offset}
         else:
             asked = dict.fromkeys(range(config.read_queue_nums))
-        starts = {
-            queue_id: self._start(topic, queue_id, header.timestamp, queue_offset)
-            for queue_id, queue_offset in asked.items()
-        }
+        starts: dict[int, int] = {}
+        for queue_id, queue_offset in asked.items():
+            starts[queue_id] = self._start(topic, queue_id, header.timestamp, queue_offset)
+            yield
         for queue_id, queue_offset in starts.items():
             self._offsets.reset(group, topic, queue_id, queue_offset)
         log.info(
@@ -136,9 +136,10 @@ class OffsetProcessor:
         )
         for queue_id in starts:
             self._on_reset(topic, queue_id)
+            yield
         broker_name = self._settings.broker.broker_name
         table = {MessageQueue(topic, broker_name, queue_id): at for queue_id, at in starts.items()}
-        return Response(body=fastjson.dumps(ResetOffsets(table)))
+        return (yield from answer_in_steps(ResetOffsets(table)))
 
     def _start(self, topic: str, queue_id: int, time_ms: int, queue_offset: int | None) -> int:
         """Where a reset has a group go on in a queue."""

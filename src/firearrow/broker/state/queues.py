@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from firearrow.store import Boundary, QueueRange
@@ -45,12 +45,17 @@ class QueueStore(Protocol):
         earlier one with others."""
         ...
 
-    def delete_expired_queues(self) -> list[QueueRange]:
-        """Delete the queues of which no message is left; return them."""
+    def delete_expired_queues(self) -> Iterator[QueueRange]:
+        """Delete the queues of which no message is left, one for each that is taken."""
         ...
 
-    def delete_unused_topics(self, kept: Collection[str]) -> list[str]:
-        """Delete the queues of all topics but these and the system's; return the topics."""
+    def delete_unused_topics(self, kept: Collection[str]) -> Iterator[str]:
+        """Delete the queues of all topics but these and the system's, of one for each that is
+        taken."""
+        ...
+
+    def dispatch_in_steps(self) -> Iterator[None]:
+        """Dispatch what the log has by now."""
         ...
 
     def clean_on_request(self) -> None:

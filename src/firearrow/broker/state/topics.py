@@ -4,8 +4,8 @@ A topic comes to be in one of four ways: with the broker (system topics), by an 
 (`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
 (`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
 dead-letter topics). Each change is a new data version, is kept before it is made (``file``, else it
-is refused by a DiskFull), and is told to ``on_change``, which registers it with the name servers;
-those of one request together (`TopicTable.telling_once`). ``config/topics.json``::
+is refused by a DiskFull), and is told to ``on_change``, which registers it with the name servers.
+``config/topics.json``::
 
     {
         "dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795210273741},
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,7 +104,6 @@ class TopicTable:
         self.file = StateFile(storage, self._content)
         generations = settings.broker.config_generations
         self.deleted = DeletedTopics(clock, store_root, generations)
-        self._changed: dict[str, TopicConfig] | None = None
         self._system = frozenset[str]()
         self._create_system_topics()
 
@@ -241,8 +239,6 @@ class TopicTable:
         self._next_version(gone=[topic])
         del self.table[topic]
         self._unknown_of.pop(topic, None)
-        if self._changed is not None:
-            self._changed.pop(topic, None)
         return True
 
     def touch(self) -> None:
@@ -276,20 +272,6 @@ class TopicTable:
         self.file.save()
         self.deleted.file.save()
 
-    @contextmanager
-    def telling_once(self) -> Iterator[None]:
-        """Tell all changes of one request together, at the end of a ``with``."""
-        if self._changed is not None:
-            yield
-            return
-        changed = self._changed = {}
-        try:
-            yield
-        finally:
-            self._changed = None
-            if changed:
-                self.on_change(list(changed.values()))
-
     def _is_template(self, template: TopicConfig) -> bool:
         auto = self._settings.broker.auto_create_topic_enable
         return bool(template.perm & PERM_INHERIT) and (
@@ -308,10 +290,7 @@ class TopicTable:
         by_name = {_name(config): config for config in changed}
         self._next_version(by_name)
         self.table.update(by_name)
-        if self._changed is None:
-            self.on_change(changed)
-        else:
-            self._changed.update(by_name)
+        self.on_change(changed)
 
     def _next_version(
         self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()

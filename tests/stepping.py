@@ -1,0 +1,74 @@
+"""How long the steps of a handler are: what a request keeps all others waiting for.
+
+Processor time of the thread is measured, so that a busy machine does no harm, and compared with a
+limit that is far above what any of them takes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from firearrow.errors import FirearrowError
+from firearrow.net.server import Answer, Handler
+from firearrow.wire.command import FieldValue, Response, request
+
+STEP_SECONDS_MAX: Final = 0.2
+LONG: Final = "x" * 200_000
+LARGE_BODIES: Final = (
+    b'{"x":[' + b"0," * 500_000 + b"0]}",
+    b"{" + b'1:"",' * 100_000 + b"}",
+    b"{'a':" * 50_000,
+    b"[" * 1_000_000,
+    b"a=b\n" * 200_000,
+    bytes(1_000_000),
+)
+
+
+class Stepping:
+    """Calls handlers for one connection, to the end of each request."""
+
+    def __init__(self, handlers: Mapping[int, Handler], channel: Any) -> None:
+        self._handlers = handlers
+        self._channel = channel
+        self.asked: set[int] = set()
+        self._longest: list[tuple[float, int, str]] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Assert that no step of what is asked within takes long."""
+        self._longest.clear()
+        gc.disable()  # a server collects only now and then
+        try:
+            yield
+        finally:
+            gc.enable()
+        assert [slow for slow in self._longest if slow[0] > STEP_SECONDS_MAX] == []
+
+    def ask(self, code: int, fields: Mapping[str, FieldValue], body: Any = b"") -> Answer:
+        """Handle a request to its end."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        command = request(code, fields, data)
+        step: Callable[[], Answer] = partial(self._handlers[code], self._channel, command)
+        longest = 0.0
+        answer: Answer = None
+        while True:
+            start = time.thread_time()
+            try:
+                answer = step() or answer
+            except StopIteration as end:
+                answer = end.value
+            except FirearrowError as error:
+                answer = Response(1, str(error))
+            longest = max(longest, time.thread_time() - start)
+            if not isinstance(answer, Generator):
+                break
+            step = answer.__next__
+        self.asked.add(code)
+        self._longest.append((longest, code, f"{data[:40]!r} of {len(data)} bytes: {answer!r:.80}"))
+        return answer
