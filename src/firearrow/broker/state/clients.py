@@ -17,6 +17,7 @@ Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -40,6 +41,10 @@ from firearrow.wire.frame import AnyCommand
 EXPRESSION_LENGTH_MAX: Final = 65_536
 """Characters of a subscription's expression, and tags or codes that come with it: all are kept as
 long as their group has members, and gone through for each pull that brings its own."""
+
+NOTIFIED_AT_ONCE_MAX: Final = 200
+"""Groups whose members are told in one turn that they have changed. One connection that ends may
+leave thousands."""
 
 _LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
@@ -327,7 +332,11 @@ class ClientRegistry:
             self.later(self._notify_all)
 
     def _notify_all(self) -> None:
-        changed, self._to_notify = self._to_notify, {}
+        changed = list(islice(self._to_notify, NOTIFIED_AT_ONCE_MAX))
+        for name in changed:
+            del self._to_notify[name]
+        if self._to_notify:
+            self.later(self._notify_all)
         for group in filter(None, map(self._consumers.get, changed)):
             command = request(
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True
