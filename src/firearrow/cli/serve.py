@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 ROCKETMQ_VERSION = "5.5.0"
 GC_THRESHOLD_OBJECTS = 50_000
+# How long a thread that formats a file may keep the interpreter from the event loop, which gives it
+# up at each system call. Python's own 5 ms make requests wait for that, several times each.
+SWITCH_SECONDS = 0.0005
 LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -119,6 +122,7 @@ async def _serve(plan: Plan, banner_as_log: bool) -> None:
     async with AsyncExitStack() as stack:
         served = await _start(plan, SystemClock(), stack)
         _settle_memory()
+        sys.setswitchinterval(SWITCH_SECONDS)
         _announce(plan, served, banner_as_log)
         await stop.wait()
         log.info("stopping")
