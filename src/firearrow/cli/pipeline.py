@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import re
 import shutil
@@ -30,14 +29,13 @@ from firearrow.cli.screen import as_text, progress
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.spark.classdata import ClassData
-from firearrow.spark.session import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from firearrow.cli.analyses import Run
     from firearrow.cli.reports import Report, Table
+    from firearrow.spark.classdata import ClassData
 
 _BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|\n\s*at |\n\s*JVM stacktrace")
 _RAISED: Final = re.compile(r"([A-Za-z_][\w.]*): (.+)")  # the last line of a traceback
@@ -118,6 +116,9 @@ def started(
     is not installed, and where Spark does not start.
     """
     _require_pyspark()
+    from firearrow.spark.classdata import ClassData
+    from firearrow.spark.session import require_java
+
     class_data = ClassData(require_java())
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
         settings = _settings(options, directory, is_small=is_small)
@@ -437,6 +438,8 @@ def _quiet_output() -> Iterator[None]:
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn what Spark says of an error that is ours, or of its own, into one sentence."""
+    import logging
+
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

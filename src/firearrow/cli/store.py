@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from firearrow.cli.making import add_made, makes_index, makes_queues
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.files import naming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with ending_at_once() as options.ending:
             code: int = options.run(options)
-            with naming("standard output"):
+            with _naming_output():
                 sys.stdout.flush()
     except BrokenPipeError:
         raise  # the reader of a pipe has enough, see `firearrow.cli.main`
@@ -75,6 +74,13 @@ def run(options: argparse.Namespace) -> int:
 def _told(reason: str) -> int:
     print(f"firearrow: {reason}", file=sys.stderr)
     return CANNOT
+
+
+def _naming_output() -> AbstractContextManager[None]:
+    """Have an error of standard output say that it is one."""
+    from firearrow.files import naming
+
+    return naming("standard output")
 
 
 def _forget_output() -> None:
@@ -387,7 +393,7 @@ def _cat(options: argparse.Namespace) -> int:
     with StoreView(_layout(options)) as view:
         found = islice(find(view, _selection(options)), options.limit)
         rows = (as_row(message, stored_body=options.stored_body) for message in found)
-        with naming("standard output"):
+        with _naming_output():
             if options.format == "arrow":
                 write_stream(rows, sys.stdout.buffer)
             else:
@@ -633,7 +639,7 @@ def _salvage(options: argparse.Namespace) -> int:
     if options.to is None:
         found = carved_messages(options.sources, progress)
         rows = (as_row(message, stored_body=options.stored_body) for message in found)
-        with naming("standard output"):
+        with _naming_output():
             sys.stdout.writelines(_lines(rows))
         return 0
     made = salvage(

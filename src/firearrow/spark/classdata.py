@@ -16,11 +16,12 @@ import hashlib
 import os
 import shlex
 import shutil
-import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from firearrow.clock import SystemClock
 
 FREE_BYTES_MIN: Final = 2 << 30  # where there is less, the disk is left to others
 RETRY_SECONDS: Final = 3600  # how long one that records is waited for; it may have been killed
@@ -82,7 +83,7 @@ def _options(path: Path) -> list[str]:
     if path.exists():
         os.utime(path)
         return [f"-XX:SharedArchiveFile={shlex.quote(str(path))}", "-Xshare:auto", _NOT_LOGGED]
-    now = time.time()
+    now = SystemClock().now_ms() / 1000
     for old in path.parent.glob("spark-*.*"):
         if old.stat().st_mtime < now - KEEP_SECONDS:
             old.unlink()

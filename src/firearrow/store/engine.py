@@ -186,16 +186,10 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
             progress=Progress("checking the CommitLog", self._clock.monotonic),
         ).run()
-        if noted is not None and recovered.log_end_offset < noted.log[1]:
-            log.error(
-                "CommitLog ends before the place where it ended when the store was closed",
-                extra={
-                    "physical_offset": recovered.log_end_offset,
-                    "noted_physical_offset": noted.log[1],
-                },
-            )
-        last_ms = recovered.last_store_ms or self._checkpoint.log_ms
-        self.log.resume(recovered.log_end_offset, last_ms)
+        end_offset = recovered.log_end_offset
+        if noted is not None and end_offset < noted.log[1]:
+            _say_shorter(end_offset, noted.log[1])
+        self.log.resume(end_offset, recovered.last_store_ms or self._checkpoint.log_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
@@ -254,7 +248,7 @@ class MessageStore:
         try:
             self._dispatch_all(looking)
         except CorruptStore as error:  # an entry led to no record
-            log.warning("queues can't be compared with the end of the log: %s", error)
+            log.warning("queues can't be compared with the end of the log", extra={"error": error})
             return
         self.queues.expect_records(last.by_key, self.log.start_offset)
 
@@ -713,3 +707,10 @@ def _queues_of(
 def _capacity(usage: os.statvfs_result) -> str:
     gib = usage.f_frsize / (1 << 30)
     return f"Total : {usage.f_blocks * gib:.1f} GiB, Free : {usage.f_bavail * gib:.1f} GiB."
+
+
+def _say_shorter(end_offset: int, noted_offset: int) -> None:
+    log.error(
+        "CommitLog ends before the place where it ended when the store was closed",
+        extra={"physical_offset": end_offset, "noted_physical_offset": noted_offset},
+    )
