@@ -37,7 +37,8 @@ def _library() -> ModuleType:
         import rocksdict
     except ImportError:
         raise ConfigError(
-            "RocksDB needs the package rocksdict: pip install 'firearrow[rocksdb]'"
+            "RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb "
+            "(docs/start.md)"
         ) from None
     return rocksdict
 

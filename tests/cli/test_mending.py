@@ -66,9 +66,9 @@ def files(root: Path) -> dict[str, bytes]:
     ("arguments", "reason"),
     [
         ([], "the following arguments are required: --path"),
-        (["--path", "a", "--path", "b"], "argument --path: may be given once"),
-        (["--path", "s3://bucket/store"], "'s3://bucket/store' is no directory of this machine"),
-        (["--path", ""], "'' is no directory of this machine"),
+        (["--path", "a", "--path", "b"], "argument --path: may be given only once"),
+        (["--path", "s3://bucket/store"], "'s3://bucket/store' is not a directory on this machine"),
+        (["--path", ""], "'' is not a directory on this machine"),
         (["--path", "a", "--option", "subscribe=Orders"], "unrecognized arguments: --option"),
         (["--path", "a", "--now", "2026-11-21T06:30:00"], "unrecognized arguments: --now"),
         (["--name-server", "127.0.0.1:1", "--path", "a"], "unrecognized arguments: --name-server"),
@@ -194,9 +194,9 @@ def test_a_dry_run_refuses_what_a_run_refuses(dry: tuple[str, ...], tmp_path: Pa
         with pytest.raises(error, match=reason):
             run(mending.report_rebuild, *arguments, *dry)
 
-    refused(StoreError, "is no directory", "--path", tmp_path / "nowhere")
+    refused(StoreError, "is not a directory", "--path", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    refused(StoreError, "is no store", "--path", tmp_path / "empty")
+    refused(StoreError, "is not a store", "--path", tmp_path / "empty")
     root = golden_store(tmp_path)
     refused(StoreError, "exists already", "--path", root, "--to", root)
     with opened(tmp_path / "own"):

@@ -54,9 +54,9 @@ def test_ages_are_counted_to_a_moment_where_there_are_any(
     [
         ([], "the following arguments are required: --path"),
         (["--path", "a", "--name-server", "b:1"], "unrecognized arguments: --name-server"),
-        (["--path", "a", "--now", "noon"], "'noon' is no time such as 2026"),
-        (["--path", "a", "--top", "-1"], "'-1' is no whole number of 0 or more"),
-        (["--path", "a", "--sample", "inf"], "'inf' is no number above 0"),
+        (["--path", "a", "--now", "noon"], "'noon' is not a time like 2026"),
+        (["--path", "a", "--top", "-1"], "'-1' is not a whole number of 0 or more"),
+        (["--path", "a", "--sample", "inf"], "'inf' is not a number above 0"),
         (["--path", "a", "--conf", "x"], "'x' is not KEY=VALUE"),
     ],
 )

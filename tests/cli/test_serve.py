@@ -148,8 +148,8 @@ def test_what_is_asked_for_and_not_there_ends_the_start(tmp_path: Path, level: s
         out, err = process.communicate(timeout=STOP_SECONDS_MAX)
     assert (process.returncode, out) == (1, "")
     assert err == (
-        "firearrow: authenticationEnabled=true asks for a check of who clients are and what they "
-        "may do, which this version does not have; remove the key to go on without\n"
+        "firearrow: authenticationEnabled=true asks for access control for clients, "
+        "which this version does not have; remove the key to start without it\n"
     )
     assert not (tmp_path / "store").exists()
 

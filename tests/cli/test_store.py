@@ -147,7 +147,7 @@ def test_queue_offsets_that_would_be_given_twice_are_asked_for(
     assert again in out
     assert "--apply --give-again carries this plan out" in out
     code, _, err = run(capsys, "repair", tmp_path, "--apply")
-    assert (code, err) == (2, f"firearrow: {tmp_path}: {again}: nothing was mended\n")
+    assert (code, err) == (2, f"firearrow: {tmp_path}: {again}: nothing was repaired\n")
     assert run(capsys, "repair", tmp_path, "--apply", "--give-again")[0] == 0
 
 
@@ -209,8 +209,8 @@ def test_what_cannot_be_written_is_named(
 
 def test_what_cannot_be_done_ends_with_2(root: Path, tmp_path: Path, capsys: Capture) -> None:
     for arguments, reason in (
-        (["verify", tmp_path / "nowhere"], "is no directory"),
-        (["stat", tmp_path], "is no store: it has neither commitlog nor consumequeue"),
+        (["verify", tmp_path / "nowhere"], "is not a directory"),
+        (["stat", tmp_path], "is not a store: it has neither commitlog nor consumequeue"),
         (["salvage", tmp_path / "nowhere"], "does not exist"),
         (["rebuild", root, "--to", root], "exists already"),
         (["verify", root, "-c", tmp_path / "none.conf"], "none.conf"),

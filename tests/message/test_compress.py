@@ -48,7 +48,7 @@ def test_old_clients_compressed_with_zlib_and_named_no_kind() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(MessageError, match="4 is no kind of compression"):
+    with pytest.raises(MessageError, match="4 is not a kind of compression"):
         decompress(b"", 0x401)
 
 

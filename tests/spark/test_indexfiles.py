@@ -60,5 +60,7 @@ def test_long_chains_are_looked_at_as_a_whole(
 def test_a_file_of_another_size_is_none(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "1").write_bytes(bytes(100))
-    with pytest.raises(CorruptStore, match="index/1: 100 bytes are no header and four entries"):
+    with pytest.raises(
+        CorruptStore, match="index/1: 100 bytes don't fit a header and four entries"
+    ):
         IndexRows(LocalStorage(str(tmp_path)), NumberedFile("index/1", 1, 100))

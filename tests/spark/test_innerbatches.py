@@ -111,7 +111,7 @@ def test_a_batch_that_clients_do_not_take_apart_stays_whole() -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (batch([BatchMember(0, b"a", b"")], 1, more=1), "the batch has 1 messages, and says 2"),
+        (batch([BatchMember(0, b"a", b"")], 1, more=1), "the batch has 1 messages, but says 2"),
         (record(b"no batch", b"INNER_NUM\x011\x02", 1, sys_flag=WRAPPED), "8 bytes are too few"),
         (record(b"", b"INNER_NUM\x011\x02", 1, sys_flag=WRAPPED), "there are no messages"),
         (

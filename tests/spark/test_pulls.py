@@ -224,7 +224,7 @@ def test_a_broker_that_says_nothing_of_where_to_go_on(monkeypatch: pytest.Monkey
             pulled(queue, Span(0, 10))
         standing = Response(20, "NO_MATCHED_MESSAGE", {"nextBeginOffset": 0})
         monkeypatch.setattr(queue, "answer", lambda *_: standing)
-        with pytest.raises(RemoteProtocolError, match="does not go on from offset 0 of queue 3"):
+        with pytest.raises(RemoteProtocolError, match="does not continue from offset 0 of queue 3"):
             pulled(queue, Span(0, 10))
 
 

@@ -165,9 +165,9 @@ def test_a_broker_without_permission() -> None:
         with pytest.raises(NotPermitted, match="as told; 1 messages"):
             send(cluster, rows(1))
         cluster.perm = 4
-        with pytest.raises(NotPermitted, match="no broker lets topic 'T' be written to"):
+        with pytest.raises(NotPermitted, match="no broker allows writing to topic 'T'"):
             send(cluster, rows(1))
-        with pytest.raises(NotPermitted, match="no broker named 'z' lets topic 'T' be written to"):
+        with pytest.raises(NotPermitted, match="no broker named 'z' allows writing to topic 'T'"):
             send(cluster, rows(1), brokerName="z")
 
 

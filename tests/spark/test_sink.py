@@ -194,11 +194,11 @@ def test_overwriting_is_refused() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "error"),
     [
-        (["id AS body"], {"topic": "Bad"}, "column body is int64; it may be binary or string"),
+        (["id AS body"], {"topic": "Bad"}, "column body is int64; allowed is binary or string"),
         (["'' AS body", "id"], {"topic": "Bad"}, "column 'id' can't be written: messages have"),
         (["'' AS body"], {}, "the topic is missing: give option topic, or a column topic"),
         (["'' AS body"], {"topic": "Unknown"}, "topic 'Unknown' has no route"),
-        (["'' AS body"], {"topic": "ReadOnly"}, "no broker lets topic 'ReadOnly' be written to"),
+        (["'' AS body"], {"topic": "ReadOnly"}, "no broker allows writing to topic 'ReadOnly'"),
         (["'' AS body"], {"topic": "Bad", "nameServer": "127.0.0.1:1"}, "no name server answers"),
         (["cast(null AS string) AS body"], {"topic": "Bad"}, "column body, row 0: a message needs"),
         (["repeat('x', 5000000) AS body"], {"topic": "Bad"}, "1 messages .* were not taken; 0 of"),

@@ -89,7 +89,7 @@ def test_errors_reach_the_user(spark: SparkSession, store: Path, tmp_path: Path)
     reader = spark.read.format("rocketmq")
     with pytest.raises(AnalysisException, match=r"ConfigError: option path=.* no such directory"):
         reader.load(str(tmp_path / "nowhere")).count()
-    with pytest.raises(AnalysisException, match="table='mesages': it may be messages, consume_q"):
+    with pytest.raises(AnalysisException, match="table='mesages': allowed is messages, consume_q"):
         spark.read.format("rocketmq").option("table", "mesages").load(str(store))
     with pytest.raises(AnalysisException, match="topic 'nowhere' is in none of the stores"):
         spark.read.format("rocketmq").option("subscribe", "nowhere").load(str(store)).count()

@@ -192,7 +192,7 @@ def test_what_waits_and_has_no_record_is_told(tmp_path: Path) -> None:
     with log.open("r+b") as file:
         file.seek(row["commitLogOffset"] - int(log.name))
         file.write(bytes(4))
-    with pytest.raises(CorruptStore, match=f"should lie at {row['commitLogOffset']} of the log"):
+    with pytest.raises(CorruptStore, match=f"should be at {row['commitLogOffset']} of the log"):
         rows_of(root, "timer")
     assert rows_of(root, "timer", onCorrupt="skip") == []
     log.unlink()

@@ -213,7 +213,7 @@ def test_another_sources_checkpoint_is_refused() -> None:
     [
         ({"endingOffsets": "latest"}, "option endingOffsets='latest': a stream has no end"),
         ({"endingTimestamp": "5"}, "option endingTimestamp=5: a stream has no end"),
-        ({"table": "topics"}, "option table='topics': a stream is of messages only"),
+        ({"table": "topics"}, "option table='topics': a stream reads messages only"),
         ({"commitOffsets": "true"}, "only brokers keep offsets"),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_checkpoint_of_offsets_that_are_gone_reaches_the_user(
         .option("startingOffsets", json.dumps({"short": {broker_name(server): {"0": 700}}}))
         .load()
     )
-    with pytest.raises(StreamingQueryException, match="messages that were to be read are gone"):
+    with pytest.raises(StreamingQueryException, match="messages to read are missing"):
         run(frame, tmp_path, "lost")
 
 

@@ -339,7 +339,7 @@ def test_without_the_package_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     store = make_store(tmp_path, **ROCKS)
-    with pytest.raises(ConfigError, match=r"rocksdict: pip install 'firearrow\[rocksdb\]'"):
+    with pytest.raises(ConfigError, match=r"rocksdict: install Firearrow with the extra rocksdb"):
         store.open()
 
 

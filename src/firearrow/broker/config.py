@@ -43,15 +43,17 @@ class BrokerConfig(ServerConfig, frozen=True):
     ] = "DefaultCluster"
     broker_id: Annotated[
         CountLong,
-        Meta(description="number of the broker under its name; 0, for only masters are there yet"),
+        Meta(
+            description="number of the broker under its name; must be 0: only masters are supported"
+        ),
     ] = 0
     broker_ip1: Annotated[
         OptionalHost,
-        Meta(description="address that clients are told; empty: the host it listens on"),
+        Meta(description="address that clients use; empty: the host it listens on"),
     ] = ""
     broker_ip2: Annotated[
         OptionalHost,
-        Meta(description="address that slaves are told; empty: brokerIP1"),
+        Meta(description="address that slaves use; empty: brokerIP1"),
     ] = ""
     region_id: Annotated[
         Name,
@@ -98,7 +100,7 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- topics and groups ---
     broker_permission: Annotated[
         Permission,
-        Meta(description="what clients may do here: 2 write, 4 read, 6 both"),
+        Meta(description="what clients may do: 2 write, 4 read, 6 both"),
         LIVE,
     ] = 6
     auto_create_topic_enable: Annotated[
@@ -133,7 +135,7 @@ class BrokerConfig(ServerConfig, frozen=True):
     ] = "RMQ_SYS_TRACE_TOPIC"
     trace_on: Annotated[
         bool,
-        Meta(description="whether answers and messages ask clients to trace"),
+        Meta(description="whether answers and messages ask clients to send traces"),
     ] = True
     validate_system_topic_when_update_topic: Annotated[
         bool,
@@ -151,12 +153,12 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- pulling ---
     long_polling_enable: Annotated[
         bool,
-        Meta(description="whether a pull waits for as long as its client offers"),
+        Meta(description="whether a pull waits for messages as long as its client allows"),
         LIVE,
     ] = True
     short_polling_time_mills: Annotated[
         PositiveLong,
-        Meta(description="ms that a pull waits where long polling is off"),
+        Meta(description="ms that a pull waits if long polling is off"),
         LIVE,
     ] = 1000
     lite_pull_message_enable: Annotated[
@@ -178,7 +180,7 @@ class BrokerConfig(ServerConfig, frozen=True):
     ] = 120_000
     notify_consumer_ids_changed_enable: Annotated[
         bool,
-        Meta(description="whether members are told when their group changes"),
+        Meta(description="whether the members of a group are notified when it changes"),
         LIVE,
     ] = True
     config_generations: Annotated[
@@ -191,7 +193,7 @@ class BrokerConfig(ServerConfig, frozen=True):
     ] = 5000
     consumer_offset_update_version_step: Annotated[
         PositiveLong,
-        Meta(description="commits that make a new data version of the offsets"),
+        Meta(description="commits after which the offsets get a new data version"),
     ] = 500
 
     # --- administration ---

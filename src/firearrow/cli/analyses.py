@@ -65,7 +65,7 @@ class Run:
         wanted = max(top, POINTS_MAX if isinstance(chart, Lines) else 0)
         found = [[_cell(value) for value in row] for row in frame.limit(wanted + 1).collect()]
         if len(found) > ROWS_MAX:
-            raise ConfigError(f"{title}: more than {ROWS_MAX} rows; --top says how many are wanted")
+            raise ConfigError(f"{title}: more than {ROWS_MAX} rows; set a limit with --top")
         drawn = found[:wanted] if isinstance(chart, Lines) else ()
         return Table(title, frame.columns, found[:top], note, chart, len(found) > top, drawn)
 

@@ -60,7 +60,7 @@ def has_few_messages(options: Namespace) -> bool:
 
     if options.archive is not None:
         if not Archive(options.archive).load().files:
-            raise ConfigError(f"--archive {options.archive}: there is no archive, or nothing in it")
+            raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
     if options.store is not None:  # it may be damaged: to find that is the job
         return has_small_log(parse({"path": str(options.store)}))
@@ -85,7 +85,10 @@ def place(options: Namespace) -> dict[str, str]:
 def require(module: str, extra: str) -> None:
     """Raise ConfigError, saying what to install, unless a module is there."""
     if find_spec(module) is None:
-        raise ConfigError(f"--{extra} needs {module}: pip install 'firearrow[{extra}]'")
+        raise ConfigError(
+            f"--{extra} needs the package {module}: install Firearrow with the extra {extra} "
+            "(docs/start.md)"
+        )
 
 
 # --- what is written ---
@@ -96,11 +99,11 @@ def _require_file(name: str, path: Path | None) -> None:
         return
     option = f"--{name.replace('_', '-')} {path}"
     if path.is_dir():
-        raise ConfigError(f"{option}: is a directory")
+        raise ConfigError(f"{option} is a directory")
     if not path.parent.is_dir():
-        raise ConfigError(f"{option}: there is no directory {path.parent}")
+        raise ConfigError(f"{option}: the directory {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"{option}: may not be written")
+        raise ConfigError(f"{option}: no permission to write it")
 
 
 def _require_directory(name: str, path: Path) -> None:
@@ -109,9 +112,9 @@ def _require_directory(name: str, path: Path) -> None:
     while not there.exists():
         there = there.parent
     if not there.is_dir():
-        raise ConfigError(f"--{name} {path}: {there} is no directory")
+        raise ConfigError(f"--{name} {path}: {there} is not a directory")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"--{name} {path}: {there} may not be written to")
+        raise ConfigError(f"--{name} {path}: no permission to write to {there}")
 
 
 def _require_condition(condition: str) -> None:
@@ -126,7 +129,7 @@ def _require_condition(condition: str) -> None:
         if character in _CLOSING:
             open_ones.append(_CLOSING[character])
         elif character in ")]" and (not open_ones or open_ones.pop() != character):
-            raise ConfigError(f"--where {condition!r}: a {character} closes nothing")
+            raise ConfigError(f"--where {condition!r}: a {character} has no opening counterpart")
     if open_ones:
         raise ConfigError(f"--where {condition!r}: a {open_ones[-1]} is missing")
 
@@ -147,7 +150,7 @@ def _archive(options: Namespace) -> None:
 def _deadletters(options: Namespace) -> None:
     given = [name for name in _RESENDING if getattr(options, name)]
     if given and not options.resend:
-        raise ConfigError(f"--{given[0].replace('_', '-')} is for --resend")
+        raise ConfigError(f"--{given[0].replace('_', '-')} can only be used with --resend")
     if not options.resend or options.dry_run:
         return
     if not options.audit or not options.to_name_server:
@@ -180,11 +183,11 @@ def _watch(options: Namespace) -> None:
 
     rules = [parse_rule(text) for text in options.alert]
     if options.name_server and any(rule.metric in LAG_METRICS for rule in rules):
-        raise ConfigError("lag and lost are read from stores' files: give --path")
+        raise ConfigError("lag and lost are read from a store's files: give --path")
     if options.webhook and options.to_topic:
-        raise ConfigError("--webhook and --to-topic: alerts go to one of them")
+        raise ConfigError("--webhook and --to-topic exclude each other: alerts go to one of them")
     if options.webhook and urlsplit(options.webhook).scheme not in ("http", "https"):
-        raise ConfigError(f"--webhook {options.webhook}: is no URL of http or https")
+        raise ConfigError(f"--webhook {options.webhook}: is not an http or https URL")
     if options.to_topic:
         _require_sink(options, "--to-topic")
 

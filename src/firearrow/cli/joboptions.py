@@ -75,7 +75,7 @@ def _add_source_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of the format rocketmq, such as subscribe=Orders; may be repeated",
+        help="an option of the format rocketmq, for example subscribe=Orders; may be repeated",
     )
 
 
@@ -89,7 +89,7 @@ def add_now(parser: Parser) -> None:
         "--now",
         type=_moment,
         metavar="TIME",
-        help="the time that ages are counted to, in ISO 8601 (default: the clock's)",
+        help="the time that counts as the present, in ISO 8601 (default: the clock's)",
     )
 
 
@@ -113,7 +113,7 @@ def add_spark(parser: Parser) -> None:
         "--spark-log",
         type=Path,
         metavar="FILE",
-        help="where Spark's own messages go (default: shown only if it does not start)",
+        help="file for Spark's own messages (default: shown only if Spark does not start)",
     )
 
 
@@ -124,11 +124,11 @@ def add_output(parser: Parser) -> None:
         type=_count,
         default=20,
         metavar="N",
-        help="rows of a table that are shown, at most; 0 for all (default: 20)",
+        help="largest number of rows to show of a table; 0 for all (default: 20)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write a page of HTML with charts, too"
+        "--report", type=Path, metavar="FILE", help="also write an HTML page with charts"
     )
     parser.add_argument(
         "--progress",
@@ -167,7 +167,7 @@ def add_window(parser: Parser, seconds: int, what: str) -> None:
 def add_backlog(parser: Parser) -> None:
     """Options of `backlog`."""
     add_retention(parser)
-    add_window(parser, 3600, "over how long the rate of arriving messages is taken")
+    add_window(parser, 3600, "time span for the rate of arriving messages")
     parser.add_argument(
         "--parts", type=_count, default=10, metavar="N", help="values of each part (default: 10)"
     )
@@ -176,13 +176,13 @@ def add_backlog(parser: Parser) -> None:
         "--sample",
         type=_positive,
         metavar="SECONDS",
-        help="read committed offsets twice, so long apart: how fast groups consume",
+        help="read committed offsets twice, this far apart, to measure how fast groups consume",
     )
     rate.add_argument(
         "--consume-rate",
         type=_positive,
         metavar="N",
-        help="assume that each group consumes so many messages of a topic a second",
+        help="assume that each group consumes this many messages of a topic per second",
     )
 
 
@@ -190,7 +190,10 @@ def add_accounting(parser: Parser) -> None:
     """Options of `accounting`."""
     add_retention(parser)
     parser.add_argument(
-        "--free-bytes", type=_count, metavar="N", help="room on the disk (default: that of --path)"
+        "--free-bytes",
+        type=_count,
+        metavar="N",
+        help="free space on the disk (default: that of the disk of --path)",
     )
 
 
@@ -203,7 +206,7 @@ def _add_sink(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of the sink, such as accessKey=...; may be repeated",
+        help="an option of the sink, for example accessKey=...; may be repeated",
     )
 
 
@@ -212,12 +215,12 @@ def add_deadletters(parser: Parser) -> None:
     parser.add_argument(
         "--where",
         metavar="SQL",
-        help="a condition that chooses letters, on their columns and `text` (the body)",
+        help="a condition that selects letters, on their columns and `text` (the body)",
     )
     parser.add_argument(
         "--resend",
         action="store_true",
-        help="send the chosen letters again, to --to-topic or the topic that each came from",
+        help="send the selected letters again, to --to-topic or to the topic that each came from",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="with --resend: only show what would be sent"
@@ -225,7 +228,7 @@ def add_deadletters(parser: Parser) -> None:
     parser.add_argument(
         "--audit",
         metavar="DIR",
-        help="table (Parquet) of what was sent; a letter that is in it is not sent again",
+        help="Parquet table of the letters that were sent; a letter in it is not sent again",
     )
     _add_sink(parser)
 
@@ -233,7 +236,9 @@ def add_deadletters(parser: Parser) -> None:
 def add_latency(parser: Parser) -> None:
     """Options of `latency`."""
     parser.add_argument(
-        "--delay-levels", metavar="TEXT", help="messageDelayLevel of the brokers (default: its own)"
+        "--delay-levels",
+        metavar="TEXT",
+        help="messageDelayLevel of the brokers (default: RocketMQ's)",
     )
 
 
@@ -241,31 +246,31 @@ def add_archive(parser: Parser) -> None:
     """Options of `archive`."""
     parser.add_argument("--to", required=True, metavar="DIR", help="the archive's directory")
     parser.add_argument(
-        "--follow", action="store_true", help="go on with what comes, until interrupted"
+        "--follow", action="store_true", help="continue with new messages, until interrupted"
     )
     parser.add_argument(
         "--interval",
         type=_positive,
         default=60.0,
         metavar="SECONDS",
-        help="with --follow: how often to look (default: 60)",
+        help="with --follow: how often to check for new messages (default: 60)",
     )
     parser.add_argument(
-        "--compact", action="store_true", help="in the end, join small files of a topic and day"
+        "--compact", action="store_true", help="at the end, join small files of a topic and day"
     )
     lake = parser.add_mutually_exclusive_group()
     lake.add_argument(
         "--delta",
         action="store_true",
-        help="keep a Delta Lake log of the files in the archive, too",
+        help="also make the archive a Delta Lake table",
     )
     lake.add_argument(
         "--iceberg",
         metavar="[CATALOG:]NAMESPACE.TABLE",
-        help="add the files to an Iceberg table, of a catalog that pyiceberg is configured for",
+        help="add the files to an Iceberg table, in a catalog that pyiceberg is configured for",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="only show what of each queue would be archived"
+        "--dry-run", action="store_true", help="only show what would be archived of each queue"
     )
 
 
@@ -275,9 +280,11 @@ def _add_sending(parser: Parser) -> None:
         "--job",
         required=True,
         metavar="DIR",
-        help="where the job keeps how far it is; the same again goes on after an end",
+        help="directory for the job's progress; run again with the same one to continue",
     )
-    parser.add_argument("--rate", type=_positive, metavar="N", help="messages a second at the most")
+    parser.add_argument(
+        "--rate", type=_positive, metavar="N", help="largest number of messages per second"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
 
 
@@ -295,7 +302,9 @@ def add_restore(parser: Parser) -> None:
 
 def add_replay(parser: Parser) -> None:
     """Options of `replay`."""
-    parser.add_argument("--since", type=_moment, metavar="TIME", help="stored then or later")
+    parser.add_argument(
+        "--since", type=_moment, metavar="TIME", help="stored at this time or later"
+    )
     parser.add_argument("--until", type=_moment, metavar="TIME", help="stored before that time")
     parser.add_argument("--tag", action="append", default=[], help="with this tag; may be repeated")
     parser.add_argument(
@@ -312,29 +321,33 @@ def add_watch(parser: Parser) -> None:
         action="append",
         required=True,
         metavar="RULE",
-        help="METRIC > NUMBER, such as 'deadLetters > 0' or 'lag > 10000'; may be repeated",
+        help="METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated",
     )
     parser.add_argument("--webhook", metavar="URL", help="post alerts as JSON to this URL")
     _add_sink(parser)
     parser.add_argument(
-        "--checkpoint", metavar="DIR", help="where to go on after a restart (default: nowhere)"
+        "--checkpoint",
+        metavar="DIR",
+        help="directory from which the query continues after a restart (default: none)",
     )
     parser.add_argument(
         "--interval",
         type=_positive,
         default=10.0,
         metavar="SECONDS",
-        help="how often to look (default: 10)",
+        help="how often to check lag and lost (default: 10)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="look at what is there from the beginning on, and end"
+        "--once",
+        action="store_true",
+        help="read everything that is there, from the beginning, and end",
     )
 
 
 def add_rebuild(parser: Parser) -> None:
     """Options of `rebuild`."""
     add_made(parser)
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be made")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be rebuilt")
 
 
 class _Once(argparse.Action):
@@ -348,13 +361,13 @@ class _Once(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if getattr(namespace, self.dest, None) is not None:
-            raise argparse.ArgumentError(self, "may be given once")
+            raise argparse.ArgumentError(self, "may be given only once")
         setattr(namespace, self.dest, values)
 
 
 def _directory(text: str) -> Path:
     if not text or "://" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no directory of this machine")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a directory on this machine")
     return Path(text)
 
 
@@ -367,7 +380,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 
@@ -377,7 +390,7 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
@@ -387,6 +400,6 @@ def _moment(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time such as 2026-11-21T06:30:00Z"
+            f"{text!r} is not a time like 2026-11-21T06:30:00Z"
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -126,22 +126,22 @@ def _add_command(
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one configuration key; may be repeated and wins over the file",
+        help="sets one configuration key; may be repeated; overrides the file",
     )
     command.add_argument(
-        "-p", dest="print_only", action="store_true", help="print the configuration and end"
+        "-p", dest="print_only", action="store_true", help="print the configuration and exit"
     )
     command.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
         default="info",
-        help="the least important log records to write (info)",
+        help="lowest level of log records to write (default: info)",
     )
     command.add_argument(
         "--log-format",
         choices=["text", "json"],
         default="text",
-        help="key=value lines, or one JSON object a line (text)",
+        help="key=value lines, or one JSON object per line (default: text)",
     )
     return command
 

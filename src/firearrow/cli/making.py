@@ -9,10 +9,13 @@ from pathlib import Path
 def add_made(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--only", choices=["queues", "index"], help="one of the two (default: both)"
+        "--only", choices=["queues", "index"], help="rebuild only these (default: both)"
     )
     parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="write there and leave the store as it is"
+        "--to",
+        type=Path,
+        metavar="DIR",
+        help="write to this directory and leave the store unchanged",
     )
 
 

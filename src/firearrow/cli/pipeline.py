@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 _BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|\n\s*at |\n\s*JVM stacktrace")
 _RAISED: Final = re.compile(r"([A-Za-z_][\w.]*): (.+)")  # the last line of a traceback
-WITHOUT_SPARK: Final = "firearrow pipeline needs PySpark: pip install 'firearrow[spark]'"
+WITHOUT_SPARK: Final = (
+    "firearrow pipeline needs PySpark: install Firearrow with the extra spark (docs/start.md)"
+)
 
 SMALL: Final = {
     # With few messages the time goes into starting: compilers that never pay, empty tasks.
@@ -70,7 +72,7 @@ class Job:
 
 def add_pipeline(commands: Subcommands[Parser]) -> None:
     """Declare `pipeline` and its jobs."""
-    summary = "analyses and bulk work on a store or a cluster, with Spark"
+    summary = "analyze a store or a cluster with Spark, and move its messages in bulk"
     parser = commands.add_parser("pipeline", help=summary, description=as_sentence(summary))
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     for job in JOBS:
@@ -224,21 +226,21 @@ def _watch(run: Run) -> list[Table]:
 JOBS: Final = (
     Job(
         "verify",
-        "every invariant of a store: log, queues and index against each other",
+        "check every invariant of a store: log, queues and index against each other",
         joboptions.add_nothing,
         _verify,
         joboptions.add_store,
     ),
     Job(
         "rebuild",
-        "queues and index anew from the CommitLog, with the bytes that a broker writes",
+        "rebuild queues and index from the CommitLog, with the bytes that a broker writes",
         joboptions.add_rebuild,
         _rebuild,
         joboptions.add_store,
     ),
     Job(
         "backlog",
-        "what consumer groups have still to consume, of what it consists, when it is lost",
+        "show what consumer groups have still to consume, broken down, and when it is lost",
         joboptions.add_backlog,
         _backlog,
         joboptions.add_files,
@@ -246,20 +248,20 @@ JOBS: Final = (
     ),
     Job(
         "accounting",
-        "bytes, counts, rates and growth by topic, group, producer and hour",
+        "show bytes, counts, rates and growth by topic, group, producer and hour",
         joboptions.add_accounting,
         _accounting,
         has_ages=True,
     ),
     Job(
         "deadletters",
-        "what consumers gave up, what is alike in it, and sending it again",
+        "show dead letters, group similar ones, and send them again",
         joboptions.add_deadletters,
         _deadletters,
     ),
     Job(
         "transactions",
-        "what became of transactional messages",
+        "show the state of transactional messages",
         joboptions.add_nothing,
         _transactions,
         joboptions.add_files,
@@ -267,42 +269,42 @@ JOBS: Final = (
     ),
     Job(
         "duplicates",
-        "messages that are there more than once",
+        "find messages that are there more than once",
         lambda parser: joboptions.add_window(
-            parser, 600, "how long a consumer remembers what it has seen"
+            parser, 600, "how long a consumer remembers what it has received"
         ),
         _duplicates,
     ),
     Job(
         "latency",
-        "how long messages take to be stored and consumed, and how late delayed ones come",
+        "show how long messages take to be stored and consumed, and how late delayed ones are",
         joboptions.add_latency,
         _latency,
         has_ages=True,
     ),
     Job(
         "archive",
-        "messages to Parquet, each exactly once",
+        "write messages to Parquet files, each exactly once",
         joboptions.add_archive,
         _archive,
     ),
     Job(
         "restore",
-        "an archive's messages back into topics, each exactly once",
+        "write an archive's messages back to topics, each exactly once",
         joboptions.add_restore,
         _restore,
         joboptions.add_archive_source,
     ),
     Job(
         "replay",
-        "chosen messages once more to a topic, never twice",
+        "send selected messages to a topic again, never twice",
         joboptions.add_replay,
         _replay,
         joboptions.add_source_or_archive,
     ),
     Job(
         "watch",
-        "alerts from a stream of messages, to a topic, a webhook or the terminal",
+        "send alerts from a stream of messages to a topic, a webhook or the terminal",
         joboptions.add_watch,
         _watch,
     ),

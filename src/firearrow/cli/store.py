@@ -41,7 +41,7 @@ Run = Callable[[argparse.Namespace], int]
 
 def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
     """Declare `store` and its subcommands."""
-    summary = "look at, verify and mend a store without a broker"
+    summary = "inspect, verify and repair a store without a broker"
     parser = commands.add_parser("store", help=summary, description=as_sentence(summary))
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_stat(actions)
@@ -105,10 +105,10 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         dest="file",
         type=Path,
         metavar="FILE",
-        help="the broker's properties file: where its log lies, hash slots, delay levels",
+        help="the broker's properties file: place of the log, hash slots, delay levels",
     )
     parser.add_argument(
-        "--commitlog", metavar="DIR,...", help="where the CommitLog lies (default: DIR/commitlog)"
+        "--commitlog", metavar="DIR,...", help="directory of the CommitLog (default: DIR/commitlog)"
     )
     parser.add_argument(
         "--index-slots",
@@ -117,13 +117,18 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         help="hash slots of an IndexFile (default: a quarter of its entries)",
     )
     parser.add_argument(
-        "--delay-levels", metavar="TEXT", help="messageDelayLevel of the broker (default: its own)"
+        "--delay-levels",
+        metavar="TEXT",
+        help="messageDelayLevel of the broker (default: RocketMQ's)",
     )
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="processes that read the log (default: by its size)"
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="number of processes that read the log (default: depends on its size)",
     )
 
 
@@ -131,7 +136,7 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark",
         metavar="URL",
-        help="have executors of this Spark read the log, which must all see DIR: local[N], "
+        help="have executors of this Spark master read the log; all must see DIR: local[N], "
         "spark://..., yarn, k8s://...",
     )
 
@@ -193,7 +198,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     }
     found |= {key: str(value) for key, value in given.items() if value is not None}
     if not found.get("maxHashSlotNum", "1").isdecimal():
-        raise ConfigError(f"maxHashSlotNum={found['maxHashSlotNum']} is no number")
+        raise ConfigError(f"maxHashSlotNum={found['maxHashSlotNum']} is not a number")
     return found
 
 
@@ -249,7 +254,12 @@ def _table(head: list[str], rows: list[list[str]]) -> None:
 
 
 def _add_stat(actions: Subcommands[argparse.ArgumentParser]) -> None:
-    parser = _add(actions, "stat", "what a store holds, and how much disk each topic takes", _stat)
+    parser = _add(
+        actions,
+        "stat",
+        "show what a store contains, and how much disk space each topic takes",
+        _stat,
+    )
     _add_layout(parser)
     parser.add_argument("--queues", action="store_true", help="list each topic's queues too")
     _add_json(parser)
@@ -332,26 +342,38 @@ def _add_cat(actions: Subcommands[argparse.ArgumentParser]) -> None:
         "--queue-offset",
         type=_span,
         metavar="FROM..TO",
-        help="queue offsets, the end exclusive; either may be left out; a number alone is one",
+        help="queue offsets, TO not included; either may be left out; one number is one offset",
     )
     parser.add_argument("--offset", type=int, metavar="N", help="the record at a physical offset")
     parser.add_argument(
-        "--from", dest="physical_from", type=int, metavar="N", help="physical offsets from here on"
+        "--from",
+        dest="physical_from",
+        type=int,
+        metavar="N",
+        help="records from this physical offset on",
     )
     parser.add_argument(
-        "--to", dest="physical_to", type=int, metavar="N", help="physical offsets before this"
+        "--to",
+        dest="physical_to",
+        type=int,
+        metavar="N",
+        help="records before this physical offset",
     )
     parser.add_argument("--key", metavar="WORD", help="records with this word in KEYS")
-    parser.add_argument("--unique-key", metavar="ID", help="the record with this client's id")
+    parser.add_argument(
+        "--unique-key", metavar="ID", help="the record with this id from its client"
+    )
     parser.add_argument("--tag", metavar="TAG", help="records with this tag")
-    parser.add_argument("--since", type=_moment, metavar="TIME", help="stored then or later")
+    parser.add_argument(
+        "--since", type=_moment, metavar="TIME", help="stored at this time or later"
+    )
     parser.add_argument(
         "--until",
         type=_moment,
         metavar="TIME",
-        help="stored then or before; TIME is ms since 1970 or ISO 8601 (UTC unless said)",
+        help="stored at this time or before; TIME is ms since 1970 or ISO 8601 (default: UTC)",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="so many records at most")
+    parser.add_argument("--limit", type=int, metavar="N", help="largest number of records")
     parser.add_argument(
         "--stored-body", action="store_true", help="leave compressed bodies as they are"
     )
@@ -494,15 +516,17 @@ def _print_verdict(verdict: Verdict) -> None:
 
 
 def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
-    parser = _add(actions, "repair", "plan what would mend a store, and do it if told to", _repair)
+    parser = _add(
+        actions, "repair", "show a plan to repair a store; with --apply, carry it out", _repair
+    )
     _add_layout(parser)
     parser.add_argument(
-        "--apply", action="store_true", help="carry the plan out; needs the broker to be stopped"
+        "--apply", action="store_true", help="carry out the plan; the broker must be stopped"
     )
     parser.add_argument(
         "--give-again",
         action="store_true",
-        help="accept that a queue gives queue offsets twice where the plan says so",
+        help="accept that queues give queue offsets twice, where the plan says so",
     )
     _add_jobs(parser)
     _add_json(parser)
@@ -561,11 +585,14 @@ def _print_steps(steps: list[Step]) -> None:
 
 
 def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
-    parser = _add(actions, "rebuild", "make queues and index anew from the CommitLog", _rebuild)
+    parser = _add(actions, "rebuild", "rebuild queues and index from the CommitLog", _rebuild)
     _add_layout(parser)
     add_made(parser)
     parser.add_argument(
-        "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they are)"
+        "--queue-file-bytes",
+        type=int,
+        metavar="N",
+        help="size of a queue's files (default: as they are)",
     )
     _add_jobs(parser)
     _add_spark(parser)
@@ -607,20 +634,33 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _add_salvage(actions: Subcommands[argparse.ArgumentParser]) -> None:
-    summary = "carve messages out of damaged stores, log files or images"
+    summary = "recover messages from damaged stores, log files or disk images"
     parser = actions.add_parser("salvage", help=summary, description=as_sentence(summary))
     parser.set_defaults(run=_salvage)
     parser.add_argument(
-        "sources", type=Path, nargs="+", metavar="PATH", help="store directory, log file or blob"
+        "sources",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="store directory, log file or disk image",
     )
     parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="make a store there (else: print JSON lines)"
+        "--to",
+        type=Path,
+        metavar="DIR",
+        help="make a store in this directory (default: print JSON lines)",
     )
     parser.add_argument(
-        "--file-bytes", type=int, metavar="N", help="size of the new log's files (as they were)"
+        "--file-bytes",
+        type=int,
+        metavar="N",
+        help="size of the new log's files (default: as they were)",
     )
     parser.add_argument(
-        "--queue-file-bytes", type=int, metavar="N", help="size of a queue's files (as they were)"
+        "--queue-file-bytes",
+        type=int,
+        metavar="N",
+        help="size of a queue's files (default: as they were)",
     )
     parser.add_argument(
         "--stored-body", action="store_true", help="print compressed bodies as they are"
@@ -671,7 +711,7 @@ def _add_diff(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "diff", "compare two stores", _diff)
     parser.add_argument("second", type=Path, metavar="OTHER", help="the other store directory")
     parser.add_argument(
-        "--logical", action="store_true", help="compare messages, wherever in the log they lie"
+        "--logical", action="store_true", help="compare messages, wherever they are in the log"
     )
     _add_json(parser)
     _add_progress(parser)
@@ -715,14 +755,14 @@ def _print_diff(found: Comparison) -> None:
 
 
 def _add_why_not_deleted(actions: Subcommands[argparse.ArgumentParser]) -> None:
-    summary = "say of each CommitLog file why it is still there"
+    summary = "show for each CommitLog file why it is still there"
     parser = _add(actions, "why-not-deleted", summary, _why_not_deleted)
     parser.add_argument(
         "-c",
         dest="file",
         type=Path,
         metavar="FILE",
-        help="the broker's properties file: how long files are kept, where its log lies",
+        help="the broker's properties file: retention, place of the log",
     )
     _add_json(parser)
 
@@ -734,7 +774,7 @@ def _why_not_deleted(options: argparse.Namespace) -> int:
     from firearrow.store.offline import why_not_deleted
 
     if not options.directory.is_dir():
-        raise ConfigError(f"{options.directory} is no directory")
+        raise ConfigError(f"{options.directory} is not a directory")
     found = properties.load(options.file) if options.file else {}
     found["storePathRootDir"] = str(options.directory)
     known = keys(StoreConfig)

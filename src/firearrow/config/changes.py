@@ -55,8 +55,8 @@ def acceptable(
             config, key = tables[name]
             if parse(key, value) != getattr(config, key.field) and not key.is_live:
                 raise ConfigError(
-                    f"{name} counts only at the start: write {shown(name, value)} into the file of "
-                    "the server and start it again"
+                    f"{name} takes effect only at the start: write {shown(name, value)} into the "
+                    "server's file and restart the server"
                 )
         elif name in known and not re.fullmatch(known[name], value.strip()):
             raise ConfigError(f"{shown(name, value)} is not of its type")

@@ -9,9 +9,9 @@ Values that ask for nothing, such as RocketMQ's defaults, pass.
 TLS has no keys in RocketMQ's files but properties of the JVM (``-Dtls.server.mode=enforcing``),
 which are looked for in the variables that its start scripts read, and in files, too.
 
-    refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for a check of what clients
-                                        may do, which this version does not have; remove the key to
-                                        go on without
+    refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for access control for
+                                        clients, which this version does not have; remove the key
+                                        to start without it
     refuse({"aclEnable": "false"})  ->  nothing
 """
 
@@ -45,7 +45,7 @@ _NONE: Final = ""
 # fmt: off
 DEMANDS: Final[Mapping[str, Demand]] = {
     # --- who may do what ---
-    **_asking("a check of who clients are and what they may do", _OFF,
+    **_asking("access control for clients", _OFF,
               "aclEnable", "authenticationEnabled", "authorizationEnabled",
               "migrateAuthFromV1Enabled"),
     **_asking("connections by TLS", _OFF,
@@ -69,33 +69,33 @@ DEMANDS: Final[Mapping[str, Demand]] = {
               "enableAutoInSyncReplicas", "enableDLegerCommitLog", "offsetCheckInSlave",
               "syncFromLastFile", "syncMasterFlushOffsetWhenStartup"),
     **_asking("a controller", _OFF, "enableControllerMode", "enableControllerInNamesrv"),
-    **_asking("a slave that stands in for its master", _OFF,
+    **_asking("a slave that acts as master", _OFF,
               "enableSlaveActingMaster", "enableRemoteEscape"),
-    **_asking("name servers that are looked up instead of named by namesrvAddr", _OFF,
+    **_asking("a lookup of name servers by DNS or HTTP instead of namesrvAddr", _OFF,
               "fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrByAddressServer"),
     **_asking("a proxy between it and other servers", r"(\{\s*\})?", "socksProxyConfig"),
     **_asking("routes of another environment", _OFF, "clusterTest"),
     # --- where and how data are kept ---
-    **_asking("another store, from a plug-in", _NONE, "messageStorePlugIn"),
+    **_asking("a store plug-in", _NONE, "messageStorePlugIn"),
     **_asking("a CommitLog in several directories", "[^,]*", "storePathCommitLog"),
     **_asking("a CommitLog in several directories", _NONE, "readOnlyCommitLogStorePaths"),
-    **_asking("another form of topics, groups and offsets on disk", "v1", "configManagerVersion"),
-    **_asking("another form of topics, groups and offsets on disk", _OFF,
+    **_asking("another file format for topics, groups and offsets", "v1", "configManagerVersion"),
+    **_asking("another file format for topics, groups and offsets", _OFF,
               "useSingleRocksDBForAllConfigs"),
-    **_asking("queues in two forms at once", _OFF, "rocksdbCQDoubleWriteEnable"),
-    **_asking("files beside the queues for filters", _OFF, "enableConsumeQueueExt"),
+    **_asking("queues in files and in RocksDB at once", _OFF, "rocksdbCQDoubleWriteEnable"),
+    **_asking("ConsumeQueueExt files for filters", _OFF, "enableConsumeQueueExt"),
     **_asking("an index, timers or transactions in RocksDB", _OFF,
               "indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable"),
-    **_asking("a buffer outside of the page cache for what is sent", _OFF,
+    **_asking("a write buffer outside the page cache", _OFF,
               "transientStorePoolEnable"),
     **_asking("checksums of whole messages", _OFF, "enabledAppendPropCRC", "forceVerifyPropCRC"),
-    **_asking("a disk that is shared by several brokers", _FEW, "replicasPerDiskPartition"),
+    **_asking("a disk shared by several brokers", _FEW, "replicasPerDiskPartition"),
     # --- what clients get ---
     **_asking("consumption by POP", "PULL", "defaultMessageRequestMode"),
     **_asking("filters by SQL", _OFF, "enablePropertyFilter"),
-    **_asking("messages that can be recalled", _OFF, "recallMessageEnable"),
-    **_asking("slow groups to be shut out", _OFF, "disableConsumeIfConsumerReadSlowly"),
-    **_asking("exported metrics", "DISABLE|0", "metricsExporterType"),
+    **_asking("recall of delayed messages", _OFF, "recallMessageEnable"),
+    **_asking("exclusion of slow consumer groups", _OFF, "disableConsumeIfConsumerReadSlowly"),
+    **_asking("export of metrics", "DISABLE|0", "metricsExporterType"),
 }
 # fmt: on
 
@@ -107,7 +107,7 @@ def refuse(pairs: Mapping[str, str]) -> None:
         if demand is not None and value and not re.fullmatch(demand.harmless, value.strip()):
             raise ConfigError(
                 f"{shown(key, value)} asks for {demand.what}, which this version does not have; "
-                "remove the key to go on without"
+                "remove the key to start without it"
             )
 
 

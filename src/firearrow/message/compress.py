@@ -56,7 +56,7 @@ def compression_of(sys_flag: int) -> Compression | None:
     try:
         return Compression(number or Compression.ZLIB)
     except ValueError as error:
-        raise MessageError(f"{number} is no kind of compression", "sysFlag") from error
+        raise MessageError(f"{number} is not a kind of compression", "sysFlag") from error
 
 
 def is_as_said(body: bytes, sys_flag: int) -> bool:
@@ -156,7 +156,9 @@ def _package(module: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise MessageError(
-            f"the body needs the package {package!r}: install firearrow[compress]", "body"
+            f"the body needs the package {package!r}: install Firearrow with the extra compress "
+            "(docs/start.md)",
+            "body",
         ) from error
 
 

@@ -67,7 +67,7 @@ class NamesrvConfig(ServerConfig, frozen=True):
     # --- routes ---
     scan_not_active_broker_interval: Annotated[
         PositiveLong,
-        Meta(description="ms between looks for brokers that went silent"),
+        Meta(description="ms between checks for brokers that no longer report"),
         LIVE,
     ] = 5000
     delete_topic_with_broker_registration: Annotated[
@@ -92,26 +92,26 @@ class NamesrvConfig(ServerConfig, frozen=True):
     ] = False
     notify_min_broker_id_changed: Annotated[
         bool,
-        Meta(description="whether brokers are told when the smallest id of their name changes"),
+        Meta(description="whether brokers are notified when the smallest id of their name changes"),
         LIVE,
     ] = False
     enable_all_topic_list: Annotated[
         bool,
-        Meta(description="whether the list of all topics is given out"),
+        Meta(description="whether clients may list all topics"),
         LIVE,
     ] = True
     enable_topic_list: Annotated[
         bool,
-        Meta(description="whether the lists of topics by cluster and kind are given out"),
+        Meta(description="whether clients may list topics by cluster and kind"),
         LIVE,
     ] = True
     need_wait_for_service: Annotated[
         bool,
-        Meta(description="whether routes are withheld for a while after the start"),
+        Meta(description="whether routes are withheld for waitSecondsForService after the start"),
         LIVE,
     ] = False
     wait_seconds_for_service: Annotated[
         CountInt,
-        Meta(description="seconds of that while"),
+        Meta(description="seconds after the start in which routes are withheld"),
         LIVE,
     ] = 45

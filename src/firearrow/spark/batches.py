@@ -238,7 +238,7 @@ class Batches:
 
     def _fail(self, text: str) -> None:
         if self._reading.on_corrupt == "fail":
-            raise CorruptStore(f"{text} (onCorrupt=skip goes on without it)")
+            raise CorruptStore(f"{text} (onCorrupt=skip skips it)")
 
     def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
         """The records that are not bad; CorruptStore if some are, unless these are skipped."""

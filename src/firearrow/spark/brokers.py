@@ -172,7 +172,7 @@ class BrokerOrigin:
             raise ConfigError(f"topic {topic!r} is a static topic, whose queues can't be read")
         if is_named and not any(queues.perm & PERM_READ for queues in route.queue_datas):
             raise NotPermitted(
-                ResponseCode.NO_PERMISSION, f"no broker lets topic {topic!r} be read"
+                ResponseCode.NO_PERMISSION, f"no broker allows reading topic {topic!r}"
             )
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         self._addresses |= {name: address_of(broker) for name, broker in brokers.items()}
@@ -376,11 +376,11 @@ def _require_messages(options: Options) -> None:
     """Raise ConfigError for what only files have."""
     if options.place.table != "messages":
         raise ConfigError(
-            f"option table={options.place.table!r}: brokers have messages; the others need path"
+            f"option table={options.place.table!r}: brokers have messages only; use path"
         )
     if options.reading.visibility == "log":
         raise ConfigError(
-            "option visibility='log': brokers show what consumers see; files need path"
+            "option visibility='log': brokers show what consumers see; the log needs path"
         )
 
 
@@ -389,7 +389,7 @@ def _columns(records: bytes, address: str, at: int = 0) -> Columns:
     columns = scan(records, at, len(records))
     if columns.end < len(records) and columns.stop is not Stop.FULL:
         raise RemoteProtocolError(
-            f"{address} sent bytes that are no messages: {columns.stop.value}"
+            f"{address} sent bytes that are not messages: {columns.stop.value}"
         )
     return columns
 

@@ -103,7 +103,7 @@ class FileOrigin:
             known |= {name for name, _ in store.queues.keys(None)}
         if topic not in known:
             raise ConfigError(
-                f"option subscribe: topic {topic!r} is in none of the stores, there are "
+                f"option subscribe: topic {topic!r} is in none of the stores, which have "
                 f"{', '.join(sorted(known)) or 'none'}"
             )
 
@@ -221,8 +221,8 @@ class FileOrigin:
         limits = self.options.range
         if limits.starting_offsets or limits.ending_offsets:
             raise ConfigError(
-                "options startingOffsets and endingOffsets are of queues, and visibility=log "
-                "reads the log: startingTimestamp and endingTimestamp are known there"
+                "options startingOffsets and endingOffsets are for queues, but visibility=log "
+                "reads the log: use startingTimestamp and endingTimestamp"
             )
         tasks: list[InputPartition] = []
         for broker, store in self.stores.items():
@@ -290,8 +290,7 @@ class FileOrigin:
         """Raise DataLost unless that is allowed."""
         if self.options.reading.fail_on_data_loss:
             raise DataLost(
-                f"messages that were to be read are gone: {what} "
-                "(failOnDataLoss=false goes on without them)"
+                f"messages to read are missing: {what} (failOnDataLoss=false skips them)"
             ) from cause
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -385,8 +384,8 @@ class FileOrigin:
             if len(wrong) and self.options.reading.on_corrupt == "fail":
                 raise CorruptStore(
                     f"{store.root}: the entry of message {wrong[0]} in queue {queue_id} of topic "
-                    f"{topic!r} points behind the log, which ends at {log_end}, and further than "
-                    "those that follow it (onCorrupt=skip goes on without it)"
+                    f"{topic!r} points beyond the log, which ends at {log_end}, and further than "
+                    "the entries that follow it (onCorrupt=skip skips it)"
                 )
             damaged += len(wrong)
         if gone := len(behind) - damaged:

@@ -37,8 +37,8 @@ class IndexRows:
         head = storage.window(file.path, 0, HEADER.size)
         if rest or self.slots <= 0 or len(head) < HEADER.size:
             raise CorruptStore(
-                f"{storage.root}/{file.path}: {file.size_bytes} bytes are no header and four "
-                "entries for each slot"
+                f"{storage.root}/{file.path}: {file.size_bytes} bytes don't fit a header and "
+                "four entries for each slot"
             )
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, _, count = HEADER.unpack(
             head

@@ -76,7 +76,7 @@ def _members(record: bytes, count: int, wanted: range) -> list[bytes]:
     view = decode_record(record)
     members = split_batch(view.body_decompressed())
     if len(members) != count:
-        raise MessageError(f"the batch has {len(members)} messages, and says {count}", "INNER_NUM")
+        raise MessageError(f"the batch has {len(members)} messages, but says {count}", "INNER_NUM")
     born_host, store_host = pack_host(view.born_host), pack_host(view.store_host)
     return [
         encode_record(

@@ -164,8 +164,8 @@ def _behind(store: Store, stretch: Stretch, at: int, stop: Stop, skip: bool) -> 
         return after if after is not None and after < end else None
     until = "" if after is None else f"; the next is at {after}"
     raise CorruptStore(
-        f"{store.root}/{file.path}: the bytes at {at} of the log are no record{until} "
-        "(onCorrupt=skip goes on without them)"
+        f"{store.root}/{file.path}: the bytes at {at} of the log are not a record{until} "
+        "(onCorrupt=skip skips them)"
     )
 
 
@@ -190,5 +190,5 @@ def _require_meeting(store: Store, stretch: Stretch, reached: int) -> None:
     if begins is not None and begins != reached:
         raise CorruptStore(
             f"{store.root}/{stretch.file.path}: at {reached} of the log a record should follow, "
-            f"but the next one begins at {begins} (onCorrupt=skip goes on there)"
+            f"but the next one begins at {begins} (onCorrupt=skip continues there)"
         )

@@ -67,19 +67,19 @@ def parse(text: str, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{what}={text!r}: is no JSON: {error}") from None
+        raise ConfigError(f"{what}={text!r} is not JSON: {error}") from None
     return from_json(value, what, symbolic=symbolic)
 
 
 def _members(value: object, what: str, of: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{what}: must be a JSON object of {of}, and is {value!r}")
+        raise ConfigError(f"{what}: must be a JSON object of {of}, but is {value!r}")
     return list(value.items())
 
 
 def _queue_id(text: str, what: str) -> int:
     if not (text.isascii() and text.isdecimal() and str(int(text)) == text):
-        raise ConfigError(f"{what}: {text!r} is no queue id, that is an integer from 0 on")
+        raise ConfigError(f"{what}: {text!r} is not a queue id: an integer from 0 on")
     return int(text)
 
 
@@ -87,7 +87,7 @@ def _offset(value: object, what: str, symbolic: bool) -> int:
     lowest = EARLIEST if symbolic else 0
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         allowed = "an integer from 0 on" + (", -2 (earliest) or -1 (latest)" if symbolic else "")
-        raise ConfigError(f"{what}: {value!r} is no queue offset, that is {allowed}")
+        raise ConfigError(f"{what}: {value!r} is not a queue offset: {allowed}")
     return value
 
 
@@ -158,7 +158,7 @@ def _by_timestamp(
         found = offset_at(queue, timestamp_ms)
         if found is None and fail_where_none:
             raise ConfigError(
-                f"option {option}={timestamp_ms}: {_name(queue)} holds no message stored"
+                f"option {option}={timestamp_ms}: {_name(queue)} has no message stored"
                 " then or later (startingOffsetsByTimestampStrategy=latest begins at its end)"
             )
         offsets[queue] = bound.latest if found is None else found
@@ -250,10 +250,7 @@ def require_whole(losses: list[Loss]) -> None:
         for loss in losses[:_SHOWN_MAX]
     )
     rest = f"; and {len(losses) - _SHOWN_MAX} more" if len(losses) > _SHOWN_MAX else ""
-    raise DataLost(
-        f"messages that were to be read are gone: {shown}{rest}"
-        " (failOnDataLoss=false goes on without them)"
-    )
+    raise DataLost(f"messages to read are missing: {shown}{rest} (failOnDataLoss=false skips them)")
 
 
 def _name(queue: Queue) -> str:

@@ -186,7 +186,7 @@ _TEXT: Final = (_text, "a text that is not empty")
 _SEVERAL: Final = (_list, "names separated by commas")
 _OFFSETS: Final = (
     _offsets,
-    'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} with -2 and -1 for them',
+    'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} (-2 earliest, -1 latest)',
 )
 
 # --- the options ----------------------------------------------------------------------------
@@ -194,7 +194,7 @@ _OFFSETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages are: in the files of stores, or on the brokers of a cluster."""
+    """Where to read and write: the files of stores, or the brokers of a cluster."""
 
     paths: tuple[str, ...] = _option(
         "path",
@@ -214,14 +214,15 @@ class Place:
         (),
     )
     table: str = _option(
-        "table", *_one_of(*TABLES), "which table; but for `messages` of files only", "messages",
+        "table", *_one_of(*TABLES), "which table; from brokers only `messages`", "messages",
         "messages",
     )  # fmt: skip
     broker_name: str | None = _option(
         "brokerName",
         *_TEXT,
-        "the column `broker` of the rows of one store, by default the name in the store's "
-        "configuration, else that of its directory; of a cluster the only broker to read or write",
+        "of a store: what the column `broker` contains, by default the name in the store's "
+        "configuration, else the name of its directory; of a cluster: the only broker to read from "
+        "or write to",
     )
 
 
@@ -237,13 +238,13 @@ class Choice:
         "assign", _assign, 'JSON {"topic": {"broker": [queueId, ...]}}', "single queues", ()
     )
     tags: tuple[str, ...] = _option(
-        "tags", _tags, "tags separated by ||, or *", "messages with one of these tags only", ()
+        "tags", _tags, "tags separated by ||, or *", "only messages with one of these tags", ()
     )
     keys: tuple[str, ...] = _option(
         "keys",
         _words,
-        "words separated by blanks",
-        "messages with one of these among their keys, or as their unique id, only",
+        "words separated by spaces",
+        "only messages with one of these words as a key or as their unique id",
         (),
     )
 
@@ -264,8 +265,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From where to where; see ``firearrow.spark.offsets`` for what the JSON means.
+    """Where reading begins and ends.
 
+    ``firearrow.spark.offsets`` says what the JSON means.
     None stands for the default of a batch (earliest to latest) or of a stream (from latest on).
     """
 
@@ -276,15 +278,19 @@ class Range:
         "endingOffsets", *_OFFSETS, "where a batch ends", None, "latest"
     )
     starting_ms: int | None = _option(
-        "startingTimestamp", *_COUNT, "begin with what was stored at or after this time, ms"
+        "startingTimestamp",
+        *_COUNT,
+        "begin with the first message that was stored at or after this time, in ms",
     )
     ending_ms: int | None = _option(
-        "endingTimestamp", *_COUNT, "end before what was stored at or after this time, ms"
+        "endingTimestamp",
+        *_COUNT,
+        "end before the first message that was stored at or after this time, in ms",
     )
     by_timestamp: str = _option(
         "startingOffsetsByTimestampStrategy",
         *_one_of("error", "latest"),
-        "what to do with a queue that has nothing after startingTimestamp",
+        "what to do with a queue that has no message after startingTimestamp",
         "error",
         "error",
     )
@@ -295,14 +301,20 @@ class Trigger:
     """How much one step of a stream takes."""
 
     offsets_max: int | None = _option(
-        "maxOffsetsPerTrigger", *_POSITIVE, "messages a step, at most"
+        "maxOffsetsPerTrigger", *_POSITIVE, "largest number of messages in a step"
     )
-    bytes_max: int | None = _option("maxBytesPerTrigger", *_SIZE, "bytes a step, about")
+    bytes_max: int | None = _option(
+        "maxBytesPerTrigger", *_SIZE, "approximate number of bytes in a step"
+    )
     offsets_min: int | None = _option(
-        "minOffsetsPerTrigger", *_POSITIVE, "messages that a step waits for"
+        "minOffsetsPerTrigger", *_POSITIVE, "number of messages that a step waits for"
     )
     delay_max_ms: int = _option(
-        "maxTriggerDelay", *_DURATION, "how long a step waits for them", 900_000, "15m"
+        "maxTriggerDelay",
+        *_DURATION,
+        "how long a step waits for minOffsetsPerTrigger",
+        900_000,
+        "15m",
     )
 
 
@@ -313,25 +325,29 @@ class Reading:
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         *_FLAG,
-        "whether messages that are gone (retention has deleted them meanwhile, or a file of the "
-        "log is missing) are an error, else they are skipped",
+        "whether missing messages are an error (retention has deleted them meanwhile, or a file of "
+        "the log is missing); with false they are skipped",
         True,
         "true",
     )
     partitions_min: int | None = _option(
-        "minPartitions", *_POSITIVE, "tasks, at least (as far as there are messages)"
+        "minPartitions", *_POSITIVE, "smallest number of tasks (if there are as many messages)"
     )
     split_bytes: int = _option(
-        "splitBytes", *_SIZE, "bytes of messages a task, about", 128 * MiB, "128m"
+        "splitBytes", *_SIZE, "approximate number of bytes of messages in a task", 128 * MiB, "128m"
     )
     batch_bytes: int = _option(
-        "batchBytes", *_SIZE, "bytes of messages an Arrow batch, about", 4 * MiB, "4m"
+        "batchBytes",
+        *_SIZE,
+        "approximate number of bytes of messages in an Arrow batch",
+        4 * MiB,
+        "4m",
     )
     properties: str = _option(
         "properties",
         *_one_of("raw", "map", "none"),
-        "the column `properties`: the stored string, a map, or no column; a schema of your own "
-        "says it by the column's type",
+        "the column `properties`: the stored string, a map, or no column. If you give a schema, "
+        "the column's type decides",
         "raw",
         "raw",
     )
@@ -341,8 +357,8 @@ class Reading:
     visibility: str = _option(
         "visibility",
         *_one_of("consumer", "log"),
-        "of files: what consumers see, which is what ConsumeQueues refer to, or every record of "
-        "the log (half messages, delayed originals, rolled-back ones, too)",
+        "of files: what consumers see, that is the messages in ConsumeQueues; or every record of "
+        "the log (also half messages, originals of delayed messages, and rolled-back ones)",
         "consumer",
         "consumer",
     )
@@ -352,17 +368,18 @@ class Reading:
     on_corrupt: str = _option(
         "onCorrupt",
         *_one_of("fail", "skip"),
-        "of files: what to do where bytes contradict the format; skip leaves the message out",
+        "of files: what to do with bytes that contradict the format; `skip` leaves the message out",
         "fail",
         "fail",
     )
     pushdown: str = _option(
         "pushdown",
         *_one_of("off", "on"),
-        "of files: whether the filters of a query choose what is read. Spark then keeps the choice "
-        "of one query for all others on what `load()` returned: with `on`, use that for one query "
-        "only. The options for topics, offsets, times, tags and keys choose as well, and safely. "
-        "Needs spark.sql.python.filterPushdown.enabled",
+        "of files: whether the filters of a query limit what is read. Spark then applies the "
+        "filters of one query to all other queries on the same DataFrame: with `on`, use what "
+        "`load()` returned for one query only. The options for topics, offsets, times, tags and "
+        "keys limit what is read as well, and safely. Needs "
+        "spark.sql.python.filterPushdown.enabled",
         "off",
         "off",
     )
@@ -370,33 +387,41 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How brokers are talked to."""
+    """How to connect to brokers."""
 
     consumer_group: str | None = _option(
         "consumerGroup",
         *_TEXT,
-        "the group that pulls, and that a stream's progress is shown under",
+        "the consumer group that pulls; a stream's progress is shown under it",
         None,
         "firearrow-spark",
     )
     commit_offsets: bool = _option(
-        "commitOffsets", *_FLAG, "whether a stream tells the brokers its progress", False, "false"
+        "commitOffsets",
+        *_FLAG,
+        "whether a stream commits its progress to the brokers",
+        False,
+        "false",
     )
-    access_key: str | None = _option("accessKey", *_TEXT, "user, if the brokers ask for one")
-    secret_key: str | None = _option("secretKey", *_TEXT, "the user's secret", secret=True)
+    access_key: str | None = _option("accessKey", *_TEXT, "access key, if the brokers require one")
+    secret_key: str | None = _option(
+        "secretKey", *_TEXT, "the secret key that belongs to it", secret=True
+    )
     security_token: str | None = _option(
-        "securityToken", *_TEXT, "token of temporary credentials", secret=True
+        "securityToken", *_TEXT, "security token of temporary credentials", secret=True
     )
     tls: bool = _option("tls", *_FLAG, "whether connections use TLS", False, "false")
     tls_ca: str | None = _option(
-        "tlsCa", *_TEXT, "file of the certificates that brokers are checked against"
+        "tlsCa", *_TEXT, "file with the CA certificates that brokers are checked against"
     )
-    tls_certificate: str | None = _option("tlsCertificate", *_TEXT, "file of one's own certificate")
-    tls_key: str | None = _option("tlsKey", *_TEXT, "file of the certificate's key")
+    tls_certificate: str | None = _option(
+        "tlsCertificate", *_TEXT, "file with the client's certificate"
+    )
+    tls_key: str | None = _option("tlsKey", *_TEXT, "file with the key of this certificate")
     tls_verify: bool = _option(
         "tlsVerify", *_FLAG, "whether the certificates of brokers are checked", True, "true"
     )
-    timeout_ms: int = _option("timeout", *_DURATION, "how long an answer may take", 15_000, "15s")
+    timeout_ms: int = _option("timeout", *_DURATION, "timeout of a request", 15_000, "15s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,19 +430,27 @@ class Sink:
 
     topic: str | None = _option("topic", *_TEXT, "the topic of rows without a column `topic`")
     producer_group: str = _option(
-        "producerGroup", *_TEXT, "the group that sends", "firearrow-spark", "firearrow-spark"
+        "producerGroup",
+        *_TEXT,
+        "the producer group that sends",
+        "firearrow-spark",
+        "firearrow-spark",
     )
     order_key: str | None = _option(
-        "orderKey", *_TEXT, "the column whose equal values go to one queue, in order"
+        "orderKey",
+        *_TEXT,
+        "the column that chooses the queue: rows with equal values go to one queue, in order",
     )
-    send_batch: int = _option("sendBatch", *_POSITIVE, "messages a request, at most", 512, "512")
+    send_batch: int = _option(
+        "sendBatch", *_POSITIVE, "largest number of messages in a request", 512, "512"
+    )
     retries: int = _option(
-        "retries", *_COUNT, "how often a failed send is tried again elsewhere", 3, "3"
+        "retries", *_COUNT, "how often a failed send is tried again, elsewhere if possible", 3, "3"
     )
     idempotent: bool = _option(
         "idempotent",
         *_FLAG,
-        "whether each message carries an id that a repeated task gives it again",
+        "whether a repeated task gives its messages the same ids again",
         False,
         "false",
     )
@@ -461,12 +494,12 @@ def parse(given: Mapping[str, str]) -> Options:
     options = _read(given)
     place = options.place
     if place.paths and place.name_servers:
-        raise ConfigError("options path and nameServer exclude each other: files, or brokers")
+        raise ConfigError("options path and nameServer exclude each other: use files or brokers")
     if not place.paths and not place.name_servers:
         raise ConfigError("option path (a store's files) or nameServer (a cluster) is missing")
     if place.broker_name is not None and len(place.paths) > 1:
         raise ConfigError(
-            f"option brokerName={place.broker_name!r} names one store, and path has "
+            f"option brokerName={place.broker_name!r} names one store, but path names "
             f"{len(place.paths)}"
         )
     chosen = [
@@ -519,7 +552,7 @@ def _value(row: Row, text: str) -> Any:
         return row.read(text)
     except ValueError as error:
         why = f" ({error})" if str(error) and row.read is _pattern else ""
-        raise ConfigError(f"option {row.name}={text!r}: it may be {row.allowed}{why}") from None
+        raise ConfigError(f"option {row.name}={text!r}: allowed is {row.allowed}{why}") from None
 
 
 def as_markdown() -> str:

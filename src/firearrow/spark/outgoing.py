@@ -119,14 +119,17 @@ def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -
         fits, allowed = known
         own = COLUMNS.get(column.name)
         if not fits(column.type) or (own is not None and not own[0](column.type)):
-            raise ConfigError(f"column {column.name} is {column.type}; it may be {allowed}")
+            raise ConfigError(f"column {column.name} is {column.type}; allowed is {allowed}")
     if "body" not in schema.names:
-        raise ConfigError(f"column body is missing; there are {', '.join(schema.names) or 'none'}")
+        raise ConfigError(
+            f"column body is missing; the columns are {', '.join(schema.names) or 'none'}"
+        )
     if topic is None and "topic" not in schema.names:
         raise ConfigError("the topic is missing: give option topic, or a column topic")
     if order_key is not None and order_key not in schema.names:
         raise ConfigError(
-            f"option orderKey={order_key!r}: there is no such column, but {', '.join(schema.names)}"
+            f"option orderKey={order_key!r}: there is no such column; the columns are "
+            f"{', '.join(schema.names)}"
         )
 
 
@@ -183,14 +186,14 @@ def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str |
     """
     body = _bytes(batch, "body")
     if body.null_count:
-        raise MessageError("a message needs a body, if only an empty one", _place(body.is_null()))
+        raise MessageError("a message needs a body, which may be empty", _place(body.is_null()))
     pairs, alone = _properties(batch, ids)
     members = _members(body, pairs, _numbers(batch, "flag", 0, 1 << 31))
     topics, topic_number = _topics(batch, topic)
     queue_id = _numbers(batch, "queueId", -1, 1 << 31)
     if queue_id is not None and (queue_id < -1).any():
         row = int(np.argmax(queue_id < -1))
-        raise MessageError(f"{queue_id[row]} is no queue", f"column queueId, row {row}")
+        raise MessageError(f"{queue_id[row]} is not a queue", f"column queueId, row {row}")
     return Rows(members, topics, topic_number, queue_id, _order(batch, order_key), alone)
 
 
@@ -345,7 +348,7 @@ def _refuse_separators(texts: pa.Array, place: str) -> None:
     if held.any():
         row = int(held.argmax())
         text = texts[row].as_py().decode("utf-8", "replace")
-        raise MessageError(f"{text!r} holds a separator (0x01 or 0x02)", place)
+        raise MessageError(f"{text!r} contains a separator (0x01 or 0x02)", place)
 
 
 # --- where to ---------------------------------------------------------------------------------
@@ -360,7 +363,7 @@ def _topics(batch: pa.RecordBatch, topic: str | None) -> tuple[list[str], Ints]:
         if column.null_count:
             if topic is None:
                 place = _place(column.is_null(), "topic")
-                raise MessageError("there is neither a topic nor the option topic", place)
+                raise MessageError("the row has no topic, and there is no option topic", place)
             column = column.fill_null(topic)
         encoded = column.dictionary_encode()
         topics = encoded.dictionary.to_pylist()

@@ -203,7 +203,7 @@ class Pulls:
             if following > start:
                 return False
             raise RemoteProtocolError(
-                f"{self._address} does not go on from offset {start} of {_named(self._queue)}"
+                f"{self._address} does not continue from offset {start} of {_named(self._queue)}"
             )
         if following > start:
             self._lost(start, min(following, self._end), "are deleted")

@@ -304,7 +304,7 @@ class Sender:
         if not targets:
             only = "" if self._broker_name is None else f" named {self._broker_name!r}"
             raise NotPermitted(
-                ResponseCode.NO_PERMISSION, f"no broker{only} lets topic {topic!r} be written to"
+                ResponseCode.NO_PERMISSION, f"no broker{only} allows writing to topic {topic!r}"
             )
         return targets
 

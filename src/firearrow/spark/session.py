@@ -48,5 +48,5 @@ def require_java() -> str:
     found = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")  # noqa: PTH118
     if found is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
-        raise ConfigError(f"Spark needs Java 17 or 21, and {where} has none")
+        raise ConfigError(f"Spark needs Java 17 or 21, but {where} has neither")
     return found

@@ -62,7 +62,7 @@ class RocketMQSource(DataSource):
 
         options = parse(self.options)
         if options.place.table != "messages":
-            raise ConfigError(f"option table={options.place.table!r}: only messages are a stream")
+            raise ConfigError(f"option table={options.place.table!r}: a stream reads messages only")
         return StreamReader(options, checked_schema(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -115,8 +115,8 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
             )
         if table.field(column.name).nullable and not column.nullable:
             raise ConfigError(
-                f"column {column.name} of table {options.place.table} may be null: it can't be "
-                "NOT NULL in a schema"
+                f"column {column.name} of table {options.place.table} may be null: a schema can't "
+                "declare it NOT NULL"
             )
     return asked
 

@@ -36,10 +36,12 @@ class Store:
         except OSError as error:
             raise ConfigError(f"option path={self.root!r}: {error}") from None
         if not names:
-            raise ConfigError(f"option path={self.root!r}: there is no such directory, or nothing")
+            raise ConfigError(
+                f"option path={self.root!r}: the directory does not exist or is empty"
+            )
         if not names & _PARTS:
             raise ConfigError(
-                f"option path={self.root!r}: is no store, it has neither commitlog nor consumequeue"
+                f"option path={self.root!r}: not a store, it has neither commitlog nor consumequeue"
             )
 
     @cached_property

@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def require_streamable(options: Options) -> None:
     """Raise ConfigError for options that make no sense where reading goes on and on."""
     if options.place.table != "messages":
-        raise ConfigError(f"option table={options.place.table!r}: a stream is of messages only")
+        raise ConfigError(f"option table={options.place.table!r}: a stream reads messages only")
     for name, value in (
         ("endingOffsets", options.range.ending_offsets),
         ("endingTimestamp", options.range.ending_ms),
@@ -214,6 +214,6 @@ def require_streamable(options: Options) -> None:
         if value is not None:
             raise ConfigError(f"option {name}={value!r}: a stream has no end")
     if options.access.commit_offsets and not options.place.name_servers:
-        raise ConfigError("option commitOffsets: only brokers keep offsets, and path names files")
+        raise ConfigError("option commitOffsets: only brokers keep offsets, but path names files")
     if options.access.commit_offsets and options.access.consumer_group is None:
         raise ConfigError("option commitOffsets: option consumerGroup is missing")

@@ -103,8 +103,8 @@ def _rows(
             if reading.on_corrupt == "fail" and not good.all():
                 place = places[some][int(good.argmin())]
                 raise CorruptStore(
-                    f"{store.root}: a delayed message should lie at {place} of the log, where no "
-                    "record is (onCorrupt=skip goes on without it)"
+                    f"{store.root}: a delayed message should be at {place} of the log, where "
+                    "there is no record (onCorrupt=skip skips it)"
                 )
             columns = Columns(buffer, columns.position[good], len(buffer))
             if len(columns):
@@ -113,7 +113,7 @@ def _rows(
         lost = np.count_nonzero(~is_there)
         raise DataLost(
             f"{store.root}: {lost} delayed messages have no record in the files of the log, the "
-            f"first at {places[~is_there].min()} (failOnDataLoss=false goes on without them)"
+            f"first at {places[~is_there].min()} (failOnDataLoss=false skips them)"
         )
 
 

@@ -86,16 +86,16 @@ class StoreConfig(ServerConfig, frozen=True):
         bool,
         Meta(
             description="whether messages that ask for it are put into light queues too; implied "
-            "by `enableLmq` where queues are in RocksDB"
+            "by `enableLmq` if queues are in RocksDB"
         ),
     ] = False
     enable_lmq_quota: Annotated[
         bool,
-        Meta(description="whether maxLmqConsumeQueueNum counts"),
+        Meta(description="whether maxLmqConsumeQueueNum applies"),
     ] = False
     max_lmq_consume_queue_num: Annotated[
         PositiveInt,
-        Meta(description="light queues that there may be; a send to one more is refused"),
+        Meta(description="largest number of light queues; a send that needs one more is refused"),
     ] = 20_000
 
     # --- how large ---
@@ -187,15 +187,15 @@ class StoreConfig(ServerConfig, frozen=True):
     unconsumed_policy: Annotated[
         UnconsumedPolicy,
         Meta(
-            description="what becomes of a file with messages that a group has yet to consume: "
-            "`delete` as RocketMQ does, `warn` names in the log who loses what, "
-            "`keep` does not delete it, even if sends must be refused then"
+            description="what happens to an old file with messages that a group has not consumed "
+            "yet: `delete` deletes it, as RocketMQ does; `warn` deletes it and logs which groups "
+            "lose messages; `keep` keeps it, even if sends must be refused then"
         ),
         LIVE,
     ] = "delete"
     clean_resource_interval: Annotated[
         PositiveInt,
-        Meta(description="ms between looks at the disk and at what can be deleted"),
+        Meta(description="ms between checks of the disk and of the files that can be deleted"),
     ] = 10_000
     delete_commit_log_files_interval: Annotated[
         CountInt,
@@ -209,7 +209,7 @@ class StoreConfig(ServerConfig, frozen=True):
     ] = 100
     delete_file_batch_max: Annotated[
         PositiveInt,
-        Meta(description="CommitLog files that are deleted at one look"),
+        Meta(description="CommitLog files that are deleted at one check"),
         LIVE,
     ] = 10
     disk_max_used_space_ratio: Annotated[
@@ -242,7 +242,7 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- start ---
     check_crc_on_recover: Annotated[
         bool,
-        Meta(description="whether recovery checks the CRC of every body that it passes"),
+        Meta(description="whether recovery checks the CRC of every body that it reads"),
     ] = True
 
     # --- reading ---
@@ -250,8 +250,8 @@ class StoreConfig(ServerConfig, frozen=True):
         bool,
         Meta(
             description="whether pulls and look-ups check the CRC of every body and withhold what "
-            "doesn't match it, which takes some 0.4 to 0.8 µs for 1 KiB. Bodies that clients take "
-            "apart as they decode (compressed ones, inner batches) are always checked. RocketMQ "
+            "doesn't match it, which takes 0.4 to 0.8 µs for 1 KiB. Bodies that clients decode "
+            "further (compressed ones, inner batches) are always checked. RocketMQ "
             "has no such key, and its clients don't check"
         ),
     ] = False
@@ -287,7 +287,7 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- other servers ---
     ha_listen_port: Annotated[
         Port,
-        Meta(description="port that is announced for replication"),
+        Meta(description="port that is announced for replication, which is not supported yet"),
     ] = 10912
     message_delay_level: Annotated[
         DelayLevelList,

@@ -182,7 +182,7 @@ def test_parts_that_make_no_whole_are_refused() -> None:
     assert missing({A: Span(0, 10)}, [part(5, 9)]) == [Gap(*A, 0, 10, 5)]
     with pytest.raises(CorruptStore, match="two tasks have read the same"):
         missing({A: Span(0, 10)}, [part(0, 5), part(5, 9)])
-    with pytest.raises(CorruptStore, match="and not Span"):
+    with pytest.raises(CorruptStore, match="instead of Span"):
         missing({A: Span(0, 10)}, [part(5, 10)])
 
 
@@ -267,11 +267,11 @@ def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"tags": "a"}, "option tags: an archive holds whole queues"),
-        ({"keys": "a"}, "option keys: an archive holds whole queues"),
+        ({"tags": "a"}, "option tags: an archive contains whole queues"),
+        ({"keys": "a"}, "option keys: an archive contains whole queues"),
         ({"endingTimestamp": "7"}, "option endingTimestamp=7: a stream has no end"),
-        ({"visibility": "log"}, "an archive holds what consumers see"),
-        ({"table": "topics"}, "a stream is of messages only"),
+        ({"visibility": "log"}, "an archive contains what consumers see"),
+        ({"table": "topics"}, "a stream reads messages only"),
         ({"commitOffsets": "true"}, "only brokers keep offsets"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_file_that_lacks_messages_is_not_replaced(tmp_path: Path) -> None:
     state = Archive(tmp_path).load()
     path = tmp_path / next(iter(state.files))
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(CorruptStore, match="hold 49 messages, and 50 were written"):
+    with pytest.raises(CorruptStore, match="have 49 messages, but 50 were written"):
         compact(Inline(), Archive(tmp_path))
     assert Archive(tmp_path).load() == state
 
@@ -94,5 +94,5 @@ def test_a_file_that_lacks_messages_is_not_replaced(tmp_path: Path) -> None:
 def test_what_a_lake_holds_is_left_to_it(tmp_path: Path) -> None:
     filled(tmp_path)
     (Archive(tmp_path).home / LAKES).mkdir()
-    with pytest.raises(ConfigError, match="belong to a table of Iceberg or Delta too"):
+    with pytest.raises(ConfigError, match="also belong to an Iceberg or Delta table"):
         compact(Inline(), Archive(tmp_path))

@@ -105,14 +105,14 @@ def test_a_table_of_another_archive_is_refused(
     tmp_path: Path, origin: MemoryOrigin, table: Table
 ) -> None:
     Iceberg(fill(origin, tmp_path / "one"), table).publish()
-    with pytest.raises(ConfigError, match=r"^table holds archive .*, and .*two is archive"):
+    with pytest.raises(ConfigError, match=r"^the table is of archive .*, but .*two is archive"):
         Iceberg(fill(origin, tmp_path / "two"), table).publish()
 
 
 def test_a_published_archive_is_not_compacted_here(tmp_path: Path, origin: MemoryOrigin) -> None:
     held = fill(origin, tmp_path)
     Delta(held)
-    with pytest.raises(ConfigError, match="belong to a table of Iceberg or Delta too"):
+    with pytest.raises(ConfigError, match="also belong to an Iceberg or Delta table"):
         compact(Inline(), held)
 
 

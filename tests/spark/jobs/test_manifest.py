@@ -89,7 +89,7 @@ def test_one_process_changes_an_archive_at_a_time(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     with (
         archive.changing(),
-        pytest.raises(StoreLocked, match="another process changes it just now"),
+        pytest.raises(StoreLocked, match="another process is changing it"),
         Archive(tmp_path).changing(),
     ):
         pass
@@ -112,15 +112,15 @@ def test_a_step_that_somebody_else_has_made_is_not_made_again(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (b"{", "is no manifest of an archive"),
-        (b'{"format": 1}', "is no manifest of an archive"),
+        (b"{", "is not the manifest of an archive"),
+        (b'{"format": 1}', "is not the manifest of an archive"),
         (
             b'{"format":9,"archive":"","sequence":2,"run":"","createdMs":1,"offsets":{}}',
-            "has format 9, and 1 is what can be read",
+            "has format 9, but only format 1 can be read",
         ),
         (
             b'{"format":1,"archive":"","sequence":3,"run":"","createdMs":1,"offsets":{}}',
-            "manifest 2 is missing, 3 is there",
+            "manifest 2 is missing, but there is 3",
         ),
     ],
 )
@@ -141,5 +141,5 @@ def test_a_committed_file_that_is_gone_is_told(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_a_directory() -> None:
-    with pytest.raises(ConfigError, match=r"^archive 's3://b/x': must be a directory of a mounted"):
+    with pytest.raises(ConfigError, match=r"^archive 's3://b/x': must be a directory on a mounted"):
         Archive("s3://b/x")

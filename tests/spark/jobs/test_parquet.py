@@ -86,7 +86,7 @@ def test_keys_and_ids_have_bloom_filters(tmp_path: Path) -> None:
 def test_a_message_that_comes_twice_is_refused(tmp_path: Path) -> None:
     origin = MemoryOrigin()
     batches = [*origin.read(Piece({A: Span(0, 9)}), MESSAGES)]
-    with pytest.raises(CorruptStore, match="queue 0 of topic 'T' on a: offset 0 comes twice"):
+    with pytest.raises(CorruptStore, match="queue 0 of topic 'T' on a: offset 0 occurs twice"):
         write_messages(iter(batches * 2), tmp_path, "run", "name")
     assert list(tmp_path.rglob("*.parquet")) == []
     again = write_messages(iter(batches * 2), tmp_path, "run", "name", unique=False)

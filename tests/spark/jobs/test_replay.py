@@ -135,7 +135,7 @@ def test_a_job_that_was_ended_sends_only_the_rest(tmp_path: Path) -> None:
 
 def test_a_replay_needs_a_topic_that_is_there(tmp_path: Path) -> None:
     messages = OriginMessages.of(origin)
-    with pytest.raises(ConfigError, match="option topic: messages are replayed to one topic"):
+    with pytest.raises(ConfigError, match="option topic is missing: messages are replayed"):
         replay(Inline(), messages, Selection(), {"nameServer": "127.0.0.1:1"}, tmp_path)
     with serving(tmp_path) as server, pytest.raises(TopicNotFound, match="'nowhere' has no route"):
         replay(Inline(), messages, Selection(), to(server, "nowhere"), tmp_path / "job")

@@ -142,14 +142,14 @@ def test_others_in_a_queue_that_is_ours_are_noticed(tmp_path: Path) -> None:
 def test_two_processes_do_not_send_the_same(tmp_path: Path) -> None:
     with (
         Ledger(tmp_path / "queue.json").held(),
-        pytest.raises(StoreLocked, match="another process sends this just now"),
+        pytest.raises(StoreLocked, match="another process is running this job"),
     ):
         resend(FakeQueue(), tmp_path, None, []).run()
 
 
 def test_a_ledger_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "queue.json").write_bytes(b"{}")
-    with pytest.raises(CorruptStore, match="says no progress"):
+    with pytest.raises(CorruptStore, match="is not a progress file"):
         resend(FakeQueue(), tmp_path, None, []).run()
 
 

@@ -82,10 +82,10 @@ def test_queues_that_others_use_are_refused(tmp_path: Path) -> None:
         restore(Inline(), held, to(server), tmp_path / "one", topics={"T": "U"})
         with pytest.raises(ConfigError, match=r"queue 0 of topic 'U' on .* holds 900"):
             restore(Inline(), held, to(server), tmp_path / "two", topics={"T": "U"})
-        with pytest.raises(ConfigError, match="holds another job"):
+        with pytest.raises(ConfigError, match="belongs to another job"):
             restore(Inline(), held, to(server), tmp_path / "one", topics={"T": "V"})
         (tmp_path / "one" / "plan.json").write_bytes(b"{}")
-        with pytest.raises(CorruptStore, match="is no plan of a job"):
+        with pytest.raises(CorruptStore, match="is not the plan of a job"):
             restore(Inline(), held, to(server), tmp_path / "one", topics={"T": "U"})
 
 

@@ -57,5 +57,5 @@ def test_findings_are_those_of_the_command(
 
 
 def test_what_is_no_store_is_one_error(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         findings(spark, tmp_path)

@@ -86,7 +86,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not empty"):
         salvage([root], root, SystemClock())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match="no file to look at"):
+    with pytest.raises(StoreError, match="no file to read"):
         salvage([tmp_path / "empty"], tmp_path / "new", SystemClock())
 
 

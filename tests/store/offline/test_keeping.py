@@ -98,5 +98,5 @@ def test_queues_and_offsets_in_databases_are_read(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_log_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(CorruptStore, match="holds no CommitLog file"):
+    with pytest.raises(CorruptStore, match="has no CommitLog file"):
         why_not_deleted(small_config(tmp_path), HandClock(), Disk())

@@ -144,8 +144,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         rebuild(Layout(root), SystemClock(), to=root)
     with opened(root), pytest.raises(StoreLocked):
         rebuild(Layout(root), SystemClock())
-    with pytest.raises(StoreError, match="is no directory"):
+    with pytest.raises(StoreError, match="is not a directory"):
         rebuild(Layout(tmp_path / "nowhere"), SystemClock())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match="is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         rebuild(Layout(tmp_path / "empty"), SystemClock())

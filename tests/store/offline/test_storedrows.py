@@ -147,7 +147,10 @@ def test_without_the_package_one_sentence_says_so(
     root = database_store(tmp_path)
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     for tool in (verify, stat):
-        with pytest.raises(ConfigError, match=r"RocksDB needs the package rocksdict: pip install"):
+        with pytest.raises(
+            ConfigError,
+            match=r"RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb",
+        ):
             tool(Layout(root))
 
 

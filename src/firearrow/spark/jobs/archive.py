@@ -112,9 +112,9 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
         ("keys", parsed.choice.keys),
     ):
         if value:
-            raise ConfigError(f"option {name}: an archive holds whole queues")
+            raise ConfigError(f"option {name}: an archive contains whole queues")
     if parsed.reading.visibility != "consumer":
-        raise ConfigError("option visibility: an archive holds what consumers see of messages")
+        raise ConfigError("option visibility: an archive contains what consumers see")
     settings = Settings(
         step_rows_max=parsed.trigger.offsets_max,
         step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
@@ -304,8 +304,7 @@ class _Job:
                 for gap in gaps[:5]
             )
             raise DataLost(
-                f"messages that were to be archived are not there: {shown}"
-                " (failOnDataLoss=false records gaps)"
+                f"messages to archive are missing: {shown} (failOnDataLoss=false records gaps)"
             )
         return gaps
 
@@ -346,9 +345,9 @@ def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[G
         found = sorted(parts[queue], key=lambda part: part.first)
         for before, after in itertools.pairwise(found):
             if before.last >= after.first:
-                raise CorruptStore(f"two tasks have read the same: {before} and {after}")
+                raise CorruptStore(f"two tasks have read the same messages: {before} and {after}")
         if found and not span.start <= found[0].first <= found[-1].last < span.end:
-            raise CorruptStore(f"tasks have read {found[0]} to {found[-1]}, and not {span}")
+            raise CorruptStore(f"tasks have read {found[0]} to {found[-1]} instead of {span}")
         lacking = span.end - span.start - sum(part.rows for part in found)
         if lacking:
             gaps.append(Gap(*queue, span.start, span.end, lacking))

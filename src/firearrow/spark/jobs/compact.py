@@ -59,8 +59,8 @@ def compact(
     with archive.changing() as state:
         if (archive.home / LAKES).exists():
             raise ConfigError(
-                f"archive {archive.root}: its files belong to a table of Iceberg or Delta too;"
-                " compact that"
+                f"archive {archive.root}: its files also belong to an Iceberg or Delta table;"
+                " compact that table"
             )
         groups = list(_groups(state, target_bytes))
         if not groups:
@@ -113,7 +113,7 @@ def _merge(merge: Merge) -> Written:
     rows = sum(file.rows for file in written.files)
     if rows != merge.rows:
         names = ", ".join(path.name for path in merge.sources)
-        raise CorruptStore(f"{names}: hold {rows} messages, and {merge.rows} were written")
+        raise CorruptStore(f"{names}: have {rows} messages, but {merge.rows} were written")
     return written
 
 

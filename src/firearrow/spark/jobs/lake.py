@@ -125,7 +125,7 @@ def _published(mark: str | None, archive: Archive) -> int:
     name, _, sequence = mark.partition("/")
     mine = archive.load().archive
     if name != mine:
-        raise ConfigError(f"table holds archive {name}, and {archive.root} is archive {mine}")
+        raise ConfigError(f"the table is of archive {name}, but {archive.root} is archive {mine}")
     return int(sequence)
 
 

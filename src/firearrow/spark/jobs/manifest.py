@@ -173,8 +173,8 @@ class Archive:
             begins = state.sequence == 0 and manifest.files is not None
             if manifest.sequence != expected and not begins:
                 raise CorruptStore(
-                    f"archive {self.root}: manifest {expected} is missing, {manifest.sequence} is"
-                    " there"
+                    f"archive {self.root}: manifest {expected} is missing, but there is"
+                    f" {manifest.sequence}"
                 )
             state.apply(manifest)
         return state
@@ -186,10 +186,10 @@ class Archive:
         try:
             manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         except msgspec.DecodeError as error:
-            raise CorruptStore(f"{path}: is no manifest of an archive: {error}") from None
+            raise CorruptStore(f"{path} is not the manifest of an archive: {error}") from None
         if manifest.format != FORMAT:
             raise CorruptStore(
-                f"{path}: has format {manifest.format}, and {FORMAT} is what can be read"
+                f"{path} has format {manifest.format}, but only format {FORMAT} can be read"
             )
         return manifest
 
@@ -209,9 +209,7 @@ class Archive:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreLocked(
-                    f"archive {self.root}: another process changes it just now"
-                ) from None
+                raise StoreLocked(f"archive {self.root}: another process is changing it") from None
             state = self.load()
             if state.last is not None:
                 self._publish(state.last)
@@ -299,7 +297,7 @@ def _local(root: Path | str) -> Path:
     text = str(root)
     if "://" in text and not text.startswith("file://"):
         raise ConfigError(
-            f"archive {text!r}: must be a directory of a mounted file system, since a commit is a"
-            " name that only one process can give"
+            f"archive {text!r}: must be a directory on a mounted file system, because a commit"
+            " needs a file name that only one process can create"
         )
     return Path(text.removeprefix("file://")).absolute()

@@ -60,7 +60,7 @@ def write_messages(
     """Write messages below ``staging/run``, each file whole and on the disk or not there.
 
     ``stem`` is the name of the files without ``.parquet``, the same in every directory. Raises
-    CorruptStore if a queue offset comes twice and ``unique`` says that it can't (it can where a
+    CorruptStore if a queue offset occurs twice and ``unique`` says that it can't (it can where a
     topic was deleted and made again).
     """
     table = pa.Table.from_batches(batches, MESSAGES)
@@ -170,7 +170,7 @@ def _require_unique(table: pa.Table) -> None:
         topic, broker, queue_id = _key(table, at)
         raise CorruptStore(
             f"queue {queue_id} of topic {topic!r} on {broker}: offset"
-            f" {table.column('queueOffset')[at]} comes twice"
+            f" {table.column('queueOffset')[at]} occurs twice"
         )
 
 

@@ -107,9 +107,11 @@ def begin(
     try:
         plan = msgspec.json.decode(path.read_bytes(), type=Plan)
     except msgspec.DecodeError as error:
-        raise CorruptStore(f"{path}: is no plan of a job: {error}") from None
+        raise CorruptStore(f"{path} is not the plan of a job: {error}") from None
     if plan.asked != dict(asked):
-        raise ConfigError(f"{directory}: holds another job, {plan.asked}; this is {dict(asked)}")
+        raise ConfigError(
+            f"{directory} belongs to another job, {plan.asked}; this one is {dict(asked)}"
+        )
     (sleep or threading.Event().wait)(SETTLE_SECONDS)
     return plan
 

@@ -142,7 +142,7 @@ def replay(
     """
     topic = options.get("topic")
     if topic is None:
-        raise ConfigError("option topic: messages are replayed to one topic, and it is missing")
+        raise ConfigError("option topic is missing: messages are replayed to one topic")
     asked = {"replay": selection.asked(), "topic": topic, "to": options.get("nameServer")}
 
     def make() -> plans.Plan:
@@ -161,7 +161,7 @@ def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.
     finally:
         brokers.close()
     if not targets:
-        raise ConfigError(f"option topic={topic!r}: no broker lets it be written to")
+        raise ConfigError(f"option topic={topic!r}: no broker allows writing to it")
     routes = []
     for number, queue in enumerate(sorted(spans)):
         target = targets[number % len(targets)]

@@ -156,7 +156,7 @@ class Ledger:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreLocked(f"{self._path}: another process sends this just now") from None
+                raise StoreLocked(f"{self._path}: another process is running this job") from None
             yield
         finally:
             os.close(descriptor)
@@ -172,7 +172,7 @@ class Ledger:
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
-            raise CorruptStore(f"{self._path}: says no progress: {error}") from None
+            raise CorruptStore(f"{self._path} is not a progress file: {error}") from None
 
 
 class Pace:
@@ -278,8 +278,8 @@ class Resend:
             end = self.target.end()
         if end != expected:
             raise CorruptStore(
-                f"the target queue ends at {end}, and {expected} was to be expected: others write"
-                " to it too, so what is there can't be known"
+                f"the target queue ends at {end}, but {expected} was expected: others write to it"
+                " too, so what has arrived can't be known"
             )
 
 

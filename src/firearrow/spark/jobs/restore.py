@@ -109,5 +109,5 @@ def _make_topics(brokers: Brokers, routes: Sequence[plans.Route]) -> None:
         if end:
             raise ConfigError(
                 f"queue {route.to_queue} of topic {route.to_topic!r} on {route.to_broker} holds"
-                f" {end} messages: a restore needs queues of its own (topics= gives other names)"
+                f" {end} messages: a restore needs empty queues (topics= renames topics)"
             )

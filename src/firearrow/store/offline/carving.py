@@ -195,7 +195,7 @@ def files_of(sources: list[Path]) -> list[Path]:
             files.append(source)
     found = [path for path in files if path.is_file() and path.stat().st_size]
     if not found:
-        raise StoreError(f"there is no file to look at in {', '.join(map(str, sources))}")
+        raise StoreError(f"there is no file to read in {', '.join(map(str, sources))}")
     return found
 
 

@@ -32,7 +32,8 @@ def write_stream(rows: Iterable[dict[str, Any]], sink: IO[bytes]) -> int:
         import pyarrow as pa  # an extra
     except ImportError:
         raise ConfigError(
-            "--format arrow needs pyarrow, which is not installed: pip install 'firearrow[arrow]'"
+            "--format arrow needs the package pyarrow: install Firearrow with the extra arrow "
+            "(docs/start.md)"
         ) from None
     types: dict[str, Any] = {name: pa.string() for name in _TEXTS}
     types |= {name: pa.int32() for name in _NUMBERS} | {name: pa.int64() for name in _WIDE}

@@ -31,19 +31,19 @@ class Severity(Enum):
 class Repair(Enum):
     """What ``repair`` does about a finding."""
 
-    TILE = "the damaged bytes are set aside and covered by records that no consumer mistakes"
-    EXTEND = "the file gets its size; what it lacks is covered by a blank"
+    TILE = "the damaged bytes are set aside and replaced by placeholder records"
+    EXTEND = "the file gets its full size; what it lacks is filled with a blank record"
     CUT = "the end of the log is cut there"
-    QUEUE = "the queue is built again from the log"
-    INDEX = "the index is built again from the log"
+    QUEUE = "the queue is rebuilt from the log"
+    INDEX = "the index is rebuilt from the log"
     CONFIG = "the newest copy that can be read takes its place"
     QUARANTINE = "the file is moved out of the way"
-    CHECKPOINT = "the checkpoint is written anew from the log"
-    OFFSET = "nothing; the group starts at the nearest message there is"
-    TIMER = "the timer's files are set aside; a broker makes them anew from the timer topic"
-    RESTORE = "what the rest of the store proves is written in its place"
-    START = "nothing; the next start mends it"
-    NONE = "nothing; a person must decide"
+    CHECKPOINT = "the checkpoint is written again from the log"
+    OFFSET = "nothing; the group starts at the nearest message that exists"
+    TIMER = "the timer's files are set aside; a broker rebuilds them from the timer topic"
+    RESTORE = "the value that the rest of the store proves is written"
+    START = "nothing; the next start repairs it"
+    NONE = "nothing; you must decide"
 
 
 class Invariant(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ _DAMAGE, _WARNING, _NOTE = Severity.DAMAGE, Severity.WARNING, Severity.NOTE
 _ROWS: Final = [
     Invariant(
         "log-file-size", "all CommitLog files have one size",
-        "a CommitLog file has another size than the others", _DAMAGE,
+        "a CommitLog file has a different size from the others", _DAMAGE,
         "a broker does not start; what a shorter file has lost is lost", Repair.EXTEND,
     ),
     Invariant(
@@ -87,9 +87,10 @@ _ROWS: Final = [
         "the messages there are lost; an unclean start cuts off all that follow", Repair.TILE,
     ),
     Invariant(
-        "record-position", "a record stands at the physical offset that it states",
-        "a record states another physical offset than it stands at", _DAMAGE,
-        "an old record shows through; an unclean start cuts off all that follow", Repair.TILE,
+        "record-position", "a record is at the physical offset that it states",
+        "a record is not at the physical offset that it states", _DAMAGE,
+        "an old record takes the place of a message; an unclean start cuts off all that follow",
+        Repair.TILE,
     ),
     Invariant(
         "record-body-crc", "a body has the CRC that its record states",
@@ -104,7 +105,7 @@ _ROWS: Final = [
     ),
     Invariant(
         "record-store-time", "store times never decrease along the log",
-        "a record was stored before the one in front of it", _WARNING,
+        "a record has an earlier store time than the one before it", _WARNING,
         "searches by time may miss messages", Repair.NONE,
     ),
     Invariant(
@@ -135,16 +136,16 @@ _ROWS: Final = [
     Invariant(
         "record-queue-order", "queue offsets in the log are consecutive per queue",
         "queue offsets in the log are not consecutive", _WARNING,
-        "messages are lost, or a queue can't be built again from the log", Repair.NONE,
+        "messages are lost, or a queue can't be rebuilt from the log", Repair.NONE,
     ),
     Invariant(
-        "log-tail", "nothing is written behind the last record",
-        "something is written behind the last record", _DAMAGE,
+        "log-tail", "nothing is written after the last record",
+        "something is written after the last record", _DAMAGE,
         "a start cuts it off; what could not be read there is lost", Repair.CUT,
     ),
     Invariant(
         "queue-file-size", "all files of a queue have one size, of whole entries",
-        "a queue's file has another size than the others, or a broken entry", _DAMAGE,
+        "a queue's file has a different size from the others, or a broken entry", _DAMAGE,
         "the queue can't be opened", Repair.QUEUE,
     ),
     Invariant(
@@ -153,8 +154,8 @@ _ROWS: Final = [
         "the queue can't be opened", Repair.QUEUE,
     ),
     Invariant(
-        "queue-order", "records and messages rise along a queue",
-        "records or messages do not rise along a queue", _DAMAGE,
+        "queue-order", "records and messages are in ascending order along a queue",
+        "records or messages are not in ascending order along a queue", _DAMAGE,
         "consumers get messages twice, or never; searches fail", Repair.QUEUE,
     ),
     Invariant(
@@ -163,9 +164,9 @@ _ROWS: Final = [
         "the queue's first offset is wrong", Repair.QUEUE,
     ),
     Invariant(
-        "queue-tail", "a queue's file is zero behind its last entry",
-        "a queue's file is not zero behind its last entry", _DAMAGE,
-        "the queue's end is found at a wrong place", Repair.QUEUE,
+        "queue-tail", "a queue's file is zero after its last entry",
+        "a queue's file is not zero after its last entry", _DAMAGE,
+        "the end of the queue is found at the wrong place", Repair.QUEUE,
     ),
     Invariant(
         "queue-entry-missing", "each record for consumers has its entry",
@@ -173,56 +174,57 @@ _ROWS: Final = [
         "consumers never see the message", Repair.QUEUE,
     ),
     Invariant(
-        "queue-behind-log", "queues reach to the end of the log",
-        "a queue does not reach to the end of the log", _NOTE,
+        "queue-behind-log", "queues reach the end of the log",
+        "a queue does not reach the end of the log", _NOTE,
         "none: what is missing is written at the next start", Repair.START,
     ),
     Invariant(
-        "queue-entry-position", "an entry points at the record with its queue offset",
-        "an entry does not point at the record with its queue offset", _DAMAGE,
+        "queue-entry-position", "an entry points to the record with its queue offset",
+        "an entry does not point to the record with its queue offset", _DAMAGE,
         "consumers get a wrong message, or none", Repair.QUEUE,
     ),
     Invariant(
         "queue-entry-size", "an entry has its record's size",
-        "an entry has another size than its record", _DAMAGE,
-        "consumers get a message cut short, or none", Repair.QUEUE,
+        "an entry has a different size from its record", _DAMAGE,
+        "consumers get a truncated message, or none", Repair.QUEUE,
     ),
     Invariant(
         "queue-entry-tag", "an entry has the code of its record's tag",
-        "an entry has another tag code than its record", _DAMAGE,
-        "a tag filter lets the message through to the wrong consumers, or keeps it",
+        "an entry has a different tag code from its record", _DAMAGE,
+        "a tag filter passes the message to the wrong consumers, or withholds it",
         Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-time", "an entry that has a time has its record's",
-        "an entry has another store time than its record", _DAMAGE,
+        "queue-entry-time", "an entry with a store time has that of its record",
+        "an entry has a different store time from its record", _DAMAGE,
         "searches by time miss the message", Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-messages", "an entry of a queue of batches counts its record's messages",
-        "an entry of a queue of batches miscounts its record's messages",
-        _DAMAGE, "messages are skipped or come twice, and new ones get wrong queue offsets",
+        "queue-entry-messages",
+        "an entry of a queue of batches has the number of messages of its record",
+        "an entry of a queue of batches has a wrong number of messages",
+        _DAMAGE, "messages are skipped or delivered twice, and new ones get wrong queue offsets",
         Repair.QUEUE,
     ),
     Invariant(
-        "queue-entry-orphan", "behind each entry is a record of that queue",
-        "an entry has no record of its queue behind it", _DAMAGE,
-        "consumers of the queue meet a message that is not there", Repair.QUEUE,
+        "queue-entry-orphan", "each entry points to a record of its queue",
+        "an entry points to no record of its queue", _DAMAGE,
+        "consumers of the queue come to a message that does not exist", Repair.QUEUE,
     ),
     Invariant(
         "queue-stand-in", "each entry has a message of its own",
-        "an entry has the next message in place of its own", _WARNING,
-        "a message was lost: its consumers get the next one in its place", Repair.NONE,
+        "an entry has the next message instead of its own", _WARNING,
+        "a message was lost: its consumers get the next one instead", Repair.NONE,
     ),
     Invariant(
-        "queue-beyond-log", "no entry points behind the end of the log",
-        "an entry points behind the end of the log", _DAMAGE,
-        "consumers wait at a message that is not there", Repair.QUEUE,
+        "queue-beyond-log", "no entry points beyond the end of the log",
+        "an entry points beyond the end of the log", _DAMAGE,
+        "consumers wait for a message that does not exist", Repair.QUEUE,
     ),
     Invariant(
-        "queue-row", "rows about queues in a database say what entries there are",
-        "a row about a queue does not fit the entries", _DAMAGE,
-        "messages are not seen, or new ones get a number that is taken", Repair.QUEUE,
+        "queue-row", "a database's rows about queues agree with its entries",
+        "a row about a queue does not agree with the entries", _DAMAGE,
+        "messages are not found, or new ones get a queue offset that is in use", Repair.QUEUE,
     ),
     Invariant(
         "queue-stray", "the consumequeue directories hold queues and nothing else",
@@ -240,7 +242,8 @@ _ROWS: Final = [
         "RocketMQ does not start before the topic has the attribute", Repair.NONE,
     ),
     Invariant(
-        "index-file-size", "all IndexFiles have one size, that of a slot and entry number",
+        "index-file-size",
+        "all IndexFiles have one size, which fits their number of slots and entries",
         "an IndexFile does not have the size of its slots and entries",
         _DAMAGE, "the file can't be opened: its keys find nothing", Repair.INDEX,
     ),
@@ -261,7 +264,7 @@ _ROWS: Final = [
     ),
     Invariant(
         "index-entry-time", "an index entry has the store time of its record",
-        "an index entry has another store time than its record", _DAMAGE,
+        "an index entry has a different store time from its record", _DAMAGE,
         "queries by key and time miss the message", Repair.INDEX,
     ),
     Invariant(
@@ -277,7 +280,7 @@ _ROWS: Final = [
     Invariant(
         "index-order", "IndexFiles follow each other in time and offset",
         "IndexFiles do not follow each other in time and offset", _DAMAGE,
-        "queries look into the wrong files", Repair.INDEX,
+        "queries read the wrong files", Repair.INDEX,
     ),
     Invariant(
         "index-stray", "the index directory holds IndexFiles and nothing else",
@@ -285,8 +288,9 @@ _ROWS: Final = [
         "RocketMQ may refuse to start", Repair.QUARANTINE,
     ),
     Invariant(
-        "checkpoint-size", "the checkpoint has 4096 bytes, zero behind its fields",
-        "the checkpoint is missing, has not 4096 bytes or is not zero behind its fields", _DAMAGE,
+        "checkpoint-size", "the checkpoint has 4096 bytes, zero after its fields",
+        "the checkpoint is missing, does not have 4096 bytes, or is not zero after its fields",
+        _DAMAGE,
         "an unclean start reads the whole log", Repair.CHECKPOINT,
     ),
     Invariant(
@@ -295,8 +299,8 @@ _ROWS: Final = [
         _DAMAGE, "an unclean start may leave messages unreachable", Repair.CHECKPOINT,
     ),
     Invariant(
-        "checkpoint-offset", "the checkpoint's offsets lie within the log",
-        "an offset of the checkpoint lies outside the log", _DAMAGE,
+        "checkpoint-offset", "the checkpoint's offsets are within the log",
+        "an offset of the checkpoint is outside the log", _DAMAGE,
         "an unclean start may leave messages unreachable", Repair.CHECKPOINT,
     ),
     Invariant(
@@ -308,37 +312,37 @@ _ROWS: Final = [
     Invariant(
         "config-readable", "each configuration file can be read",
         "a configuration file can't be read", _DAMAGE,
-        "topics, offsets or groups in it are lost unless a copy is good", Repair.CONFIG,
+        "topics, offsets or groups in it are lost unless there is a readable copy", Repair.CONFIG,
     ),
     Invariant(
         "config-backup", "each .bak of a configuration file can be read",
         "the .bak of a configuration file can't be read", _WARNING,
-        "there is no copy to fall back on", Repair.NONE,
+        "there is no backup copy", Repair.NONE,
     ),
     Invariant(
         "config-topic", "each topic with messages for consumers is configured",
         "a topic with messages for consumers is not configured", _WARNING,
-        "clients find no route to its messages; so it is with a deleted topic", Repair.NONE,
+        "clients find no route to its messages; this is normal for a deleted topic", Repair.NONE,
     ),
     Invariant(
-        "config-offset", "consumer offsets lie within their queues",
-        "a consumer offset lies outside its queue", _WARNING,
+        "config-offset", "consumer offsets are within their queues",
+        "a consumer offset is outside its queue", _WARNING,
         "the group misses messages that were deleted, or waits for its offset to be reached",
         Repair.OFFSET,
     ),
     Invariant(
-        "config-delay-offset", "delay offsets lie within the queues of their levels",
-        "a delay offset lies outside its level's queue", _WARNING,
-        "delayed messages come again, or late", Repair.OFFSET,
+        "config-delay-offset", "delay offsets are within the queues of their levels",
+        "a delay offset is outside its level's queue", _WARNING,
+        "delayed messages are delivered again, or late", Repair.OFFSET,
     ),
     Invariant(
         "timer-check", "timercheck has 4096 bytes and offsets within its files",
-        "timercheck has not 4096 bytes, or offsets outside its files", _DAMAGE,
-        "timed messages come late, twice or never", Repair.TIMER,
+        "timercheck does not have 4096 bytes, or has offsets outside its files", _DAMAGE,
+        "timed messages are delivered late, twice or never", Repair.TIMER,
     ),
     Invariant(
         "timer-wheel-size", "the timer wheel has a slot for each second of 14 days",
-        "the timer wheel has not a slot for each second of 14 days", _DAMAGE,
+        "the timer wheel does not have a slot for each second of 14 days", _DAMAGE,
         "timed messages are not delivered", Repair.TIMER,
     ),
     Invariant(
@@ -349,7 +353,7 @@ _ROWS: Final = [
     Invariant(
         "timer-unit", "units of the timer log are whole and point into the CommitLog",
         "a unit of the timer log is broken or points outside the CommitLog", _DAMAGE,
-        "timed messages behind it are not delivered", Repair.TIMER,
+        "timed messages after it are not delivered", Repair.TIMER,
     ),
     Invariant(
         "timer-chain", "a unit's predecessor is an earlier unit",
@@ -357,8 +361,8 @@ _ROWS: Final = [
         "timed messages of one second are not delivered", Repair.TIMER,
     ),
     Invariant(
-        "timer-wheel-slot", "a slot of the wheel points at units of the timer log",
-        "a slot of the wheel does not point at units of the timer log", _DAMAGE,
+        "timer-wheel-slot", "a slot of the wheel points to units of the timer log",
+        "a slot of the wheel does not point to units of the timer log", _DAMAGE,
         "timed messages of one second are not delivered", Repair.TIMER,
     ),
     Invariant(

@@ -81,7 +81,7 @@ def why_not_deleted(
     progress = list(_consumed(config.root_path))
     sizes = {path.stat().st_size for path in _files_in(config.commit_log_path)}
     if not sizes:
-        raise CorruptStore(f"{config.commit_log_path} holds no CommitLog file")
+        raise CorruptStore(f"{config.commit_log_path} has no CommitLog file")
     segments = Segments(config.commit_log_path, max(sizes), fs=fs)
     queues = _queues(config, fs)
     try:

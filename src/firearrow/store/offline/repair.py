@@ -154,7 +154,7 @@ def apply(
     """
     root = layout.root
     if not root.is_dir():
-        raise StoreError(f"{root} is no directory")
+        raise StoreError(f"{root} is not a directory")
     guard = StoreGuard(root)
     guard.take()
     try:
@@ -168,7 +168,7 @@ def apply(
             look.extended = True
             _, work = look.plan()
         if work.given_again and not give_again:
-            raise StoreError(f"{root}: {'; '.join(work.given_again)}: nothing was mended")
+            raise StoreError(f"{root}: {'; '.join(work.given_again)}: nothing was repaired")
         kept = free_directory(root, "repair", clock)
         with StoreView(layout, owned=True) as view:
             left_out = _carry_out(view, work, kept, clock, look.last_ms)

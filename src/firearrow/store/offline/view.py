@@ -78,11 +78,11 @@ class StoreView:
         self.layout = layout
         self.root = root = layout.root
         if not root.is_dir():
-            raise StoreError(f"{root} is no directory")
+            raise StoreError(f"{root} is not a directory")
         self.log_directories: Sequence[Path] = layout.log_directories or (root / "commitlog",)
         known = [*self.log_directories, root / "consumequeue", root / "checkpoint", root / "config"]
         if not any(path.exists() for path in known):
-            raise StoreError(f"{root} is no store: it has neither commitlog nor consumequeue")
+            raise StoreError(f"{root} is not a store: it has neither commitlog nor consumequeue")
         self.log = list_files(*self.log_directories)
         self.maps = Maps(mends_by_path(self.log.files, layout.mends))
         self._names: dict[Path, str] = {}
