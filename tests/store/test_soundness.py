@@ -328,6 +328,7 @@ def test_records_of_light_queues_are_looked_at_together(tmp_path: Path) -> None:
         assert found() == places
         for number, at in ((0, 390), (5, 388), (5, 390), (31, 28), (31, 3), (9, 30)):
             with flipped(store, places[number] + at):
+                grown_old(store)
                 assert found() == [*places[:number], *places[number + 1 :]], (number, at)
 
 

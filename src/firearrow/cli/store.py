@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.making import add_made, makes_index, makes_queues
+from firearrow.cli.output import forget_output, naming_output
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
@@ -59,12 +59,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         with ending_at_once() as options.ending:
             code: int = options.run(options)
-            with _naming_output():
+            with naming_output():
                 sys.stdout.flush()
     except BrokenPipeError:
         raise  # the reader of a pipe has enough, see `firearrow.cli.main`
     except OSError as error:
-        _forget_output()
+        forget_output()
         return _told(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except FirearrowError as error:
         return _told(str(error))
@@ -74,19 +74,6 @@ def run(options: argparse.Namespace) -> int:
 def _told(reason: str) -> int:
     print(f"firearrow: {reason}", file=sys.stderr)
     return CANNOT
-
-
-def _naming_output() -> AbstractContextManager[None]:
-    """Have an error of standard output say that it is one."""
-    from firearrow.files import naming
-
-    return naming("standard output")
-
-
-def _forget_output() -> None:
-    """Have what is not written yet go nowhere: it can't be written."""
-    with suppress(OSError, ValueError):  # a test's output is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # --- what every subcommand takes ---
@@ -415,7 +402,7 @@ def _cat(options: argparse.Namespace) -> int:
     with StoreView(_layout(options)) as view:
         found = islice(find(view, _selection(options)), options.limit)
         rows = (as_row(message, stored_body=options.stored_body) for message in found)
-        with _naming_output():
+        with naming_output():
             if options.format == "arrow":
                 write_stream(rows, sys.stdout.buffer)
             else:
@@ -679,7 +666,7 @@ def _salvage(options: argparse.Namespace) -> int:
     if options.to is None:
         found = carved_messages(options.sources, progress)
         rows = (as_row(message, stored_body=options.stored_body) for message in found)
-        with _naming_output():
+        with naming_output():
             sys.stdout.writelines(_lines(rows))
         return 0
     made = salvage(

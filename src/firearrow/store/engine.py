@@ -543,6 +543,7 @@ class MessageStore:
         """Delete what may go, refuse sends if the disk is too full; see ``cleaner``. To be called
         every ``cleanResourceInterval``."""
         self.log.grow_older()
+        self._reader.forget_checked()
         self._cleaner.clean(aside=self._background)
 
     def clean_on_request(self) -> None:

@@ -13,17 +13,19 @@ import struct
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue, Unit
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
+from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.soundness import (
+    AHEAD_ENTRIES,
     ALIKE_MIN,
     PLAIN_MIN,
     Damaged,
@@ -31,6 +33,7 @@ from firearrow.store.soundness import (
     are_alike,
     are_plain,
     faults_of,
+    plain_ahead,
 )
 
 _STORE_MS_AT: Final = 56
@@ -38,7 +41,7 @@ _PLACE_AT: Final = 28
 _SYS_FLAG_AT: Final = 36
 _GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are just removed
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
-
+_CHECKED_MAX: Final = 4096  # queues of which it is remembered what was found sound
 
 _OWN_BYTES_MAX: Final = 256 << 20
 _OWN_MEMORY_SHARE: Final = 16
@@ -71,6 +74,20 @@ class GetResult(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
 
 
+class _Checked(NamedTuple):
+    """Whether the records of a queue from an offset to before another were found sound.
+
+    Messages are mostly consumed one after another, and by several groups at about the same time. So
+    one check of hundreds serves many pulls, and costs a message a quarter of what a check of those
+    of one pull would. It counts until ``Reader.forget_checked``; until then, what another process
+    writes over them goes unseen.
+    """
+
+    start: int
+    end: int
+    sound: bool
+
+
 class Reader:
     """Answers pulls."""
 
@@ -97,6 +114,7 @@ class Reader:
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
         )
+        self._checked: dict[ConsumeQueue, _Checked] = {}
         self._filter_bytes = config.max_filter_message_size
         self._filter_entries = config.max_filter_message_size // ENTRY_BYTES
 
@@ -156,7 +174,10 @@ class Reader:
         first = int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
         recent = first >= recent_from
-        own = first >= self._own_from()
+        count = len(entries) // ENTRY_BYTES
+        own = first >= self._own_from() or self._is_checked(
+            queue, queue_offset, queue_offset + count
+        )
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
@@ -204,6 +225,34 @@ class Reader:
         if self._check_crc or len(entries) < PLAIN_MIN * ENTRY_BYTES:
             return False
         return are_plain(records, entries, queue_offset, queue)
+
+    def _is_checked(self, queue: ConsumeQueue, queue_offset: int, following: int) -> bool:
+        """Whether the records from an offset to before another were found sound a moment ago, or
+        are now, with those behind them that a consumer wants next."""
+        checked = self._checked.get(queue)
+        if checked is None or queue_offset < checked.start or following > checked.end:
+            checked = self._check_ahead(queue, queue_offset, following)
+        return checked.sound
+
+    def _check_ahead(self, queue: ConsumeQueue, queue_offset: int, following: int) -> _Checked:
+        count, sound = 0, False
+        # Rows of a database would cost more than the look.
+        if isinstance(queue, FileConsumeQueue) and not self._check_crc:
+            entries = queue.read(queue_offset, AHEAD_ENTRIES)
+            segment = self._log.segments.find(int.from_bytes(entries[:8], "big"))
+            if segment is not None:
+                count, sound = plain_ahead(segment.map, segment.base, entries, queue_offset, queue)
+        end = queue_offset + count
+        if end < following:  # they lie too far from each other
+            end, sound = following, False
+        if len(self._checked) >= _CHECKED_MAX:
+            self._checked.clear()
+        checked = self._checked[queue] = _Checked(queue_offset, end, sound)
+        return checked
+
+    def forget_checked(self) -> None:
+        """Check records again before they go out, whichever were checked."""
+        self._checked.clear()
 
     def _evenly(self, entries: bytes, count: int, most_bytes: int) -> bytes:
         """The records of entries if they seem to be of one size, side by side; else nothing."""
@@ -275,9 +324,8 @@ class Reader:
         if not copies:
             return everything, 0
         first, *_ = places[0]
-        if first >= self._own_from() and first == int.from_bytes(
-            copies[0][_PLACE_AT : _PLACE_AT + 8], "big"
-        ):
+        own = first >= self._own_from() or self._is_checked(queue, places[0][2], places[-1][2] + 1)
+        if own and first == int.from_bytes(copies[0][_PLACE_AT : _PLACE_AT + 8], "big"):
             return everything, len(copies)
         columns = Places(*zip(*places, strict=True))
         faults = faults_of(b"".join(copies), columns, queue, check_crc=self._check_crc)

@@ -19,6 +19,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from mmap import mmap
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -52,6 +53,10 @@ _BODY_COUNTS: Final = COMPRESSED | INNER_BATCH  # clients take the body apart as
 _SPECIAL: Final = HOSTS_V6_MASK | _BODY_COUNTS
 PLAIN_MIN: Final = 16
 """Records, below which a loop is faster than two dozen operations on arrays."""
+AHEAD_ENTRIES: Final = 512
+"""Entries that are looked at together, as a consumer that catches up wants them all soon."""
+AHEAD_BYTES: Final = 1 << 20
+"""Of the log that they lie in: more might have to be read from the disk."""
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 
 
@@ -182,17 +187,52 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
 
     False also if they only may be.
     """
-    flags = records[36:40]
+    place = np.frombuffer(entries, _PLACE)
+    size = place["size"].astype(np.int64)
+    return _are_plain_at(records, size.cumsum() - size, size, place, queue_offset, queue)
+
+
+def plain_ahead(
+    log_file: mmap, base: int, entries: bytes, queue_offset: int, queue: ConsumeQueue
+) -> tuple[int, bool]:
+    """How many records from an offset on lie near each other in a file of the log that begins at
+    ``base``, and whether they are all sound; False also if they only may be.
+
+    For hundreds at once a record costs 0.1 µs, for 32 of one pull 0.5.
+    """
+    place = np.frombuffer(entries, _PLACE)
+    size = place["size"].astype(np.int64)
+    at = place["physical_offset"].astype(np.int64) - base
+    first = int(at[0])
+    near = (at >= first) & (at + size <= min(first + AHEAD_BYTES, len(log_file)))
+    count = len(at) if near.all() else int(near.argmin())
+    if count < PLAIN_MIN or first < 0:
+        return count, False
+    some = slice(0, count)
+    sound = _are_plain_at(log_file, at[some], size[some], place[some], queue_offset, queue)
+    return count, sound
+
+
+def _are_plain_at(
+    records: bytes | mmap,
+    at: Ints,
+    size: Ints,
+    place: npt.NDArray[np.void],
+    queue_offset: int,
+    queue: ConsumeQueue,
+) -> bool:
+    """Whether the records at some places are plain, have these sizes and are what entries mean."""
+    count, first = len(at), int(at[0])
+    beginning = records[first : first + int(size[0])]
+    flags = beginning[36:40]
+    if len(flags) < 4 or flags[3] & _BODY_COUNTS:
+        return False
     hosts = _HOSTS[flags[3] & HOSTS_V6_MASK]
     head_bytes = hosts.head_bytes
-    place = np.frombuffer(entries, _PLACE)
-    count = len(place)
-    size = place["size"].astype(np.int64)
-    at = size.cumsum() - size
-    if flags[3] & _BODY_COUNTS or at[-1] + head_bytes > len(records):
+    if len(beginning) < head_bytes or at.max() + head_bytes > len(records):
         return False
     light = is_lmq(queue.topic)
-    magic, topic = _topic_of_first(records, queue) if light else (queue.magic, queue.topic_field)
+    magic, topic = _topic_of_first(beginning, queue) if light else (queue.magic, queue.topic_field)
     head = _at(records, at, hosts.fields)
     if (
         head["size"].tobytes() != place["size"].tobytes()
@@ -205,16 +245,16 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
         return False
     end = head["body"].astype(np.int64)
     end += head_bytes
-    at += end
+    topic_at = at + end
     end += len(topic) + 2
-    if at.max() > len(records) - len(topic) - 2:
+    if topic_at.max() > len(records) - len(topic) - 2:
         return False
-    tail = _at(records, at, _tail_of(len(topic)))
+    tail = _at(records, topic_at, _tail_of(len(topic)))
     end += tail["properties"]
     return tail["topic"].tobytes() == topic * count and end.tobytes() == size.tobytes()
 
 
-def _at(records: bytes, at: Ints, fields: np.dtype[np.void]) -> npt.NDArray[np.void]:
+def _at(records: bytes | mmap, at: Ints, fields: np.dtype[np.void]) -> npt.NDArray[np.void]:
     """Fields at each of some places, which must lie within."""
     size = fields.itemsize
     anywhere = np.ndarray((len(records) - size + 1,), f"V{size}", records, 0, (1,))
