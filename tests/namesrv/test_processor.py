@@ -354,7 +354,7 @@ def test_the_configuration_is_told_and_changed_and_kept(tmp_path: Path) -> None:
         (b"configBlackList=x", 16, "Can not update config in black list."),
         (b"listenPort=1\nconfigStorePath=/x", 16, "Can not update config in black list."),
         (b"orderMessageEnable=maybe", 29, "orderMessageEnable=maybe: allowed is true or false"),
-        (b"listenPort=1", 29, "listenPort counts only at the start"),
+        (b"listenPort=1", 29, "listenPort takes effect only at the start"),
         (b"useTLS=true", 29, "useTLS=true asks for connections by TLS"),
         (b"productEnvName=a\\nb=c", 29, "is not of its type"),
         (b"a" * (256 * 1024 + 1), 1, "at most 262144 bytes, this one 262145"),

@@ -270,10 +270,10 @@ def test_a_group_is_told_how_far_it_is(server: Server, caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"table": "index"}, ConfigError, "option table='index': brokers have messages; the"),
+        ({"table": "index"}, ConfigError, "option table='index': brokers have messages only"),
         ({"visibility": "log"}, ConfigError, "option visibility='log': brokers show what"),
         ({"subscribe": "Orders,None"}, TopicNotFound, "topic 'None' has no route"),
-        ({"subscribe": "WriteOnly"}, NotPermitted, "no broker lets topic 'WriteOnly' be read"),
+        ({"subscribe": "WriteOnly"}, NotPermitted, "no broker allows reading topic 'WriteOnly'"),
         ({"assign": '{"Orders": {"broker-a": [4]}}'}, ConfigError,
          "option assign: topic 'Orders' has no queue 4 to read on 'broker-a'"),
         ({"nameServer": "127.0.0.1:1"}, ConnectionError, "no name server answers: 127.0.0.1:1 can"),

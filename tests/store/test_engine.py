@@ -23,6 +23,7 @@ from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.golden import ADDED_BY_CLIENT, as_java_prints, expected, extract, golden_names
+from tests.loglines import told
 from tests.store.stores import (
     ALWAYS,
     BORN_MS,
@@ -367,7 +368,8 @@ def test_a_damaged_body_is_reported_and_costs_no_other_message(
         assert sum(store.max_queue_offset("T", n) for n in (0, 1)) == 300
         for n in range(0, 300, 7):
             assert len(bodies_by_key(store, f"k{n}")) == 1
-    assert f'"body of a record is damaged" physical_offset={bad.physical_offset} ' in caplog.text
+    [line] = [line for line in told(caplog) if line["event"] == "body of a record is damaged"]
+    assert line["physical_offset"] == bad.physical_offset
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -2,9 +2,9 @@
 
 A request is taken as a whole or refused as a whole. It may change keys that are `LIVE` in their
 table, and keys of RocketMQ's that have no effect here, which are kept for whoever asks. A key that
-counts only at the start is refused unless it has that value already: it would be in the file and in
-each answer, and yet not be obeyed. Java: Configuration#update takes such keys, skips values that it
-can't read, and goes on.
+takes effect only at the start is refused unless it has that value already: it would be in the file
+and in each answer, and yet not be obeyed. Java: Configuration#update takes such keys, skips values
+that it can't read, and goes on.
 """
 
 import logging

@@ -91,7 +91,7 @@ def test_nothing_is_changed_when_the_file_cannot_be_written(tmp_path: Path) -> N
 )
 def test_what_counts_only_at_the_start_is_refused(pair: dict[str, str]) -> None:
     settings = settings_of()
-    with pytest.raises(ConfigError, match=f"{next(iter(pair))} counts only at the start"):
+    with pytest.raises(ConfigError, match=f"{next(iter(pair))} takes effect only at the start"):
         settings.change({"brokerPermission": "4"} | pair)
     assert (settings.broker, settings.store) == (CONFIG, StoreConfig())
 
