@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -181,6 +181,19 @@ def files_of(json_name: str, names: Iterable[str]) -> list[str]:
     prefix = f"{json_name}.journal."
     numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
     return [f"{prefix}{number}" for number in sorted(filter(str.isdecimal, numbers), key=int)]
+
+
+def changes_beside(
+    json_name: str, names: Iterable[str], read: Callable[[str], bytes]
+) -> list[Content]:
+    """The changes in all journals of a JSON file; ``read`` gives a file by its name."""
+    changes: list[Content] = []
+    for name in files_of(json_name, names):
+        try:
+            changes += changes_of(read(name))
+        except FileNotFoundError:  # the JSON file has it meanwhile
+            continue
+    return changes
 
 
 def changes_of(data: bytes) -> Iterator[Content]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from firearrow.errors import CorruptStore, FirearrowError
-from firearrow.journal import bring_up_to_date, changes_of, files_of
+from firearrow.journal import bring_up_to_date, changes_beside
 from firearrow.spark.databases import CopiedDatabase, is_database
 from firearrow.spark.storage import Storage
 from firearrow.wire import fastjson
@@ -36,7 +36,11 @@ _VERSION_KEY: Final = b"kvDataVersionKey"
 
 def state_table(storage: Storage, kind: Kind) -> dict[str, Any]:
     """A table of the state, by name; empty where there is none. Raises CorruptStore."""
-    changes = _journal(storage, kind)  # before the file, see there
+    changes = changes_beside(  # before the file, see `files_of`
+        kind.json_name,
+        [entry.name for entry in storage.entries("config")],
+        lambda name: bytes(storage.read(f"config/{name}")),
+    )
     content = read_json(storage, f"config/{kind.json_name}")
     bring_up_to_date(content, changes, {kind.field})
     directory = f"config/{kind.directory}"
@@ -45,18 +49,6 @@ def state_table(storage: Storage, kind: Kind) -> dict[str, Any]:
         if not content or (table and _counter(content.get("dataVersion")) <= _counter(version)):
             return table
     return _by_name(content.get(kind.field))
-
-
-def _journal(storage: Storage, kind: Kind) -> list[dict[str, Any]]:
-    """What has changed since the JSON file was written."""
-    names = [entry.name for entry in storage.entries("config")]
-    changes: list[dict[str, Any]] = []
-    for name in files_of(kind.json_name, names):
-        try:
-            changes += changes_of(bytes(storage.read(f"config/{name}")))
-        except FileNotFoundError:  # the JSON file has it meanwhile
-            continue
-    return changes
 
 
 def read_json(storage: Storage, path: str) -> dict[Any, Any]:

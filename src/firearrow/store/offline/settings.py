@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from firearrow.database import DEFAULT, Snapshot
 from firearrow.errors import CorruptStore, FirearrowError
-from firearrow.journal import bring_up_to_date, changes_of, files_of
+from firearrow.journal import bring_up_to_date, changes_beside
 from firearrow.wire import fastjson
 
 TOPICS: Final = "topics.json"
@@ -51,23 +51,15 @@ def stored_config(directory: Path, name: str) -> dict[str, Any] | str:
     database = databases(directory).get(name)
     if database is not None:
         return _rows(database, name)
-    changes = _journal(directory, name)  # before the file, see there
+    changes = changes_beside(  # before the file, see `files_of`
+        name,
+        [path.name for path in directory.glob(f"{name}.journal.*")],
+        lambda journal: (directory / journal).read_bytes(),
+    )
     content = parse_config(directory / name)
     if isinstance(content, dict) and name in _DATABASES:
         bring_up_to_date(content, changes, {_DATABASES[name].table})
     return content
-
-
-def _journal(directory: Path, name: str) -> list[dict[str, Any]]:
-    """What has changed since a JSON file was written."""
-    names = [path.name for path in directory.glob(f"{name}.journal.*")]
-    changes: list[dict[str, Any]] = []
-    for journal in files_of(name, names):
-        try:
-            changes += changes_of((directory / journal).read_bytes())
-        except FileNotFoundError:  # the JSON file has it meanwhile
-            continue
-    return changes
 
 
 def topics_with_batches(directory: Path) -> frozenset[str]:
