@@ -40,7 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Have `caplog.text` show the fields of what is logged, as people see them."""
-    caplog.handler.setFormatter(KeyValueFormatter())
+def caplog(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """Have `caplog.text` show the fields of what is logged, as people see them.
+
+    A formatter that is set would not last: once PySpark is imported, its loggers put theirs into
+    each handler that pytest adds to them.
+    """
+    monkeypatch.setattr(caplog.handler, "format", KeyValueFormatter().format)
     return caplog
