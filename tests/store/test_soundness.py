@@ -19,6 +19,7 @@ from firearrow.message.record import decode_record
 from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
 from firearrow.store import GetResult, GetStatus, MessageStore, reader
 from firearrow.store.soundness import Damaged
+from tests.broker.fakes import HandClock
 from tests.loglines import told
 from tests.store.stores import ALWAYS, BORN_HOST, append, make_store, opened, settle
 
@@ -53,12 +54,6 @@ def pulled(store: MessageStore, tags: frozenset[int] | None = None) -> list[Mess
     return found
 
 
-def grown_old(store: MessageStore) -> None:
-    """Let so much time pass that what was appended is looked at again."""
-    for _ in range(2):
-        store.clean()
-
-
 class Filled:
     """A store with messages of one queue, whose log can be damaged for a while."""
 
@@ -82,7 +77,7 @@ class Filled:
                 store.queue("T", 0).next_offset += 2
             self.places.append((at, store.log.end_offset - at))
         settle(store)
-        grown_old(store)
+        store.check_again()
         self.sound = {view.physical_offset: view for view in pulled(store)}
         assert list(self.sound) == [at for at, _ in self.places]
 
@@ -105,6 +100,7 @@ class Filled:
 
     def check(self, untouched: set[int], tags: frozenset[int] | None) -> None:
         """All that is not damaged arrives as it was stored, and what else comes fits its entry."""
+        self.store.check_again()
         arrived = {view.physical_offset: view for view in pulled(self.store, tags)}
         assert untouched <= arrived.keys() <= self.sound.keys()
         for at, view in arrived.items():
@@ -176,7 +172,7 @@ def test_a_pull_that_meets_only_damage_goes_on_behind_it(
     with opened(tmp_path) as store:
         places = [append(store, b"body of one") for _ in range(3)]
         settle(store)
-        grown_old(store)
+        store.check_again()
         with flipped(store, places[0] + 3), flipped(store, places[1] + 87):
             found = store.get("T", 0, 0, 2)
             assert found == GetResult(GetStatus.NO_MATCHED_MESSAGE, 2, 0, 3)
@@ -194,7 +190,7 @@ def test_a_first_record_that_says_it_has_larger_hosts_than_it_has_room_for(tmp_p
         for _ in range(3):
             append(store, b"")
         settle(store)
-        grown_old(store)
+        store.check_again()
         with flipped(store, 39):
             assert [view.queue_offset for view in pulled(store)] == [1, 2]
 
@@ -234,7 +230,7 @@ def test_damaged_entries_are_passed_over_one_by_one(tmp_path: Path) -> None:
         for number in range(12):
             append(store, b"%d" % number)
         settle(store)
-        grown_old(store)
+        store.check_again()
         queue = store.queues.open("T", 0).segments.files[0].map  # type: ignore[attr-defined]
         for at in range(5 * 20, 5 * 20 + 12):
             before = queue[at]
@@ -254,22 +250,44 @@ def bodies(count: int, *, alike: bool) -> list[bytes]:
 
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("count", COUNTS)
-def test_what_was_just_appended_is_looked_at_a_little_later(
-    tmp_path: Path, count: int, alike: bool
-) -> None:
-    with opened(tmp_path) as store:
+def test_records_are_trusted_for_ten_minutes(tmp_path: Path, count: int, alike: bool) -> None:
+    clock = HandClock()
+    with opened(tmp_path, clock=clock) as store:
         places = [append(store, body) for body in bodies(count, alike=alike)]
         settle(store)
+        store.check_again()
+        assert len(pulled(store)) == count
         with flipped(store, places[-1] + 4):
-            assert store.get("T", 0, 0, 32).count == count  # nobody but us has written it
+            clock.seconds += 599
             store.clean()
-            assert store.get("T", 0, 0, 32).count == count
+            assert store.get("T", 0, 0, 32).count == count  # it was sound a moment ago
+            clock.seconds += 1
             store.clean()
             assert len(pulled(store)) == store.get("T", 0, 0, 32).count == count - 1
             append(store, b"new")
             settle(store)
             assert len(pulled(store)) == count
             assert len(pulled(store, frozenset({tag_code("")}))) == count
+
+
+@pytest.mark.parametrize("step", [32, 5], ids="{} at once".format)
+def test_groups_that_read_in_different_places_check_each_record_once(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "AHEAD_ENTRIES", 48)
+    with opened(tmp_path, mapped_file_size_consume_queue=8000) as store:
+        places = [append(store, bytes(number % 7)) for number in range(400)]
+        settle(store)
+        store.check_again()
+        for start in range(0, 200, step):  # two groups in turn, one of them 200 messages ahead
+            for at in (start, 200 + start):
+                assert store.get("T", 0, at, step).count == min(step, 400 - at)
+        for place in places:  # all of them are known to be sound: nobody looks at them now
+            store.log.segments.files[0].map[place + 4] ^= 1
+        for at in (0, 7, 190, 368):
+            assert store.get("T", 0, at, 32).count == 32
+        store.check_again()
+        assert not pulled(store)
 
 
 def test_only_so_much_as_surely_is_in_memory_goes_out_without_a_look(
@@ -301,7 +319,7 @@ def test_an_entry_that_leads_into_what_was_just_appended(tmp_path: Path) -> None
     with opened(tmp_path) as store:
         append(store, b"old")
         settle(store)
-        grown_old(store)
+        store.check_again()
         at = append(store, bytes(1000))
         settle(store)
         queue = store.queues.open("T", 0).segments.files[0].map  # type: ignore[attr-defined]
@@ -319,7 +337,7 @@ def test_records_of_light_queues_are_looked_at_together(tmp_path: Path) -> None:
             properties["INNER_MULTI_QUEUE_OFFSET"] = str(number)
             places.append(append(store, bytes(300), "Topic", properties=properties))
         settle(store)
-        grown_old(store)
+        store.check_again()
 
         def found() -> list[int]:
             records = store.get("%LMQ%a", 0, 0, 32).records
@@ -328,7 +346,7 @@ def test_records_of_light_queues_are_looked_at_together(tmp_path: Path) -> None:
         assert found() == places
         for number, at in ((0, 390), (5, 388), (5, 390), (31, 28), (31, 3), (9, 30)):
             with flipped(store, places[number] + at):
-                grown_old(store)
+                store.check_again()
                 assert found() == [*places[:number], *places[number + 1 :]], (number, at)
 
 

@@ -68,11 +68,11 @@ def _no_matter(now_ms: int) -> None:
 class CommitLog:
     """The log as one address space; ``end_offset`` is where the next record goes.
 
-    Records from ``own_from`` on go out without a look (``soundness``): this process itself has
-    written them since two calls of ``grow_older`` ago. The system keeps what was just written in
-    memory, so no disk has had a hand in it. What another process writes over them there is not
-    seen for that long; to look for it costs a pull of 32 records that are alike half as much again
-    as all else that the store does for it, and three times as much where they are not.
+    Records from ``own_from`` on go out without a check (``soundness``): this process itself has
+    written them, since it was last in doubt. The system keeps what was just written in memory, so
+    no disk has had a hand in it. What another process writes over them there is not seen until
+    then; to look for it would cost a pull of 32 records half as much again as all else that the
+    store does for it.
     """
 
     def __init__(
@@ -90,7 +90,6 @@ class CommitLog:
         self.end_offset = 0
         self.last_store_ms = 0
         self.own_from = _NOWHERE
-        self._older_from = _NOWHERE
         self.on_clock_back: Callable[[int], None] = _no_matter
         self._map: mmap.mmap | None = None
         self._base = 0
@@ -113,7 +112,7 @@ class CommitLog:
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at ``end_offset``, behind a record that was stored at ``last_store_ms``."""
-        self.end_offset = self.own_from = self._older_from = end_offset
+        self.end_offset = self.own_from = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
         if segment is not None:
@@ -130,13 +129,8 @@ class CommitLog:
             raise DiskFull(f"no room for the rest of {segment.path}: {error}") from error
         self._enter(segment)
 
-    def grow_older(self) -> None:
-        """Look again at records from before the last call; to be called every few seconds."""
-        self.doubt(self._older_from)
-        self._older_from = self.end_offset
-
     def doubt(self, physical_offset: int) -> None:
-        """Look again at records before a physical offset."""
+        """Have records before a physical offset checked before they go out."""
         self.own_from = max(self.own_from, physical_offset)
 
     @property

@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 OnArrivals = Callable[[Iterable[tuple[str, int, int, int]]], None]
 RunInLoop = Callable[[Callable[[], None]], object]
 
+CHECK_AGAIN_SECONDS: Final = 600.0
+"""For so long it is remembered which records were sound (``soundness``)."""
 _DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
 
 
@@ -104,6 +106,7 @@ class MessageStore:
         quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
         self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
         self._damaged = Damaged()
+        self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
         self._reader = Reader(self.log, self.queues, config, self._memory_bytes, self._damaged)
         self._lookup = Lookup(
@@ -542,9 +545,15 @@ class MessageStore:
     def clean(self) -> None:
         """Delete what may go, refuse sends if the disk is too full; see ``cleaner``. To be called
         every ``cleanResourceInterval``."""
-        self.log.grow_older()
-        self._reader.forget_checked()
+        if self._clock.monotonic() >= self._check_again_at:
+            self.check_again()
         self._cleaner.clean(aside=self._background)
+
+    def check_again(self) -> None:
+        """Check records again before they go out, whether they were checked or written by us."""
+        self.log.doubt(self.log.end_offset)
+        self._reader.forget_checked()
+        self._check_again_at = self._clock.monotonic() + CHECK_AGAIN_SECONDS
 
     def clean_on_request(self) -> None:
         """Delete what may go whatever the hour, in this round and those that follow."""

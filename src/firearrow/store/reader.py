@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -26,11 +26,10 @@ from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueu
 from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.soundness import (
     AHEAD_ENTRIES,
-    ALIKE_MIN,
     PLAIN_MIN,
+    Checked,
     Damaged,
     Places,
-    are_alike,
     are_plain,
     faults_of,
     plain_ahead,
@@ -74,20 +73,6 @@ class GetResult(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
 
 
-class _Checked(NamedTuple):
-    """Whether the records of a queue from an offset to before another were found sound.
-
-    Messages are mostly consumed one after another, and by several groups at about the same time. So
-    one check of hundreds serves many pulls, and costs a message a quarter of what a check of those
-    of one pull would. It counts until ``Reader.forget_checked``; until then, what another process
-    writes over them goes unseen.
-    """
-
-    start: int
-    end: int
-    sound: bool
-
-
 class Reader:
     """Answers pulls."""
 
@@ -114,7 +99,7 @@ class Reader:
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
         )
-        self._checked: dict[ConsumeQueue, _Checked] = {}
+        self._checked: dict[ConsumeQueue, Checked] = {}
         self._filter_bytes = config.max_filter_message_size
         self._filter_entries = config.max_filter_message_size // ENTRY_BYTES
 
@@ -175,7 +160,7 @@ class Reader:
         recent_from = self._recent_from()
         recent = first >= recent_from
         count = len(entries) // ENTRY_BYTES
-        own = first >= self._own_from() or self._is_checked(
+        sound = first >= self._own_from() or self._are_checked(
             queue, queue_offset, queue_offset + count
         )
         most, most_bytes = self._recent_limits if recent else self._old_limits
@@ -186,11 +171,6 @@ class Reader:
         entries = entries[: count * ENTRY_BYTES]
         following = queue_offset + count
         lowest, highest = queue.min_offset, queue.max_offset
-        records = (
-            self._evenly(entries, count, most_bytes) if count >= ALIKE_MIN and not own else b""
-        )
-        if records and are_alike(records, entries, queue_offset, queue):
-            return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
         fields = _struct_of(count).unpack(entries)
         positions, sizes = fields[0::3], fields[1::3]
         start, end, total = positions[0], positions[-1] + sizes[-1], sum(sizes)
@@ -211,11 +191,12 @@ class Reader:
             )
         if len(records) != total:
             return None
-        own = own and records[_PLACE_AT : _PLACE_AT + 8] == entries[:8]
-        if not own and not self._are_plain(records, entries, queue_offset, queue):
-            places = Places(positions, sizes, tuple(range(queue_offset, following)))
-            if faults_of(records, places, queue, check_crc=self._check_crc):
-                return None
+        if not sound or records[_PLACE_AT : _PLACE_AT + 8] != entries[:8]:
+            if not self._are_plain(records, entries, queue_offset, queue):
+                places = Places(positions, sizes, tuple(range(queue_offset, following)))
+                if faults_of(records, places, queue, check_crc=self._check_crc):
+                    return None
+            self._found_sound(queue, queue_offset, following)
         return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
 
     def _are_plain(
@@ -226,45 +207,48 @@ class Reader:
             return False
         return are_plain(records, entries, queue_offset, queue)
 
-    def _is_checked(self, queue: ConsumeQueue, queue_offset: int, following: int) -> bool:
-        """Whether the records from an offset to before another were found sound a moment ago, or
-        are now, with those behind them that a consumer wants next."""
+    def _are_checked(self, queue: ConsumeQueue, queue_offset: int, following: int) -> bool:
+        """Whether the records from an offset to before another were found sound, or are now, with
+        those behind them that a consumer wants next."""
         checked = self._checked.get(queue)
-        if checked is None or queue_offset < checked.start or following > checked.end:
-            checked = self._check_ahead(queue, queue_offset, following)
-        return checked.sound
+        if checked is None:
+            checked = self._checked_of(queue)
+        elif checked.has(queue_offset, following):
+            return True
+        if queue_offset in checked.vain:
+            return False
+        self._check_ahead(queue, checked, checked.end_of(queue_offset))
+        return checked.has(queue_offset, following)
 
-    def _check_ahead(self, queue: ConsumeQueue, queue_offset: int, following: int) -> _Checked:
-        count, sound = 0, False
-        # Rows of a database would cost more than the look.
-        if isinstance(queue, FileConsumeQueue) and not self._check_crc:
-            entries = queue.read(queue_offset, AHEAD_ENTRIES)
-            segment = self._log.segments.find(int.from_bytes(entries[:8], "big"))
-            if segment is not None:
-                count, sound = plain_ahead(segment.map, segment.base, entries, queue_offset, queue)
-        end = queue_offset + count
-        if end < following:  # they lie too far from each other
-            end, sound = following, False
-        if len(self._checked) >= _CHECKED_MAX:
-            self._checked.clear()
-        checked = self._checked[queue] = _Checked(queue_offset, end, sound)
+    def _check_ahead(self, queue: ConsumeQueue, checked: Checked, queue_offset: int) -> None:
+        # Rows of a database would cost more than the check.
+        if self._check_crc or not isinstance(queue, FileConsumeQueue):
+            return
+        entries = queue.read(queue_offset, AHEAD_ENTRIES)
+        segment = self._log.segments.find(int.from_bytes(entries[:8], "big"))
+        if segment is None:
+            return
+        count, sound = plain_ahead(segment.map, segment.base, entries, queue_offset, queue)
+        if sound:
+            checked.add(queue_offset, queue_offset + count)
+        else:
+            checked.vain = range(queue_offset, queue_offset + count)
+
+    def _found_sound(self, queue: ConsumeQueue, queue_offset: int, following: int) -> None:
+        if not self._check_crc:
+            self._checked_of(queue).add(queue_offset, following)
+
+    def _checked_of(self, queue: ConsumeQueue) -> Checked:
+        checked = self._checked.get(queue)
+        if checked is None:
+            if len(self._checked) >= _CHECKED_MAX:
+                self._checked.clear()
+            checked = self._checked[queue] = Checked()
         return checked
 
     def forget_checked(self) -> None:
         """Check records again before they go out, whichever were checked."""
         self._checked.clear()
-
-    def _evenly(self, entries: bytes, count: int, most_bytes: int) -> bytes:
-        """The records of entries if they seem to be of one size, side by side; else nothing."""
-        start, size = int.from_bytes(entries[:8], "big"), int.from_bytes(entries[8:12], "big")
-        total = size * count
-        last = int.from_bytes(entries[-ENTRY_BYTES : 8 - ENTRY_BYTES], "big")
-        if last != start + total - size or total > most_bytes or self._check_crc:
-            return b""
-        segment = self._log.segments.find(start)
-        if segment is None or start + total > segment.end or size < RECORD_BYTES_MIN:
-            return b""
-        return segment.map[start - segment.base : start - segment.base + total]
 
     def _collect(
         self,
@@ -324,11 +308,14 @@ class Reader:
         if not copies:
             return everything, 0
         first, *_ = places[0]
-        own = first >= self._own_from() or self._is_checked(queue, places[0][2], places[-1][2] + 1)
-        if own and first == int.from_bytes(copies[0][_PLACE_AT : _PLACE_AT + 8], "big"):
+        queue_offset, following = places[0][2], places[-1][2] + 1
+        sound = first >= self._own_from() or self._are_checked(queue, queue_offset, following)
+        if sound and first == int.from_bytes(copies[0][_PLACE_AT : _PLACE_AT + 8], "big"):
             return everything, len(copies)
         columns = Places(*zip(*places, strict=True))
         faults = faults_of(b"".join(copies), columns, queue, check_crc=self._check_crc)
+        if not faults and following - queue_offset == len(places):
+            self._found_sound(queue, queue_offset, following)
         kept: list[int] = []
         for number in everything if faults else ():
             physical, _, queue_offset = places[number]

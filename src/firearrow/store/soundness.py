@@ -3,10 +3,11 @@
 Clients find the records of an answer one after another by their lengths. At one that they can't
 read they drop all behind it, and go on after the whole answer: nothing of that comes again.
 
-Most pulls are of what was just appended, and need no look (``CommitLog.own_from``). Of others, a
-few operations show for all records of a pull that they are alike (``are_alike``); many that are not
-take some more (``are_plain``), and few cost a step of a loop each (``faults_of``). Only what is not
-plain is taken apart (``fault_of``).
+Most pulls are of what was just appended, and need no check (``CommitLog.own_from``). Messages are
+mostly read one after another, and by several groups: hundreds are checked at once
+(``plain_ahead``), and what was sound is remembered for a while (``Checked``). Where that does not
+work, the records of one pull are checked together (``are_plain``) or, if they are few, one by one
+(``faults_of``). Only what is not plain is taken apart (``fault_of``).
 
 Source: upstream ``MessageDecoder#decodes``, which ends at the first record that it can't read, and
 ``#clientDecode``, which does not look at the CRC. Java: DefaultMessageStore#getMessage looks at
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from mmap import mmap
 from typing import Any, Final, NamedTuple
@@ -37,15 +38,12 @@ from firearrow.message.sysflag import (
     INNER_BATCH,
     STORE_HOST_V6,
 )
-from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue
+from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import Columns, Ints
 
 log = logging.getLogger(__name__)
 
 _NAMED_MAX: Final = 1024  # a store with more damage than that has another problem
-ALIKE_MIN: Final = 4
-"""Records, below which it is faster to look at each."""
-_ALIKE_MAX: Final = 128  # and above which a shape takes too much memory
 _NUMBERS: Final = 4096
 _COUNT_MAX: Final = 1024  # records of one pull
 _BEGINNING_BYTES: Final = 8  # show how a body is compressed
@@ -53,10 +51,11 @@ _BODY_COUNTS: Final = COMPRESSED | INNER_BATCH  # clients take the body apart as
 _SPECIAL: Final = HOSTS_V6_MASK | _BODY_COUNTS
 PLAIN_MIN: Final = 16
 """Records, below which a loop is faster than two dozen operations on arrays."""
-AHEAD_ENTRIES: Final = 512
-"""Entries that are looked at together, as a consumer that catches up wants them all soon."""
-AHEAD_BYTES: Final = 1 << 20
+AHEAD_ENTRIES: Final = 1024
+"""Entries that are checked together, as a consumer that catches up wants them all soon."""
+AHEAD_BYTES: Final = 2 << 20
 """Of the log that they lie in: more might have to be read from the disk."""
+_STRETCHES_MAX: Final = 16
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 
 
@@ -125,6 +124,40 @@ class Damaged:
             "record is damaged",
             extra={"physical_offset": physical_offset, "place": place, "reason": why},
         )
+
+
+class Checked:
+    """Which records of a queue were checked, by their queue offsets.
+
+    ``vain`` is a stretch in which a check of many at once has met some that are not plain: those of
+    each pull are checked by themselves there.
+    """
+
+    __slots__ = ("_sound", "vain")
+
+    def __init__(self) -> None:
+        self._sound: list[range] = []  # as many as there are groups that read in different places
+        self.vain = range(0)
+
+    def has(self, start: int, end: int) -> bool:
+        """Whether all from an offset to before another were found sound."""
+        # A loop takes half the time of any().
+        for stretch in self._sound:  # noqa: SIM110
+            if stretch.start <= start and end <= stretch.stop:
+                return True
+        return False
+
+    def end_of(self, start: int) -> int:
+        """Where the sound stretch ends in which an offset is; the offset itself, if in none."""
+        return max([s.stop for s in self._sound if s.start <= start < s.stop], default=start)
+
+    def add(self, start: int, end: int) -> None:
+        """Those from an offset to before another were found sound."""
+        apart = [s for s in self._sound if s.stop < start or end < s.start]
+        joined = [s for s in self._sound if s not in apart]
+        start = min([start, *(s.start for s in joined)])
+        end = max([end, *(s.stop for s in joined)])
+        self._sound = [range(start, end), *apart[: _STRETCHES_MAX - 1]]
 
 
 class Places(NamedTuple):
@@ -278,78 +311,6 @@ def _topic_of_first(records: bytes, queue: ConsumeQueue) -> tuple[int, bytes]:
     if len(topic) <= length_bytes or not topic[length_bytes:].isascii():
         return queue.magic, queue.topic_field  # which no record has: each is taken apart
     return magic, topic
-
-
-def are_alike(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
-    """Whether plain records of one shape are all sound: those of entries from an offset on.
-
-    False also if they only may be.
-    """
-    count = len(entries) // ENTRY_BYTES
-    flags = records[36:40]
-    hosts = flags[3] & HOSTS_V6_MASK
-    body_at = _HOSTS[hosts].head_bytes
-    shape = _shape(
-        int.from_bytes(entries[8:12], "big"),
-        flags,
-        records[body_at - 4 : body_at],
-        queue.topic_field,
-        queue.magic,
-        count,
-    )
-    if shape is None or len(records) != shape.total:
-        return False
-    fields = np.frombuffer(records, np.uint8).take(shape.fields).tobytes()
-    places = np.frombuffer(entries, np.uint8).take(shape.places).tobytes()
-    return fields == places + _numbers_of(queue_offset, count) + shape.same
-
-
-class _Shape(NamedTuple):
-    """How to see that ``count`` records are of one shape.
-
-    ``fields`` are the bytes of theirs that matter: the places as their entries have them (the bytes
-    ``places`` of those), the queue offsets, and the ``same`` in all.
-    """
-
-    total: int
-    fields: Ints
-    places: Ints
-    same: bytes
-
-
-@lru_cache(maxsize=64)
-def _shape(
-    size: int, flags: bytes, body: bytes, topic: bytes, magic: int, count: int
-) -> _Shape | None:
-    """None where the parts don't make up the size, or more than they are matters."""
-    hosts = _HOSTS[flags[3] & HOSTS_V6_MASK]
-    topic_at = hosts.head_bytes + int.from_bytes(body, "big")
-    end = topic_at + len(topic) + 2
-    if end > size or flags[3] & _BODY_COUNTS or not ALIKE_MIN <= count <= _ALIKE_MAX:
-        return None
-    born, stored = hosts.ports_at
-    same = [0, 1, 2, 3, *range(36, 40), born, born + 1, stored, stored + 1]
-    same += [*range(4, 8), *range(hosts.head_bytes - 4, hosts.head_bytes), *range(topic_at, end)]
-    expected = b"".join(
-        (
-            size.to_bytes(4, "big"),
-            flags,
-            bytes(4),
-            magic.to_bytes(4, "big", signed=True),
-            body,
-            topic,
-            (size - end).to_bytes(2, "big"),
-        )
-    )
-
-    def of_each(columns: Iterable[int], step: int) -> Ints:
-        bytes_of_each: Ints = np.add.outer(np.arange(count) * step, np.array(list(columns)))
-        return bytes_of_each.ravel()
-
-    place = [*range(28, 36), *range(4)]
-    parts = [of_each(columns, size) for columns in (place, range(20, 28), same)]
-    places = of_each(range(12), ENTRY_BYTES)
-    return _Shape(size * count, np.concatenate(parts), places, expected * count)
 
 
 def _numbers_of(queue_offset: int, count: int) -> bytes:
