@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 # Records of a step after one that met too many new queues, and for what is left of that one.
 _NEW_QUEUES_RECORDS: Final = 256
-_NEW_QUEUES_RECORDS_LEAST: Final = 4
+_NEW_QUEUES_RECORDS_LEAST: Final = 1
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH | COMPRESSED
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()

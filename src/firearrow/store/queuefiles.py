@@ -13,6 +13,7 @@ Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -44,8 +45,10 @@ _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_cod
 AnyQueue = FileConsumeQueue | FileBatchQueue
 
 NEW_QUEUES_MAX: Final = 16
-"""Queues that get their first file in one round. Each costs a tenth of a millisecond, a directory
-included, and ten times that while the disk is busy; others wait for the whole round."""
+"""Queues that get their first file in one round, and the seconds that these may take. One costs a
+tenth of a millisecond, a directory included, and ten times that while the disk is busy; whoever
+sends or reads waits for the whole round."""
+NEW_QUEUES_SECONDS: Final = 0.004
 
 
 def no_topic(_: str) -> bool:
@@ -238,6 +241,7 @@ class FileConsumeQueues:
         arrived: list[tuple[AnyQueue, int]] = []
         refused: dict[Key, int] = {}
         made = 0
+        until = 0.0
         for run in entries.each_run():
             key = run.topic, run.queue_id
             queue = self._by_key.get(key)
@@ -245,7 +249,9 @@ class FileConsumeQueues:
                 if queue is None:
                     queue = self._opened(key)
                 if not queue.segments.files:
-                    if made == NEW_QUEUES_MAX:
+                    now = time.perf_counter()
+                    until = until or now + NEW_QUEUES_SECONDS
+                    if made == NEW_QUEUES_MAX or (made and now >= until):
                         self._tell(refused, arrived, on_arrivals)
                         raise ManyNewQueues
                     made += 1
