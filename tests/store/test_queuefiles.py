@@ -10,9 +10,10 @@ import pytest
 
 from firearrow.errors import StoreError
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.store import Boundary, GetStatus, MessageStore, queuefiles
+from firearrow.store import Boundary, GetStatus, MessageStore
 from firearrow.store.fs import FileSystem
 from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_topics
+from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
 from tests.store.stores import abandon, append, make_store, opened, settle
@@ -297,17 +298,6 @@ def test_in_a_light_queue_an_inner_batch_is_one_message(tmp_path: Path) -> None:
     store.close()
 
 
-class _DiskTime:
-    """Time that goes on by the files that are made."""
-
-    def __init__(self, seconds_for_each: float) -> None:
-        self.seconds_for_each = seconds_for_each
-        self.now = 1000.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize(
     ("seconds_for_each", "most"), [(0.0, NEW_QUEUES_MAX), (0.001, 9), (0.1, 1)]
 )
@@ -315,21 +305,20 @@ def test_a_step_of_dispatch_makes_few_new_queues(
     tmp_path: Path, seconds_for_each: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands of new queues are made in many steps, and each has its message in the end."""
-    time = _DiskTime(seconds_for_each)
+    clock = HandClock()
     made: list[Path] = []
     create_file = FileSystem.create_file
 
     def counted(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         if "consumequeue" in path.parts:
             made.append(path)
-            time.now += time.seconds_for_each
+            clock.seconds += seconds_for_each
         create_file(fs, path, size_bytes, reserved_bytes)
 
-    with opened(tmp_path) as store:
+    with opened(tmp_path, clock=clock) as store:
         for queue_id in range(500):
             append(store, b"first", "T", queue_id)
         monkeypatch.setattr(FileSystem, "create_file", counted)
-        monkeypatch.setattr(queuefiles, "time", time)
         steps = []
         turns = itertools.cycle((store.dispatch, store.catch_up))  # who reads waits for no more
         while store.behind_bytes:

@@ -80,7 +80,9 @@ class MessageStore:
         self._fs, self._clock = fs, clock
         self.root = root = config.root_path
         self.wants_batches: Callable[[str], bool] = no_topic
-        self.queues = _queues_of(config, fs, lambda topic: self.wants_batches(topic))
+        self.queues = _queues_of(
+            config, fs, clock.monotonic, lambda topic: self.wants_batches(topic)
+        )
         file_bytes = config.mapped_file_size_commit_log
         self.log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
         self._index = (
@@ -699,7 +701,10 @@ class MessageStore:
 
 
 def _queues_of(
-    config: StoreConfig, fs: FileSystem, wants_batches: Callable[[str], bool]
+    config: StoreConfig,
+    fs: FileSystem,
+    monotonic: Callable[[], float],
+    wants_batches: Callable[[str], bool],
 ) -> ConsumeQueues:
     """The queues, kept as the configuration wants it."""
     if config.store_type == "defaultRocksDB":
@@ -711,6 +716,7 @@ def _queues_of(
         fs,
         batch_file_bytes=config.batch_queue_file_bytes,
         wants_batches=wants_batches,
+        monotonic=monotonic,
     )
 
 

@@ -13,7 +13,6 @@ Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +50,11 @@ sends or reads waits for the whole round."""
 NEW_QUEUES_SECONDS: Final = 0.004
 
 
+def _no_time() -> float:
+    """Time for who has no clock: files take none."""
+    return 0.0
+
+
 def no_topic(_: str) -> bool:
     """What ``wants_batches`` says where no topic has the attribute."""
     return False
@@ -72,8 +76,10 @@ class FileConsumeQueues:
         *,
         batch_file_bytes: int = BATCH_FILE_BYTES,
         wants_batches: Callable[[str], bool] = no_topic,
+        monotonic: Callable[[], float] = _no_time,
     ) -> None:
         self._fs = fs
+        self._monotonic = monotonic
         self._directory = directory
         self._batch_directory = directory.parent / DIRECTORY
         self._file_size_bytes = file_size_bytes
@@ -249,7 +255,7 @@ class FileConsumeQueues:
                 if queue is None:
                     queue = self._opened(key)
                 if not queue.segments.files:
-                    now = time.perf_counter()
+                    now = self._monotonic()
                     until = until or now + NEW_QUEUES_SECONDS
                     if made == NEW_QUEUES_MAX or (made and now >= until):
                         self._tell(refused, arrived, on_arrivals)
