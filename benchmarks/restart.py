@@ -87,7 +87,7 @@ class Restart:
 
 
 def _kept(store: Path) -> Path:
-    """Where a copy of a filled store lies."""
+    """Where a copy of a filled store is."""
     return store.with_name("kept")
 
 

@@ -62,7 +62,7 @@ def _read(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Give the value below which a share of all lies."""
+    """Give the value below which a share of all of them is."""
     if not values:
         raise BenchmarkError("no message was seen by its consumer")
     return sorted(values)[int((len(values) - 1) * share)]

@@ -82,7 +82,7 @@ class ConfigError(FirearrowError):
 
 
 class DataLost(FirearrowError):
-    """Messages that were to be read are gone: retention was faster, or the queue began anew."""
+    """Messages that were to be read are gone: retention was faster, or the queue began again."""
 
 
 class MessageError(FirearrowError):

@@ -1,4 +1,4 @@
-"""Consumers of one group share its queues anew when one joins or leaves.
+"""Consumers of one group share its queues again when one joins or leaves.
 
 The broker tells the members at once (NOTIFY_CONSUMER_IDS_CHANGED); without that word they would
 find out only at their next round, after 20 seconds.
@@ -45,7 +45,7 @@ def wait_for_shares(topic: str, consumers: list[PushConsumer], sizes: list[int])
     wait_until(shared, NOTICE_S, f"shares of {sizes} queues")
 
 
-def test_a_group_shares_its_queues_anew(java: JavaClient, name: str, group: str) -> None:
+def test_a_group_shares_its_queues_again(java: JavaClient, name: str, group: str) -> None:
     java.create_topic(name, QUEUES)
     traffic = Traffic(java.producer(), name)
     first = java.push_consumer(group, name)

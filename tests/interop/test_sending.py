@@ -124,7 +124,7 @@ def test_compressed_bodies_arrive_as_sent(java: JavaClient, topic: str, compress
 
 def test_the_first_send_creates_a_topic(java: JavaClient, name: str) -> None:
     reports = java.producer().send(name, numbered(8))
-    # The client takes queues in turn, and begins anew when it asks for routes again meanwhile.
+    # The client takes queues in turn, and begins again when it asks for routes again meanwhile.
     assert {report.queue_id for report in reports} == {0, 1, 2, 3}
     bodies = sorted(message.body for message in java.pull_consumer().read(name))
     assert bodies == [message.body for message in numbered(8)]

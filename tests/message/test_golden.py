@@ -50,7 +50,7 @@ def test_every_visible_message_is_decoded_as_the_java_client_does(store: Store) 
         assert as_java_prints(found[line["physicalOffset"]]) == line
 
 
-def test_records_lie_where_they_say_and_leave_no_gap(store: Store) -> None:
+def test_records_are_where_they_say_and_leave_no_gap(store: Store) -> None:
     for start, views in store.views.items():
         at = start
         for view in views:

@@ -173,7 +173,7 @@ def test_a_server_that_stops_is_asked_on_a_new_connection(
     assert len(counterpart.peers) == 2
 
 
-def test_a_connection_that_was_closed_while_idle_is_opened_anew(client: BlockingClient) -> None:
+def test_a_connection_that_was_closed_while_idle_is_opened_again(client: BlockingClient) -> None:
     counterpart = Counterpart()
     with in_thread(lambda: answering(counterpart.handlers())) as address:
         client.call(address, ECHO)

@@ -195,7 +195,7 @@ def test_a_turn_ends() -> None:
     }
 
 
-def test_who_finishes_and_begins_anew_has_no_second_turn_at_once() -> None:
+def test_who_finishes_and_begins_again_has_no_second_turn_at_once() -> None:
     world = World()
     stuffed(world, 5, 10 * MiB)
     pair = [world.add(2 * MiB, 2 * MiB, 2 * MiB) for _ in range(2)]

@@ -66,7 +66,7 @@ NOTHING_IS_RESERVED: dict[str, Any] = {
     "delete_when": ";".join(map(str, range(24))),
     "delete_commit_log_files_interval": 0,
     "delete_consume_queue_files_interval": 0,
-    # Some entries of either kind of queue lie across two sectors.
+    # Some entries of either kind of queue are on two sectors.
     "mapped_file_size_consume_queue": 20 * 130,
     "mapper_file_size_batch_consume_queue": 46 * 20,
 }

@@ -197,7 +197,7 @@ def test_what_the_log_has_lost_is_passed_over(tmp_path: Path) -> None:
     queue.close()
 
 
-def test_a_topic_that_was_made_again_begins_anew(tmp_path: Path) -> None:
+def test_a_topic_that_was_made_again_begins_again(tmp_path: Path) -> None:
     queue = queue_in(tmp_path)
     queue.put(units_for([3, 2]))
     queue.put(units_for([7], number=9))

@@ -153,7 +153,7 @@ def test_of_a_queue_that_can_not_even_be_moved_nothing_is_said(
     running.check()
 
 
-def test_files_that_are_deleted_under_a_running_store_are_made_anew(running: Running) -> None:
+def test_files_that_are_deleted_under_a_running_store_are_rebuilt(running: Running) -> None:
     running.send(50)
     running.clock.seconds += 61
     running.store.flush_step()

@@ -302,7 +302,7 @@ def test_nothing_overtakes_a_file_that_can_not_be_removed(
 
 
 @pytest.mark.parametrize("queues", ["of a topic", "of which nothing is left"])
-def test_what_is_made_anew_is_not_taken_for_what_was_to_be_removed(root: Path, queues: str) -> None:
+def test_what_is_rebuilt_is_not_taken_for_what_was_to_be_removed(root: Path, queues: str) -> None:
     kept = Kept(root)
     kept.store.close()
     # Its files are removed by a thread, which after the first waits for the store to be closed.
@@ -336,7 +336,7 @@ def test_queues_of_which_nothing_is_left_are_deleted_on_request(root: Path) -> N
     settle(kept.store)
     assert not list(kept.store.delete_expired_queues())
     kept.store.close()
-    # Two queues whose messages all lie in files that are gone.
+    # Two queues whose messages all are in files that are gone.
     store = make_store(root, clock=kept.clock)
     store.open(background=False)
     store.queues.correct_min(store.log.end_offset)

@@ -228,7 +228,7 @@ def test_a_reopened_log_goes_on_where_it_ended(tmp_path: Path, size: int) -> Non
         assert store.store_time_of("T", 0, 1) == BORN_MS + 50
 
 
-def test_the_log_may_lie_elsewhere(tmp_path: Path) -> None:
+def test_the_log_may_be_elsewhere(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     with opened(tmp_path / "store", store_path_commit_log=str(elsewhere)) as store:
         append(store, b"a")

@@ -83,9 +83,9 @@ def test_each_message_of_the_original_is_found_by_its_keys(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", FILE_STORES)
 def test_the_same_input_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
-    """A whole log is appended anew to an empty store, and then its files are compared.
+    """A whole log is appended again to an empty store, and then its files are compared.
 
-    Left out is one field of the eight commit records: where their half message lies, which no
+    Left out is one field of the eight commit records: where their half message is, which no
     plain append knows.
     """
     files = sorted((extract(name, tmp_path) / "commitlog").iterdir())
@@ -402,7 +402,7 @@ def test_what_stands_behind_a_torn_record_is_kept_aside(tmp_path: Path, known: b
     assert data[start:].startswith(kept.read_bytes().rstrip(b"\0"))
 
 
-def test_without_its_log_a_store_begins_anew(tmp_path: Path) -> None:
+def test_without_its_log_a_store_begins_again(tmp_path: Path) -> None:
     filled(tmp_path, 50)
     for path in (tmp_path / "commitlog").iterdir():
         path.unlink()

@@ -111,7 +111,7 @@ def test_nothing_is_left_but_what_was_on_the_disk(
 
 @both_kinds
 @pytest.mark.parametrize("count", [5, 10, 15])
-def test_a_queue_that_begins_anew_during_a_flush_is_flushed_anew(
+def test_a_queue_that_begins_again_during_a_flush_is_flushed_again(
     tmp_path: Path, kind: type[FileQueue], count: int
 ) -> None:
     class Disk(FileSystem):

@@ -232,7 +232,7 @@ def test_after_an_unclean_end_files_that_lack_something_are_deleted(
 
 
 @pytest.mark.parametrize("lost", [SLOT_BYTES, (40, 4), (40 + 4 * SLOTS - 4, 4)])
-def test_slots_are_mended_by_the_entries(tmp_path: Path, lost: tuple[int, int]) -> None:
+def test_slots_are_repaired_by_the_entries(tmp_path: Path, lost: tuple[int, int]) -> None:
     index = index_in(tmp_path)
     put_all(index, [Key(n, n, BEGIN_MS + n) for n in range(1, 31)], 30)
     index.close()

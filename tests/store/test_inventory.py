@@ -58,7 +58,7 @@ def test_it_is_there_only_while_the_store_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lose", [first, last, shutil.rmtree])
 @pytest.mark.parametrize("killed", [True, False])
-def test_what_vanished_of_a_queue_is_made_anew(
+def test_what_vanished_of_a_queue_is_rebuilt(
     tmp_path: Path, lose: Callable[[Path], None], killed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = filled(tmp_path)
@@ -78,7 +78,7 @@ def test_what_vanished_of_a_queue_is_made_anew(
 
 
 @pytest.mark.parametrize("lose", [first, last])
-def test_what_vanished_after_a_stop_of_rocketmq_is_made_anew(
+def test_what_vanished_after_a_stop_of_rocketmq_is_rebuilt(
     tmp_path: Path, lose: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It leaves no note, but queues don't fit the log any more."""
@@ -86,7 +86,7 @@ def test_what_vanished_after_a_stop_of_rocketmq_is_made_anew(
     (tmp_path / "closed.json").unlink()
     with opened(tmp_path) as store:
         check_complete(store, sent)
-    assert "made anew" not in caplog.text
+    assert "rebuilt" not in caplog.text
     (tmp_path / "closed.json").unlink()
     lose(tmp_path / QUEUE)
     with opened(tmp_path) as store:
@@ -127,7 +127,7 @@ def test_entries_that_lead_to_no_record_stop_no_start_without_a_note(
     assert "can't be compared with the end of the log" in caplog.text
 
 
-def test_a_file_in_the_place_of_a_topic_is_kept_and_its_queues_are_made_anew(
+def test_a_file_in_the_place_of_a_topic_is_kept_and_its_queues_are_rebuilt(
     tmp_path: Path,
 ) -> None:
     sent = filled(tmp_path)
@@ -157,7 +157,7 @@ def test_a_queue_that_vanished_with_its_messages_goes_on_where_it_was(tmp_path: 
 
 
 @pytest.mark.parametrize("lose", [first, last])
-def test_what_vanished_of_the_index_is_made_anew(
+def test_what_vanished_of_the_index_is_rebuilt(
     tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     with opened(tmp_path) as store:

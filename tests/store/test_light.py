@@ -206,7 +206,7 @@ def test_a_store_of_the_original_goes_on(tmp_path: Path, kind: str) -> None:
             assert (end, bodies(store, name)[-1]) == (count, b"more")
 
 
-def test_its_light_queues_are_made_anew_as_they_were(tmp_path: Path) -> None:
+def test_its_light_queues_are_rebuilt_as_they_were(tmp_path: Path) -> None:
     root = golden.extract("light-file", tmp_path)
     assert verify(Layout(root)).findings == []
     rebuild(Layout(root), SystemClock(), to=tmp_path / "made")

@@ -38,7 +38,7 @@ def files_of(root: Path, *names: str) -> dict[str, bytes]:
 
 
 def places(store: MessageStore, queue_id: int) -> list[int]:
-    """Where the record of each message of a queue lies."""
+    """Where the record of each message of a queue is."""
     queue = store.queue("Bat", queue_id)
     return [queue.entry(at)[0] for at in range(queue.min_offset, queue.max_offset)]
 
@@ -263,7 +263,7 @@ def test_queues_of_batches_without_the_attribute_are_served(
     assert not list((root / "batchconsumequeue").iterdir())
 
 
-def test_a_file_of_another_size_leaves_the_queue_out_until_it_is_made_anew(root: Path) -> None:
+def test_a_file_of_another_size_leaves_the_queue_out_until_it_is_rebuilt(root: Path) -> None:
     before = files_of(root, "batchconsumequeue")
     with (root / "batchconsumequeue/Bat/1" / f"{0:020d}").open("ab") as file:
         file.write(b"\0")

@@ -205,7 +205,7 @@ def test_what_the_log_has_lost_within_a_queue_leads_to_what_follows(
 
 
 @kinds
-def test_a_queue_that_was_left_out_can_be_made_anew(tmp_path: Path, kind: str) -> None:
+def test_a_queue_that_was_left_out_can_be_rebuilt(tmp_path: Path, kind: str) -> None:
     with opened(tmp_path / "queues", kind) as queues:
         put(queues, {}, 0, {("T", 0): 3, ("U", 0): 2})
         hole = entries_of([("T", 0, 5, [(900, 100, 0)])])

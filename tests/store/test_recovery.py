@@ -45,7 +45,7 @@ def misname(queue: Path) -> None:
 
 @pytest.mark.parametrize("damage", [shorten, lose_a_file, misname])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_queue_that_can_not_be_used_is_kept_aside_and_made_anew(
+def test_a_queue_that_can_not_be_used_is_kept_aside_and_rebuilt(
     tmp_path: Path, damage: Callable[[Path], None], clean: bool
 ) -> None:
     sent = filled(tmp_path)
@@ -66,7 +66,7 @@ def test_a_queue_that_can_not_be_used_is_kept_aside_and_made_anew(
         assert tree(tmp_path / QUEUE)[name].startswith(data.rstrip(b"\0"))
 
 
-def test_a_queue_that_lost_its_files_is_made_anew_when_a_message_shows_it(tmp_path: Path) -> None:
+def test_a_queue_that_lost_its_files_is_rebuilt_when_a_message_shows_it(tmp_path: Path) -> None:
     sent = filled(tmp_path, 200)
     store_end = max(view.physical_offset for view in iter_all(tmp_path))
     store = make_store(tmp_path)
@@ -89,7 +89,7 @@ def iter_all(root: Path) -> list[MessageView]:
 
 
 def test_lost_messages_are_bridged_by_the_next_one(tmp_path: Path) -> None:
-    """A log that was mended after damage lacks messages; their queues go on behind them."""
+    """A log that was repaired after damage lacks messages; their queues go on behind them."""
     with opened(tmp_path) as store:
         for number in range(9):
             append(store, b"%d" % number, queue_id=number % 2)
@@ -150,7 +150,7 @@ def flip(data: bytes, at: int) -> bytes:
 def test_a_tail_may_be_torn_at_any_byte(
     tmp_path: Path, damage: Callable[[bytes, int], bytes]
 ) -> None:
-    """What lies before the damage is served, the rest is gone or as it was, and the log goes on."""
+    """What is before the damage is served, the rest is gone or as it was, and the log goes on."""
     data, starts = tail(tmp_path / "0")
     for at in range(starts[0], starts[-1]):
         root = tmp_path / str(at)

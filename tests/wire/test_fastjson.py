@@ -230,7 +230,7 @@ def test_typed_reading_survives_any_depth() -> None:
         decode(deep, Queue)
 
 
-def test_what_has_not_changed_is_not_formatted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_not_changed_is_not_formatted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = fastjson.PrettyText()
     state: dict[str, Any] = {
         "version": {"counter": 1},

@@ -1,6 +1,6 @@
 """The body of a batch send (request 320): several messages for one queue in one request.
 
-The client writes it. The broker takes it apart and stores one record for each member. Members lie
+The client writes it. The broker takes it apart and stores one record for each member. Members are
 one after another; topic, queue and times come from the request.
 
 ======  ====  ================  ======================================

@@ -1,6 +1,6 @@
 """The two identifiers of a message, both upper-case hexadecimal.
 
-The **offset message id** says where a record lies: the broker's address and port, then the
+The **offset message id** says where a record is: the broker's address and port, then the
 physical offset in its commit log. Any client can turn it into a direct read.
 
 ======  ======  ==========================================
@@ -55,7 +55,7 @@ _MOMENT = Struct(">iH")
 
 
 class OffsetId(NamedTuple):
-    """Where a record lies: the broker that stored it and its byte in that commit log."""
+    """Where a record is: the broker that stored it and its byte in that commit log."""
 
     store_host: Host
     physical_offset: int

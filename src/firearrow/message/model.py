@@ -120,7 +120,7 @@ class MessageView(msgspec.Struct, frozen=True):
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where the record lies."""
+        """The id that says where the record is."""
         return encode_offset_id(self.store_host, self.physical_offset)
 
     @property

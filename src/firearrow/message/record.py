@@ -206,7 +206,7 @@ def encode_record(
 def encode_view(view: MessageView) -> bytes:
     """Return the record of a decoded message, for instance after its topic was replaced.
 
-    Size and CRC are computed anew; all else is as in the view.
+    Size and CRC are computed again; all else is as in the view.
     """
     return encode_record(
         view.topic,
@@ -233,7 +233,7 @@ def encode_blank(remaining_bytes: int) -> bytes:
 
 
 def is_blank(buffer: Buffer, at: int) -> bool:
-    """Tell whether the blank that ends a log file lies at a position."""
+    """Tell whether the blank that ends a log file is at a position."""
     if at < 0 or at + BLANK_BYTES > len(buffer):
         return False
     return bool(_SIZE_AND_MAGIC.unpack_from(buffer, at)[1] == MAGIC_BLANK)
@@ -311,7 +311,7 @@ def decode_record(
 def iter_records(
     buffer: Buffer, start: int = 0, end: int | None = None, *, check_body_crc: bool = False
 ) -> Iterator[MessageView]:
-    """Read records that lie one after another, as pull answers and log files hold them.
+    """Read records that follow one another, as pull answers and log files hold them.
 
     Ends at ``end``, or where a log file ends: at a blank, or at a size of 0, which is what bytes
     that were never written read as. Raises MessageError like `decode_record`.
@@ -366,7 +366,7 @@ def _has_crc(properties: bytes) -> bool:
 
 
 def _find_properties(record: bytes) -> tuple[int, bytes]:
-    """Return where the length of the properties lies, and the properties."""
+    """Return where the length of the properties is, and the properties."""
     head, *_, properties_at = _locate(record, 0, None)
     if head[0] != len(record):
         raise MessageError(f"{head[0]}, but there are {len(record)} bytes", "totalSize", 0)
@@ -383,7 +383,7 @@ def _is_file_end(buffer: Buffer, at: int, end: int) -> bool:
 def _locate(buffer: Buffer, at: int, end: int | None) -> tuple[tuple[Any, ...], int, int, int, int]:
     """Check the frame of a record: that its lengths add up to its size.
 
-    Returns its head unpacked, and where its body, topic length, topic and properties length lie.
+    Returns its head unpacked, and where its body, topic length, topic and properties length are.
     """
     end = len(buffer) if end is None else min(end, len(buffer))
     total, magic = _read_size_and_magic(buffer, at, end)

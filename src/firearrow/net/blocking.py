@@ -6,7 +6,7 @@ also takes in those to others, and writes what the socket had no room for, so ne
 the other by not reading.
 
 A connection that breaks fails what is under way on it, in words that name the address; the next
-request opens it anew. A client belongs to one thread.
+request opens it again. A client belongs to one thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A remoting client on asyncio: one connection an address, requests matched by opaque.
 
 What servers need to talk to servers (a broker to its name servers). Each call has a time limit; a
-connection that breaks fails the calls that wait on it and is opened anew by the next one.
+connection that breaks fails the calls that wait on it and is opened again by the next one.
 """
 
 from __future__ import annotations

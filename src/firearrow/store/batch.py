@@ -47,7 +47,7 @@ _BODIES_TOGETHER: Final = 32
 
 @dataclass(slots=True)
 class RegularMembers:
-    """Members that lie in ``body`` one after another and have the same head.
+    """Members that are in ``body`` one after another and have the same head.
 
     ``records`` takes the heads of all records as far as they don't depend on the member: with the
     physical offset of the first record and, as queue offset, what the member's number is to be
@@ -215,7 +215,7 @@ def _member_dtype(size: int, body_size: int) -> np.dtype[Any]:
 
 
 def _overlapping(size: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
-    """``size`` bytes with fields, by their formats and offsets, some of which lie in others."""
+    """``size`` bytes with fields, by their formats and offsets, some of which are in others."""
     formats, offsets = zip(*fields.values(), strict=True)
     names = list(fields)
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})

@@ -1,4 +1,4 @@
-"""The BatchConsumeQueue: where the records of a topic with ``queue.type=BatchCQ`` lie in the log.
+"""The BatchConsumeQueue: where the records of a topic with ``queue.type=BatchCQ`` are in the log.
 
 A batch send to such a topic is one record with all its messages (an inner batch), which takes as
 many queue offsets as it has messages. So an entry says which ones it stands for. 46 bytes,
@@ -159,7 +159,7 @@ class Units(ABC):
         return bisect_right(self.numbers, queue_offset, key=lambda n: self.unit(n).queue_offset)
 
     def number_at_or_after(self, physical_offset: int) -> int:
-        """The first unit whose record lies at or after a physical offset.
+        """The first unit whose record is at or after a physical offset.
 
         One that is plainly no unit, as a loss of power may leave them, is taken for a later one.
         """
@@ -302,7 +302,7 @@ class FileBatchQueue(Units, FileQueue):
             return
         first = int(units["queue_offset"][0])
         if first == 0 and self.max_offset:
-            self._begin_anew()
+            self._begin_again()
         if first != self.max_offset and not (complete and first > self.max_offset):
             raise CorruptStore(
                 f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "

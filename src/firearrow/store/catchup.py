@@ -3,7 +3,7 @@
 A queue is left out when it can't be written (``leftout``), the index when it can't be. Both are
 tried again after a second, then after ever longer waits up to a minute. Where the files are still
 as they were, dispatch is repeated from the first record that is lacking; else what there is of a
-queue goes to the quarantine, and it is made anew from the start of the log. Readers keep what they
+queue goes to the quarantine, and it is rebuilt from the start of the log. Readers keep what they
 had all the time: the queue takes the new files over once they have all that dispatch has passed.
 
 Java has no such thing: ConsumeQueue#putMessagePositionInfoWrapper retries for 150 s, in which no
@@ -182,7 +182,7 @@ class CatchUp:
         return self._targets is not None and bool(self._targets.queues)
 
     def stop(self) -> None:
-        """Give up what is under way; it begins anew later."""
+        """Give up what is under way; it begins again later."""
         if self._targets is not None:
             for queue in self._targets.queues.values():
                 queue.close()

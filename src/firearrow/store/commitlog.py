@@ -413,7 +413,7 @@ class CommitLog:
         return base + columns.end
 
     def record(self, physical_offset: int, size: int) -> bytes | None:
-        """The bytes of a stretch that lies within one file; None where the log doesn't hold it."""
+        """The bytes of a stretch that is within one file; None where the log doesn't hold it."""
         segment = self.segments.find(physical_offset)
         if segment is None or physical_offset + size > min(segment.end, self.end_offset):
             return None

@@ -1,4 +1,4 @@
-"""The ConsumeQueue: for each message of a queue where it lies in the log.
+"""The ConsumeQueue: for each message of a queue where it is in the log.
 
 An entry, 20 bytes, big-endian; entry number = queue offset:
 
@@ -149,7 +149,7 @@ class FileConsumeQueue(FileQueue):
         if not entries or queue_offset == self.max_offset:
             return queue_offset, entries
         if queue_offset == 0:
-            self._begin_anew()
+            self._begin_again()
         elif complete and not self.segments.files:
             self._jump(queue_offset)
         elif complete and 0 < (lost := queue_offset - self.max_offset) <= self._room_for(entries):
@@ -162,7 +162,7 @@ class FileConsumeQueue(FileQueue):
         return queue_offset, entries
 
     def _room_for(self, entries: bytes) -> int:
-        """How many records at most lie between the last one and the first of some entries."""
+        """How many records at most are between the last one and the first of some entries."""
         physical = int.from_bytes(entries[:8], "big")
         return (physical - self.max_physical_offset) // RECORD_BYTES_MIN
 
@@ -188,7 +188,7 @@ class FileConsumeQueue(FileQueue):
             super().begin_at(queue_offset)
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record lies at or after a physical offset."""
+        """The queue offset of the first entry whose record is at or after a physical offset."""
         low, high = self.segments.first_offset // ENTRY_BYTES, self.max_offset
         while low < high:
             middle = (low + high) // 2

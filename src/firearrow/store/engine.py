@@ -340,12 +340,12 @@ class MessageStore:
             progress(dispatcher.offset - start, end - start)
 
     def _rebuild_left_out(self) -> bool:
-        """Make the queues anew from the log whose files can't be used or lack something; return
+        """Rebuild the queues from the log whose files can't be used or lack something; return
         whether there were any."""
         aside = self.queues.set_aside(self.root / "quarantine")
         if not aside:
             return False
-        log.warning("queues are made anew from the log", extra={"count": len(aside)})
+        log.warning("queues are rebuilt from the log", extra={"count": len(aside)})
         rebuilding = self._catching_up(self.queues, None, aside)
         rebuilding.offset = self.log.start_offset
         rebuilding.complete = True

@@ -4,7 +4,7 @@ A queue is a directory of files of one size, which together are one space of byt
 ``n * unit_bytes`` of it, and what is behind the last one is zero.
 
 After a loss of power, sectors that were not flushed are as they were, zero, or as they were to be.
-So of a unit that lies across two sectors a part may be zero, and what it says then of the log may
+So of a unit on two sectors a part may be zero, and what it says then of the log may
 look as good as any.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
-_beginning: Final = Lock()  # of a queue anew, against a flush of what it was; rare, so one for all
+_beginning: Final = Lock()  # again of a queue, against a flush of what it was; rare, so one for all
 
 
 class FileQueue(ABC):
@@ -95,7 +95,7 @@ class FileQueue(ABC):
 
     @abstractmethod
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first message whose record lies at or after a physical offset."""
+        """The queue offset of the first message whose record is at or after a physical offset."""
 
     @property
     def min_offset(self) -> int:
@@ -109,10 +109,10 @@ class FileQueue(ABC):
         self.segments.load()
         self._find_end()
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Forget the units of a deleted topic."""
         log.warning(
-            "queue begins anew: its topic was made again",
+            "queue begins again: its topic was made again",
             extra={"topic": self.topic, "queue_id": self.queue_id},
         )
         self.segments.cut(0)
@@ -128,7 +128,7 @@ class FileQueue(ABC):
         return segment
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files all of whose records lie before a physical offset, but the last."""
+        """Take out the files all of whose records are before a physical offset, but the last."""
         gone: list[Path] = []
         files = self.segments.files
         while len(files) > 1:

@@ -48,7 +48,7 @@ class LogFlush:
         return self._failed.error is not None
 
     def pages_behind(self) -> int:
-        """How many page boundaries lie between what is written and what is on the disk."""
+        """How many page boundaries are between what is written and what is on the disk."""
         return self._log.end_offset // FLUSH_PAGE_BYTES - self.flushed_offset // FLUSH_PAGE_BYTES
 
     def flush(self) -> None:
@@ -105,7 +105,7 @@ class DerivedFlush:
         self._fs = fs
         self._saved: Checkpoint | None = None
         self._index_counts: dict[Path, int] = {}  # entries that are on the disk
-        self._failed = _Failed(_PASSING | UNREACHABLE)  # what is gone of a queue is made anew
+        self._failed = _Failed(_PASSING | UNREACHABLE)  # what is gone of a queue is rebuilt
         self._saving = threading.Lock()
 
     def flush_queues(self, least_pages: int) -> None:

@@ -3,8 +3,8 @@
 A queue that can't be written, for a reason of its own, is left out: it gets no further entries, its
 messages stay in the log, and all other queues go on. As soon as it can be written again it catches
 up (``catchup``). What the checkpoint says of queues does not hold for it meanwhile. So before
-dispatch goes on, it is noted in ``left-out-queues.tsv``: the next start, after whatever end, makes
-the queues that are named there anew. RocketMQ does not look at the file.
+dispatch goes on, it is noted in ``left-out-queues.tsv``: the next start, after whatever end,
+rebuilds the queues that are named there. RocketMQ does not look at the file.
 
 A line of it is ``TOPIC QUEUE_ID END``, with tabs between: no message of the queue that comes later
 may have a queue offset below ``END``.
@@ -38,13 +38,13 @@ UNREACHABLE: Final = frozenset(
 class LeftOut(NamedTuple):
     """Why a queue is left out, from which record on, and the end that it would have.
 
-    With ``anew``, what there is of it can't be gone on with.
+    With ``needs_rebuild``, what there is of it can't be gone on with.
     """
 
     reason: str
     since: int
     end: int
-    anew: bool
+    needs_rebuild: bool
 
 
 def concerns_all(error: OSError) -> bool:

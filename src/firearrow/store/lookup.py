@@ -42,7 +42,7 @@ class Boundary(Enum):
 
 
 class QueueEntry(NamedTuple):
-    """Where the message at a queue offset lies; ``tag_code`` is the hash of its tag."""
+    """Where the message at a queue offset is; ``tag_code`` is the hash of its tag."""
 
     queue_offset: int
     physical_offset: int

@@ -5,7 +5,7 @@ attribute ``queue.type=BatchCQ`` have ``batchconsumequeue/TOPIC/QUEUE_ID/`` inst
 ``batchqueue``. Of which kind a topic is, is settled when its first queue is loaded or made, and
 stays so until it is deleted: files of queues of batches say it, else the attribute does. RocketMQ
 does not start where files and attribute disagree; here usual queues of such a topic are set aside
-and made anew, and queues of batches without the attribute are served.
+and rebuilt, and queues of batches without the attribute are served.
 
 Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 """
@@ -92,7 +92,7 @@ class FileConsumeQueues:
         self._names = NewNames(directory.parent, fs)
         self._left_out_file = LeftOutFile(directory.parent, fs)
         self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
-        self._made_anew: set[Key] = set()  # the files of these are what an earlier try has made
+        self._rebuilt: set[Key] = set()  # an earlier try has made what files these have
         self._hopeless: set[Key] = set()  # the log itself does not give what these need
         self._ends: dict[Key, int] = {}  # that queues had when the store was closed
         self.left_out: dict[Key, LeftOut] = {}
@@ -267,7 +267,7 @@ class FileConsumeQueues:
                     raise
                 left, end = self.left_out.get(key), messages_end(entries, run)
                 if queue is not None and (
-                    left.anew if left is not None else isinstance(error, CorruptStore)
+                    left.needs_rebuild if left is not None else isinstance(error, CorruptStore)
                 ):
                     end = queue.max_offset  # what the log says itself makes no sense
                 refused[key] = end
@@ -385,7 +385,7 @@ class FileConsumeQueues:
             )  # to be killed before they are whole again must not end it
         for key in aside:
             reason = self._broken.pop(key, "")
-            left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], anew=True)
+            left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], needs_rebuild=True)
             queue = self._by_key.pop(key, None) or self._make(*key)
             queue.close()
             queue.next_offset = ends[key]
@@ -396,11 +396,11 @@ class FileConsumeQueues:
                 if concerns_all(error):
                     raise
                 log.error(
-                    "queue can't be made anew for now",
+                    "queue can't be rebuilt for now",
                     extra={"topic": key[0], "queue_id": key[1], "error": error},
                 )
                 self._shut[key] = queue
-                self.left_out[key] = left._replace(reason=str(error), since=0, anew=True)
+                self.left_out[key] = left._replace(reason=str(error), since=0, needs_rebuild=True)
         return aside
 
     def _known_end(self, key: Key) -> int:
@@ -418,13 +418,13 @@ class FileConsumeQueues:
         """
         for key in aside - self._shut.keys():
             left = self.left_out.pop(key, None)
-            if left is None or left.anew:
+            if left is None or left.needs_rebuild:
                 known = max(self._left_out_file.noted.get(key, 0), self._ends.get(key, 0))
                 self.open(*key).begin_at(known)
             else:
                 self._shut[key] = self._by_key.pop(key)
                 self._shut[key].next_offset = max(self._shut[key].next_offset, left.end)
-                self.left_out[key] = left._replace(anew=True)
+                self.left_out[key] = left._replace(needs_rebuild=True)
         self._ends.clear()
 
     def _clear_way(self, key: Key, directory: Path) -> None:
@@ -438,7 +438,7 @@ class FileConsumeQueues:
             place = root / key[0] / str(key[1])
             if not place.is_dir():
                 continue
-            if key in self._made_anew:
+            if key in self._rebuilt:
                 self._fs.remove_tree(place)
             else:
                 keep_aside(self._fs, place, root.parent, directory)
@@ -461,7 +461,7 @@ class FileConsumeQueues:
         left = self.left_out[key]
         try:
             self._clear_way(key, quarantine)
-            fresh = None if left.anew else self._as_it_was(key)
+            fresh = None if left.needs_rebuild else self._as_it_was(key)
             if fresh is not None:
                 return fresh, left.since
             self._move_aside(key, quarantine)
@@ -470,7 +470,7 @@ class FileConsumeQueues:
                 raise
             self.left_out[key] = left._replace(reason=str(error))
             return None
-        self._made_anew.add(key)
+        self._rebuilt.add(key)
         return self._make(*key), 0
 
     def _as_it_was(self, key: Key) -> AnyQueue | None:
@@ -495,12 +495,12 @@ class FileConsumeQueues:
     def fail_again(self, key: Key, error: OSError | CorruptStore) -> None:
         """Keep a queue left out that could not catch up."""
         left = self.left_out[key]
-        anew = left.anew or isinstance(error, CorruptStore)
-        self.left_out[key] = left._replace(reason=str(error), anew=anew)
-        if left.anew and isinstance(error, CorruptStore):
+        needs_rebuild = left.needs_rebuild or isinstance(error, CorruptStore)
+        self.left_out[key] = left._replace(reason=str(error), needs_rebuild=needs_rebuild)
+        if left.needs_rebuild and isinstance(error, CorruptStore):
             self._hopeless.add(key)
             log.error(
-                "queue can't be made anew before the next start",
+                "queue can't be rebuilt before the next start",
                 extra={"topic": key[0], "queue_id": key[1], "error": error},
             )
 
@@ -515,7 +515,7 @@ class FileConsumeQueues:
             queue = fresh
         self._by_key[key] = queue
         del self.left_out[key]
-        self._made_anew.discard(key)
+        self._rebuilt.discard(key)
         self._names.note(queue.segments.directory)
         log.info("queue has all its messages again", extra={"topic": key[0], "queue_id": key[1]})
         return queue, first
@@ -526,7 +526,7 @@ class FileConsumeQueues:
             self.left_out.pop(key, None)
             self._broken.pop(key, None)
             self._shut.pop(key, None)
-        self._made_anew -= keys
+        self._rebuilt -= keys
         self._hopeless -= keys
         if keys & self._left_out_file.noted.keys():
             self._left_out_file.renew(keys)

@@ -193,7 +193,7 @@ class ConsumeQueue(QueueEnd, Protocol):
         """Where to go on when ``read`` has nothing at an offset."""
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record lies at or after a physical offset."""
+        """The queue offset of the first entry whose record is at or after a physical offset."""
 
 
 # Told of the queues that have new messages, each with its first new queue offset.
@@ -251,7 +251,7 @@ class ConsumeQueues(Written, Protocol):
         """The highest record that any queue knows, -1 for none."""
 
     def last_before(self, physical_offset: int) -> int:
-        """Where the last record lies that has an entry and begins before a physical offset; -1 if
+        """Where the last record is that has an entry and begins before a physical offset; -1 if
         that is not known."""
 
     def ranges(self) -> Iterator[QueueRange]:
@@ -283,7 +283,7 @@ class ConsumeQueues(Written, Protocol):
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Move what there is of queues that are left out below ``directory``; return which.
 
-        They are empty then, and can be made anew from the log.
+        They are empty then, and can be rebuilt from the log.
         """
 
     def clear(self) -> int:

@@ -1,7 +1,7 @@
 """Reading the messages of a queue; ``firearrow.store.lookup`` finds them by time and key.
 
 What a pull returns is stored records one after another, copied once from the mapped log; records
-that lie side by side are copied as one piece. What is damaged of the copies stays behind
+that are side by side are copied as one piece. What is damaged of the copies stays behind
 (``soundness``): the pull goes on behind it.
 
 Source: upstream ``DefaultMessageStore#getMessage``.

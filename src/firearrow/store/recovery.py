@@ -14,11 +14,11 @@ What ends the log decides what happens then:
   before them; their bytes are kept aside under ``quarantine/`` before they are cut.
 - Sound records follow that were on the disk: the log is damaged in the middle. To cut it there, as
   upstream does, would lose them; the start is refused with the place, and ``firearrow store
-  repair`` mends it. A body that doesn't match its CRC, in a log that goes on behind it, is only
+  repair`` repairs it. A body that doesn't match its CRC, in a log that goes on behind it, is only
   reported: its record still says where the next one is.
 
 After a loss of power the unflushed part of a queue's file may hold anything, so queues are cut
-where the walk starts and dispatched anew from there. What is left of an entry may point before
+where the walk starts and dispatched again from there. What is left of an entry may point before
 that: a last entry that may be torn must have its record. If only the process was killed (see
 ``checkpoint``), the walk starts at the last step of dispatch, which may be there in part. A
 database of queues knows how far it is. Queues and index skip what they have: to start early costs
@@ -131,7 +131,7 @@ class Recovery:
         """The first record that a queue may lack.
 
         After a clean end the checkpoint says it, and a topic that was deleted stays so; without any
-        queue files all are made anew.
+        queue files all are rebuilt.
         """
         if self.queues.dispatched_offset is not None:
             return max(self.queues.dispatched_offset, self.commit_log.start_offset)
@@ -166,7 +166,7 @@ class Recovery:
     # --- the end of the log ---
 
     def _walk_from(self) -> int:
-        """The start of the last file in which the end of the log may lie.
+        """The start of the last file in which the end of the log may be.
 
         After the end of the process alone, a record a little before the last one that was
         dispatched: all before it is as it should be.
@@ -252,7 +252,7 @@ class Recovery:
                 raise CorruptStore(
                     f"the CommitLog is damaged from {end} to {behind.physical_offset}, and sound "
                     "records follow; nothing was changed: `firearrow store verify` says what is "
-                    "damaged, `firearrow store repair` mends it"
+                    "damaged, `firearrow store repair` repairs it"
                 )
             self._keep_aside(end)
         self.commit_log.segments.cut_durably(end)

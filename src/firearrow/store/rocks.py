@@ -3,7 +3,7 @@
 ``rocksformat`` has the rows. Queues cost no files, so there may be a million of them. The database
 keeps no log of its own writes: what a kill takes from it is dispatched again from the CommitLog.
 
-The first use of a topic reads the rows of all its queues, which lie side by side, in little more
+The first use of a topic reads the rows of all its queues, which are side by side, in little more
 time than that of one. From then on they are objects, of some 200 bytes each, until the store is
 closed: an appender's count and dispatch's must be the same object's.
 
@@ -374,7 +374,7 @@ class RocksConsumeQueues:
         room = (int(some[known]) - queue.max_physical_offset) // RECORD_BYTES_MIN
         if queue_offset == 0:
             log.warning(
-                "queue begins anew: its topic was made again",
+                "queue begins again: its topic was made again",
                 extra={"topic": queue.topic, "queue_id": queue.queue_id},
             )
             batch.delete_range(rows.ENTRIES, *rows.entry_range(queue.head))

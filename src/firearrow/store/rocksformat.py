@@ -137,7 +137,7 @@ def _strings(items: npt.NDArray[Any]) -> list[bytes]:
 
 
 def entry_range(head: bytes) -> tuple[bytes, bytes]:
-    """The keys between which all entries of a queue lie; ``head`` is its ``entry_head``."""
+    """The keys between which a queue has all its entries; ``head`` is its ``entry_head``."""
     return head[:-1] + b"\0", head[:-1] + b"\2"
 
 

@@ -53,7 +53,7 @@ class RocksConsumeQueue:
     def __init__(
         self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
     ) -> None:
-        """Have the queue of which ``place`` says where the record of its last message lies, and
+        """Have the queue of which ``place`` says where the record of its last message is, and
         that one's queue offset."""
         self.of_topic = of_topic
         self.queue_id = queue_id
@@ -76,7 +76,7 @@ class RocksConsumeQueue:
 
     @property
     def max_physical_offset(self) -> int:
-        """Where the record of its last message lies, -1 without any."""
+        """Where the record of its last message is, -1 without any."""
         return int(self.of_topic.store.ends.max_physical_offset[self.slot])
 
     @property
@@ -170,7 +170,7 @@ class RocksConsumeQueue:
         return min(int.from_bytes(found[0][0][-8:], "big"), self.max_offset)
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record lies at or after a physical offset.
+        """The queue offset of the first entry whose record is at or after a physical offset.
 
         Entries are missing at the beginning only, where their records are gone.
         """

@@ -8,7 +8,7 @@ The layout of a record is in ``firearrow.message.record``. Hosts are 8 or 20 byt
 after the born host and after the store host are gathered from computed positions.
 
 A record is taken only if its magic is one of the two, its size equals the sum of its parts and it
-lies whole inside the stretch. ``Columns.stop`` says what ended the walk.
+is inside the stretch as a whole. ``Columns.stop`` says what ended the walk.
 """
 
 from __future__ import annotations

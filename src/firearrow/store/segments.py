@@ -144,7 +144,7 @@ class Segments:
         return files[number] if number < len(files) else None
 
     def path_of(self, base: int) -> Path:
-        """Where the file that starts at ``base`` lies."""
+        """Where the file that starts at ``base`` is."""
         return self.directory / f"{base:0{NAME_DIGITS}d}"
 
     def create(self, base: int) -> Segment:

@@ -54,7 +54,7 @@ PLAIN_MIN: Final = 16
 AHEAD_ENTRIES: Final = 1024
 """Entries that are checked together, as a consumer that catches up wants them all soon."""
 AHEAD_BYTES: Final = 2 << 20
-"""Of the log that they lie in: more might have to be read from the disk."""
+"""Of the log that they are in: more might have to be read from the disk."""
 _STRETCHES_MAX: Final = 16
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 
@@ -228,7 +228,7 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
 def plain_ahead(
     log_file: mmap, base: int, entries: bytes, queue_offset: int, queue: ConsumeQueue
 ) -> tuple[int, bool]:
-    """How many records from an offset on lie near each other in a file of the log that begins at
+    """How many records from an offset on are near each other in a file of the log that begins at
     ``base``, and whether they are all sound; False also if they only may be.
 
     For hundreds at once a record costs 0.1 µs, for 32 of one pull 0.5.
@@ -288,7 +288,7 @@ def _are_plain_at(
 
 
 def _at(records: bytes | mmap, at: Ints, fields: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Fields at each of some places, which must lie within."""
+    """Fields at each of some places, which must be within."""
     size = fields.itemsize
     anywhere = np.ndarray((len(records) - size + 1,), f"V{size}", records, 0, (1,))
     return anywhere[at].view(fields)  # as a whole they are copied faster than one by one
@@ -339,7 +339,7 @@ def last_undecodable(columns: Columns) -> int:
 
 
 def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault | None:
-    """What is wrong with a record that is to lie at a physical offset; None if nothing is."""
+    """What is wrong with a record that is to be at a physical offset; None if nothing is."""
     try:
         frame = read_frame(record)
     except MessageError as error:
@@ -347,7 +347,7 @@ def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault |
     if frame.size != len(record):
         return Fault(f"its size is {frame.size}, its entry says {len(record)}")
     if frame.physical_offset != physical_offset:
-        return Fault(f"it says that it lies at {frame.physical_offset}")
+        return Fault(f"it says that it is at {frame.physical_offset}")
     if (check_crc or frame.sys_flag & _BODY_COUNTS) and body_crc(frame.body) != frame.body_crc:
         return Fault("its body doesn't match its CRC")
     if not is_as_said(frame.body, frame.sys_flag):

@@ -1,4 +1,4 @@
-"""RocketMQ's binary header (serialisation 1), read and written; ``wire.frame`` says how it lies.
+"""RocketMQ's binary header (serialisation 1), read and written; ``wire.frame`` has its layout.
 
 What a client sends again and again it lays out alike, so most headers are read by a *shape* that an
 earlier one has left: the bytes between the values, which are names and lengths. A header that has
@@ -33,7 +33,7 @@ _KEY_BYTES: Final = 48  # the length of the fields, and enough of them to tell g
 
 
 class _Shape(NamedTuple):
-    """How the fields of a header lie: ``parts`` gives in turn what is between values, and these."""
+    """The layout of a header: ``parts`` gives in turn what is between values, and these."""
 
     parts: struct.Struct
     between: tuple[bytes, ...]

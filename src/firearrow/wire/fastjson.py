@@ -318,7 +318,7 @@ def _write_in_steps(
 
 
 class PrettyText:
-    """Writes a map again and again, in the pretty form; what has not changed is not formatted anew.
+    """Writes a map again and again, in the pretty form; only what has changed is formatted.
 
     What counts are the entries of the maps that it holds, and that they are equal: they must not
     be changed themselves. It has as much memory as the text of its map.

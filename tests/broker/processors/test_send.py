@@ -667,7 +667,7 @@ def test_a_topic_of_batches_outlives_restarts_and_its_deletion(tmp_path: Path) -
         assert (answer.ext["queueOffset"], answer.ext["msgId"].count(",")) == ("1", 2)
 
     calling(tmp_path, first, store=BATCH_FILES)
-    shutil.rmtree(tmp_path / "batchconsumequeue")  # made anew from the log, by the attribute
+    shutil.rmtree(tmp_path / "batchconsumequeue")  # rebuilt from the log, by the attribute
     (tmp_path / "abort").touch()
     calling(tmp_path, second, store=BATCH_FILES)
     assert not (tmp_path / "batchconsumequeue/B").exists()

@@ -176,7 +176,7 @@ class SendProcessor:
         ).encode()
 
     def forget_targets(self) -> None:
-        """Check every topic anew: the configuration has changed."""
+        """Check every topic again: the configuration has changed."""
         self._targets.clear()
 
     # --- one message ---

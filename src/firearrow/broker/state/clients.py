@@ -3,7 +3,7 @@
 Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
 heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
 members of a group or its topics change, each member is told by a one-way request (40) and divides
-the queues anew; groups that broadcast have nothing to divide.
+the queues again; groups that broadcast have nothing to divide.
 
 A group has one set of subscriptions, that of the last heartbeat: topics which are not in it are
 dropped, and an expression is replaced only by one that was made later (``subVersion``). A heartbeat
@@ -264,7 +264,7 @@ class ClientRegistry:
 
         It must when another fingerprint was there, and when none was and the heartbeat comes
         without subscriptions. Java: ClientManageProcessor#heartBeatV2 lets the latter pass, and a
-        group stays without subscriptions after the broker was started anew.
+        group stays without subscriptions after the broker was started again.
         """
         before = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
