@@ -3,7 +3,8 @@
 ``spark.read.format("rocketmq")`` reads the store's files (``path``) or pulls from brokers
 (``nameServer``); both give the same rows. ``firearrow.spark.tables`` names the columns,
 ``firearrow.spark.options`` the options, ``configure`` sets what a session needs,
-``LagListener`` knows how far streaming queries are behind.
+``register`` gives each topic a name in SQL, ``LagListener`` knows how far streaming queries are
+behind.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from firearrow.logs import configure_if_nobody_does
 from firearrow.spark.session import configure
 
-__all__ = ["LagListener", "configure"]
+__all__ = ["LagListener", "configure", "register"]
 
 configure_if_nobody_does()
 
@@ -21,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from firearrow.spark.listener import LagListener
 
         return LagListener
+    if name == "register":
+        from firearrow.spark.sqlnames import register
+
+        return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

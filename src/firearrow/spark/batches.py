@@ -7,15 +7,16 @@ in the processor's cache the next time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
+from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
 from firearrow.spark.filters import Narrow
 from firearrow.spark.innerbatches import has_inner, unwrapped
@@ -250,20 +251,8 @@ class Batches:
 
     def _chosen(self, messages: Messages) -> Mask:
         """Which messages have one of the tags, and one of the keys, that the options name."""
-        chosen = np.ones(len(messages.columns), np.bool_)
-        if self._choice.tags:
-            found = pc.is_in(messages.tags, pa.array(self._choice.tags, pa.string()))
-            chosen &= _as_mask(found)
-        if self._choice.keys:
-            keys = pa.array(self._choice.keys, pa.string())
-            found = pc.is_in(messages.column("msgId", pa.string()), keys)
-            by_id = _as_mask(found)
-            words = pc.utf8_split_whitespace(messages.keys)
-            row = np.asarray(pc.list_parent_indices(words))
-            hit = pc.is_in(pc.list_flatten(words), keys)
-            by_id[row[_as_mask(hit)]] = True
-            chosen &= by_id
-        return chosen
+        ids = partial(messages.column, "msgId", pa.string())
+        return chosen_rows(self._choice, messages.tags, messages.keys, ids)
 
 
 class Window(NamedTuple):
@@ -397,9 +386,3 @@ class QueueBatches(Batches):
 
 def _some(columns: Columns, rows: Mask | slice) -> Columns:
     return Columns(columns.buffer, columns.position[rows], len(columns.buffer))
-
-
-def _as_mask(values: pa.Array) -> Mask:
-    """Arrow's truth values; null is false."""
-    mask: Mask = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
-    return mask

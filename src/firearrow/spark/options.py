@@ -213,6 +213,12 @@ class Place:
         "the name servers of a cluster, to read from or write to its brokers",
         (),
     )
+    archive: str | None = _option(
+        "archive",
+        *_TEXT,
+        "the directory of an archive of the same stores or brokers: messages that it has are read "
+        "from it, the others from where they are",
+    )
     table: str = _option(
         "table", *_one_of(*TABLES), "which table; from brokers only `messages`", "messages",
         "messages",
@@ -497,6 +503,10 @@ def parse(given: Mapping[str, str]) -> Options:
         raise ConfigError("options path and nameServer exclude each other: use files or brokers")
     if not place.paths and not place.name_servers:
         raise ConfigError("option path (a store's files) or nameServer (a cluster) is missing")
+    if place.archive is not None and place.table != "messages":
+        raise ConfigError(f"option archive: it has messages, and no table={place.table!r}")
+    if place.archive is not None and options.reading.visibility != "consumer":
+        raise ConfigError("option archive: it has what consumers see, but visibility=log is more")
     if place.broker_name is not None and len(place.paths) > 1:
         raise ConfigError(
             f"option brokerName={place.broker_name!r} names one store, but path names "

@@ -122,10 +122,14 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
 
 
 def open_origin(options: Options, narrow: Narrow | None = None) -> Origin:
-    """Where the messages are: the files of stores, or brokers.
+    """Where the messages are: the files of stores, or brokers; and an archive, if one is named.
 
     ``narrow`` is what a query needs.
     """
+    if options.place.archive is not None:
+        from firearrow.spark.jobs.archived import ArchivedOrigin, live_options
+
+        return ArchivedOrigin(options, open_origin(live_options(options), narrow))
     if options.place.name_servers:
         from firearrow.spark.brokers import BrokerOrigin  # the half that needs no files
 

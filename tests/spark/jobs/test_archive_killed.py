@@ -1,7 +1,8 @@
 """An archive of a broker that is being written to and deletes old files, killed again and again.
 
 The archiving process, or one of its workers, is killed at random. In the end the archive holds
-every message that the broker has acknowledged exactly once, with its bytes.
+every message that the broker has acknowledged exactly once, with its bytes. Whoever reads archive
+and store as one table meanwhile gets each message once, at any time.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from firearrow.errors import DataLost, FirearrowError
 from firearrow.message.batch import encode_batch
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.options import parse
 from firearrow.spark.origin import Queue
+from firearrow.spark.source import batch_spans, open_origin
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import pull_fields, send_fields
@@ -97,6 +102,48 @@ class Producer(threading.Thread):
         assert (await talker.answer()).code == 0
 
 
+class Consumer(threading.Thread):
+    """Reads archive and store as one table, again and again."""
+
+    def __init__(self, store: Path, kept: Archive, producer: Producer) -> None:
+        super().__init__(name="consumer")
+        self._options = parse(
+            {"path": str(store), "archive": str(kept.root), "subscribe": "T", "splitBytes": "64k"}
+        )
+        self._producer = producer
+        self.stop = threading.Event()
+        self.tables = 0
+        self._counts = [0] * QUEUES
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        while not self.stop.wait(0.2):
+            try:
+                self._compare()
+            except DataLost:
+                continue  # it was archived and deleted while it was read
+            except (FirearrowError, OSError, AssertionError) as error:
+                self.failure = error
+                return
+
+    def _compare(self) -> None:
+        origin = open_origin(self._options)
+        tasks = origin.partitions(batch_spans(origin, self._options))
+        columns = pa.schema([MESSAGES.field(n) for n in ("queueId", "queueOffset", "body")])
+        batches = [batch for task in tasks for batch in origin.read(task, columns)]
+        rows = pa.Table.from_batches(batches, columns).to_pydict().values()
+        found = {(queue, offset): body for queue, offset, body in zip(*rows, strict=True)}
+        assert len(found) == sum(batch.num_rows for batch in batches), "a message is there twice"
+        acknowledged = dict(self._producer.acknowledged)
+        assert all(acknowledged.get(place, body) == body for place, body in found.items())
+        for queue_id in range(QUEUES):
+            count = sum(queue == queue_id for queue, _ in found)
+            assert all((queue_id, offset) in found for offset in range(count)), "one is missing"
+            assert count >= self._counts[queue_id]
+            self._counts[queue_id] = count
+        self.tables += 1
+
+
 class Archivers:
     """Starts archiving processes and kills them."""
 
@@ -166,15 +213,22 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
     store, kept = tmp_path / "store", Archive(tmp_path / "archive")
     with serving(store, *RETENTION) as (process, port):
         producer = Producer(port, kept, ROUNDS)
+        consumer = Consumer(store, kept, producer)
         producer.start()
         try:
             with archivers(store, kept.root, random) as killed:
+                while not kept.load().sequence:  # an empty archive is an error
+                    killed.round(random.uniform(0.1, 1.2))
+                consumer.start()
                 for _ in range(ROUNDS):
                     killed.round(random.uniform(0.1, 1.2))
         finally:
-            producer.stop.set()
-            producer.join()
-        assert producer.failure is None
+            for thread in (consumer, producer):
+                thread.stop.set()
+                if thread.ident is not None:
+                    thread.join()
+        assert (producer.failure, consumer.failure) == (None, None)
+        assert consumer.tables > ROUNDS // 4
         process.terminate()
         assert process.wait(30) == 0
     archive(Inline(), source({"path": str(store), "subscribe": "T"})[0], kept)

@@ -113,6 +113,8 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
     ):
         if value:
             raise ConfigError(f"option {name}: an archive contains whole queues")
+    if parsed.place.archive is not None:
+        raise ConfigError("option archive: what is archived already can't be archived")
     if parsed.reading.visibility != "consumer":
         raise ConfigError("option visibility: an archive contains what consumers see")
     settings = Settings(

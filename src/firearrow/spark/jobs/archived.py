@@ -1,0 +1,345 @@
+"""An archive and what is not archived yet, as one table: the ``Origin`` behind ``archive``.
+
+No message is read twice: the offsets of a queue that are below the one at which the archive goes on
+are read from the archive, the others from the store or the brokers. That offset is the archive's
+own, and comes with the list of its files by one manifest. The archive is asked after the live
+bounds: so what retention deletes meanwhile, because it is archived, is in the archive.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
+
+from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.spark.choosing import chosen_rows
+from firearrow.spark.jobs.manifest import Archive, DataFile, QueueRows, State
+from firearrow.spark.offsets import Loss, require_whole
+from firearrow.spark.options import Choice, Options
+from firearrow.spark.origin import Bound, Origin, Queue, Span
+from firearrow.spark.propertytext import PropertyText
+from firearrow.spark.sizes import row_bytes
+
+log = logging.getLogger(__name__)
+
+_LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
+_CHOSEN_BY: Final = ("tags", "keys", "msgId")
+
+
+class Clip(NamedTuple):
+    """Which messages of a queue are wanted of a file, and how many of them it has."""
+
+    queue: Queue
+    span: Span
+    rows: int
+
+
+@dataclass
+class ArchivePartition(InputPartition):
+    """What a task reads of an archive: files, each with all or some of its messages."""
+
+    wanted: list[tuple[DataFile, list[Clip]]]
+
+
+class ArchivedOrigin:
+    """Implements ``Origin`` for ``live``, a store or brokers, and an archive of it."""
+
+    def __init__(self, options: Options, live: Origin) -> None:
+        self.options = options
+        self.live = live
+        self.archive = Archive(options.place.archive or "")
+
+    def bounds(self) -> Mapping[Queue, Bound]:
+        """Every chosen queue, and what archive and source hold of it together.
+
+        Raises ConfigError for a topic that neither has, DataLost for a queue that was deleted and
+        made again since it was archived: its offsets mean other messages now.
+        """
+        for _ in range(_LOOKS_MAX):
+            live, state = self._look()
+            begun_again = [
+                queue for queue, bound in live.items() if bound.latest < state.offsets.get(queue, 0)
+            ]
+            if not begun_again:
+                break  # else the archive may have gone on since the source was asked
+        else:
+            queue = begun_again[0]
+            raise DataLost(
+                f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker} ends at "
+                f"{live[queue].latest}, but messages before {state.offsets[queue]} of it are in "
+                f"archive {self.archive.root}: it was deleted and made again"
+            )
+        found = dict(live)
+        for queue, first in self._first.items():
+            bound = live.get(queue, Bound(first, first))
+            latest = max(bound.latest, state.offsets[queue])
+            found[queue] = Bound(min(first, bound.earliest), latest)
+        self._require_topics({queue.topic for queue in found})
+        return found
+
+    def _look(self) -> tuple[Mapping[Queue, Bound], State]:
+        live = self.live.bounds()
+        self._live, self._state = live, self.archive.load()
+        if not self._state.sequence:
+            raise ConfigError(f"option archive: {self.archive.root} is no archive, or an empty one")
+        for name in ("_first", "_rows"):
+            self.__dict__.pop(name, None)
+        return live, self._state
+
+    def _require_topics(self, known: set[str]) -> None:
+        for topic in self.options.choice.subscribe:
+            if topic not in known:
+                raise ConfigError(
+                    f"option subscribe: topic {topic!r} is neither in the source nor in archive "
+                    f"{self.archive.root}"
+                )
+
+    @cached_property
+    def _live(self) -> Mapping[Queue, Bound]:
+        return self._look()[0]
+
+    @cached_property
+    def _state(self) -> State:
+        return self._look()[1]
+
+    @cached_property
+    def _rows(self) -> dict[Queue, list[tuple[DataFile, QueueRows]]]:
+        """What the archive's files have of each chosen queue."""
+        choice, place = self.options.choice, self.options.place
+        only = place.broker_name if place.name_servers else None
+        found: dict[Queue, list[tuple[DataFile, QueueRows]]] = {}
+        for file in self._state.files.values():
+            if choice.wants(file.topic):
+                for part in file.queues:
+                    of_broker = only is None or part.broker == only
+                    if of_broker and choice.wants_queue(*part.queue):
+                        found.setdefault(part.queue, []).append((file, part))
+        return found
+
+    @cached_property
+    def _first(self) -> dict[Queue, int]:
+        """The lowest archived offset of each chosen queue."""
+        return {queue: min(part.first for _, part in parts) for queue, parts in self._rows.items()}
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        """The first offset of a message stored at or after a time; None if there is none."""
+        parts = [
+            (part.first, file)
+            for file, part in self._rows.get(queue, ())
+            if file.stored_max_ms >= timestamp_ms
+        ]
+        for _, file in sorted(parts, key=lambda part: part[0]):
+            table = self._table(file, ["broker", "queueId", "queueOffset", "storeTimestamp"])
+            late = pc.greater_equal(table["storeTimestamp"].cast(pa.int64()), timestamp_ms * 1000)
+            of_queue = pc.and_(
+                pc.equal(table["broker"], queue.broker), pc.equal(table["queueId"], queue.queue_id)
+            )
+            found = pc.min(table["queueOffset"].filter(pc.and_(late, of_queue))).as_py()
+            if found is not None:
+                return int(found)
+        return self.live.offset_at(queue, timestamp_ms) if queue in self._live else None
+
+    def _table(self, file: DataFile, columns: list[str]) -> pa.Table:
+        with self.archive.place(file).open("rb") as opened:
+            return pq.ParquetFile(opened).read(columns)
+
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
+        """About what a message of each span takes in records, or in the files of the archive."""
+        sizes = {queue: self._archived_bytes(queue) for queue in spans}
+        live = self._live_spans(spans)
+        return {**sizes, **(row_bytes(self.live, live) if live else {})}
+
+    def _archived_bytes(self, queue: Queue) -> float:
+        files = [file for file, _ in self._rows.get(queue, ())]
+        rows = sum(file.rows for file in files)
+        return max(sum(file.size_bytes for file in files) / rows, 1.0) if rows else 1.0
+
+    # --- tasks ---
+
+    def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        """Cut the spans into tasks, see ``Origin.partitions``.
+
+        Raises DataLost for messages that the source has deleted before they were archived.
+        """
+        self._tell_lost(spans)
+        live = self._live_spans(spans)
+        tasks = self._archive_tasks(spans)
+        return tasks + (self.live.partitions(live) if live else [])
+
+    def _live_spans(self, spans: Mapping[Queue, Span]) -> dict[Queue, Span]:
+        found: dict[Queue, Span] = {}
+        for queue, span in spans.items():
+            bound = self._live.get(queue)
+            start = max(span.start, self._state.offsets.get(queue, 0))
+            if bound is not None:
+                found[queue] = Span(max(start, bound.earliest), min(span.end, bound.latest))
+        return {queue: span for queue, span in found.items() if span.start < span.end}
+
+    def _tell_lost(self, spans: Mapping[Queue, Span]) -> None:
+        losses: list[Loss] = []
+        for queue, span in spans.items():
+            end = self._state.offsets.get(queue, 0)
+            bound = self._live.get(queue, Bound(end, end))
+            lost = Span(max(span.start, end), min(span.end, bound.earliest))
+            if queue in self._first and lost.start < lost.end:
+                reason = f"deleted, and the archive ends at {end}"
+                losses.append(Loss(queue, lost, reason))
+        if self.options.reading.fail_on_data_loss:
+            require_whole(losses)
+        for loss in losses:
+            log.warning(
+                "messages are skipped",
+                extra={
+                    **loss.queue.fields,
+                    "queue_offset": loss.span.start,
+                    "end_queue_offset": loss.span.end,
+                    "reason": loss.reason,
+                },
+            )
+
+    def _archive_tasks(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        clips: dict[str, list[Clip]] = {}
+        for queue, span in spans.items():
+            span = Span(span.start, min(span.end, self._state.offsets.get(queue, 0)))
+            for file, part in self._rows.get(queue, ()):
+                if part.first < span.end and span.start <= part.last:
+                    clips.setdefault(file.path, []).append(Clip(queue, span, part.rows))
+        tasks: list[InputPartition] = []
+        room = 0
+        for path in sorted(clips):
+            file = self._state.files[path]
+            if not tasks or room < file.size_bytes:
+                tasks.append(ArchivePartition([]))
+                room = self.options.reading.split_bytes
+            task = tasks[-1]
+            assert isinstance(task, ArchivePartition)
+            task.wanted.append((file, clips[path]))
+            room -= file.size_bytes
+        return tasks
+
+    # --- reading ---
+
+    def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The messages of one task, see ``Origin.read``."""
+        if not isinstance(partition, ArchivePartition):
+            return self.live.read(partition, schema)
+        return self._read(partition, schema)
+
+    def _read(self, task: ArchivePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for file, clips in task.wanted:
+            try:
+                opened = self.archive.place(file).open("rb")
+            except FileNotFoundError:
+                yield from self._moved(file, clips, schema)
+                continue
+            with opened:
+                yield from self._of_file(pq.ParquetFile(opened), file, clips, schema)
+
+    def _moved(
+        self, file: DataFile, clips: list[Clip], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages of a file that compaction has joined with others meanwhile."""
+        self._look()
+        spans = {
+            clip.queue: Span(max(clip.span.start, part.first), min(clip.span.end, part.last + 1))
+            for clip in clips
+            for part in file.queues
+            if part.queue == clip.queue
+        }
+        expected = sum(clip.rows for clip in clips)
+        found = sum(
+            part.rows
+            for queue, span in spans.items()
+            for _, part in self._rows.get(queue, ())
+            if part.first < span.end and span.start <= part.last
+        )
+        if found < expected:
+            raise CorruptStore(f"archive {self.archive.root}: {file.path} is missing")
+        for task in self._archive_tasks(spans):
+            assert isinstance(task, ArchivePartition)
+            yield from self._read(task, schema)
+
+    def _of_file(
+        self, parquet: pq.ParquetFile, file: DataFile, clips: list[Clip], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        choice = self.options.choice
+        limits = [clip for clip in clips if not _holds(clip, file)]
+        is_whole = not limits and len(clips) == len(file.queues)
+        columns = list(schema.names)
+        if not is_whole:
+            columns += [
+                name for name in ("broker", "queueId", "queueOffset") if name not in columns
+            ]
+        if choice.tags or choice.keys:
+            columns += [name for name in _CHOSEN_BY if name not in columns]
+        size = sum(
+            parquet.metadata.row_group(n).total_byte_size
+            for n in range(parquet.metadata.num_row_groups)
+        )
+        rows = max(int(self.options.reading.batch_bytes * file.rows / max(size, 1)), 1)
+        for batch in parquet.iter_batches(min(rows, file.rows), columns=columns):
+            if not is_whole:
+                batch = batch.filter(_within(batch, clips))
+            if choice.tags or choice.keys:
+                batch = batch.filter(_chosen(batch, choice))
+            if batch.num_rows:
+                yield _shaped(batch, schema)
+
+    def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
+        """Tell the brokers up to where a group has read (``stream.Committing``)."""
+        self.live.commit_offsets(offsets)  # type: ignore[attr-defined]
+
+
+def _holds(clip: Clip, file: DataFile) -> bool:
+    """Whether all that a file has of a queue is wanted."""
+    return all(
+        clip.span.start <= part.first and part.last < clip.span.end
+        for part in file.queues
+        if part.queue == clip.queue
+    )
+
+
+def _within(batch: pa.RecordBatch, clips: Sequence[Clip]) -> pa.Array:
+    offset, queue_id, broker = (batch[name] for name in ("queueOffset", "queueId", "broker"))
+    masks = [
+        pc.and_(
+            pc.and_(pc.equal(queue_id, clip.queue.queue_id), pc.equal(broker, clip.queue.broker)),
+            pc.and_(pc.greater_equal(offset, clip.span.start), pc.less(offset, clip.span.end)),
+        )
+        for clip in clips
+    ]
+    return reduce(pc.or_, masks)
+
+
+def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
+    return pa.array(chosen_rows(choice, batch["tags"], batch["keys"], lambda: batch["msgId"]))
+
+
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        array = batch[field.name]
+        if pa.types.is_map(field.type) and not pa.types.is_map(array.type):
+            array = PropertyText.of(array).as_map()
+        arrays.append(array.cast(field.type))
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def live_options(options: Options) -> Options:
+    """The options for the source: a topic that only the archive has is no error there."""
+    choice = options.choice
+    if choice.subscribe:
+        pattern = "|".join(re.escape(topic) for topic in choice.subscribe)
+        choice = replace(choice, subscribe=(), pattern=pattern)
+    return replace(options, choice=choice, place=replace(options.place, archive=None))
