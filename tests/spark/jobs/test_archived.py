@@ -195,6 +195,7 @@ def test_places_by_time(tmp_path: Path) -> None:
     live.held = {A: Bound(90, 200)}
     origin = archived(tmp_path, live)
     assert origin.bounds()[A] == Bound(0, 200)
+    compact(Inline(), Archive(tmp_path), clock=HandClock())
     for offset in (0, 1, 29, 30, 31, 99, 100, 199):
         at_ms = live.base_ms + offset * 1000
         assert origin.offset_at(A, at_ms) == offset

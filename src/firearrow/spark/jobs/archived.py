@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,7 +34,10 @@ from firearrow.spark.sizes import row_bytes
 log = logging.getLogger(__name__)
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
+_TIMES_MAX: Final = 4  # files of which the times of all messages are kept, for one search
 _CHOSEN_BY: Final = ("tags", "keys", "msgId")
+
+Ints = npt.NDArray[np.int64]
 
 
 class Clip(NamedTuple):
@@ -57,6 +62,7 @@ class ArchivedOrigin:
         self.options = options
         self.live = live
         self.archive = Archive(options.place.archive or "")
+        self._known_times: dict[str, dict[Queue, tuple[Ints, Ints]]] = {}
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every chosen queue, and what archive and source hold of it together.
@@ -93,6 +99,7 @@ class ArchivedOrigin:
             raise ConfigError(f"option archive: {self.archive.root} is no archive, or an empty one")
         for name in ("_first", "_rows"):
             self.__dict__.pop(name, None)
+        self._known_times.clear()
         return live, self._state
 
     def _require_topics(self, known: set[str]) -> None:
@@ -132,25 +139,48 @@ class ArchivedOrigin:
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
         """The first offset of a message stored at or after a time; None if there is none."""
-        parts = [
-            (part.first, file)
+        for _ in range(_LOOKS_MAX):
+            try:
+                return self._offset_at(queue, timestamp_ms)
+            except FileNotFoundError:
+                self._look()  # compaction has joined the file with others
+        return self._offset_at(queue, timestamp_ms)
+
+    def _offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        parts = sorted(
+            (part.first, file.path)
             for file, part in self._rows.get(queue, ())
             if file.stored_max_ms >= timestamp_ms
-        ]
-        for _, file in sorted(parts, key=lambda part: part[0]):
-            table = self._table(file, ["broker", "queueId", "queueOffset", "storeTimestamp"])
-            late = pc.greater_equal(table["storeTimestamp"].cast(pa.int64()), timestamp_ms * 1000)
-            of_queue = pc.and_(
-                pc.equal(table["broker"], queue.broker), pc.equal(table["queueId"], queue.queue_id)
-            )
-            found = pc.min(table["queueOffset"].filter(pc.and_(late, of_queue))).as_py()
-            if found is not None:
-                return int(found)
+        )
+        for first, path in parts:
+            if self._state.files[path].stored_min_ms >= timestamp_ms:
+                return first
+            offsets, stored_ms = self._times(path)[queue]
+            late = stored_ms >= timestamp_ms
+            if late.any():
+                return int(offsets[late].min())
         return self.live.offset_at(queue, timestamp_ms) if queue in self._live else None
 
-    def _table(self, file: DataFile, columns: list[str]) -> pa.Table:
+    def _times(self, path: str) -> dict[Queue, tuple[Ints, Ints]]:
+        """Queue offsets and store times (ms) in a file; the last few files are kept."""
+        known = self._known_times.get(path)
+        if known is not None:
+            return known
+        file = self._state.files[path]
+        columns = ["broker", "queueId", "queueOffset", "storeTimestamp"]
         with self.archive.place(file).open("rb") as opened:
-            return pq.ParquetFile(opened).read(columns)
+            table = pq.ParquetFile(opened).read(columns)
+        brokers = table["broker"].to_numpy()
+        queue_ids, offsets = (table[name].to_numpy() for name in columns[1:3])
+        stored_ms = table["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
+        found: dict[Queue, tuple[Ints, Ints]] = {}
+        for part in file.queues:
+            rows = (queue_ids == part.queue_id) & (brokers == part.broker)
+            found[part.queue] = offsets[rows], stored_ms[rows]
+        if len(self._known_times) >= _TIMES_MAX:
+            del self._known_times[next(iter(self._known_times))]
+        self._known_times[path] = found
+        return found
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
         """About what a message of each span takes in records, or in the files of the archive."""
