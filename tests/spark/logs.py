@@ -19,6 +19,7 @@ from firearrow.message.hosts import pack_host
 from firearrow.message.names import tag_code
 from firearrow.message.properties import parse
 from firearrow.message.record import encode_blank, encode_record
+from firearrow.message.sysflag import TRANSACTION_PREPARED
 
 BROKER = "broker-t"
 START_MS = 1_795_000_000_000
@@ -75,6 +76,7 @@ def write(
 
 def _record(message: Sent, queue_offset: int, physical: int, now_ms: int) -> bytes:
     flag, body = _packed(message.body, message.kind)
+    flag |= 0 if message.is_visible else TRANSACTION_PREPARED
     return encode_record(
         message.topic,
         body,

@@ -33,7 +33,7 @@ def test_a_queue_in_a_database(tmp_path: Path) -> None:
         assert queue.entries(1, len(places), 2).physical_offset.tolist() == places[1::2]
     assert list(queues.keys(["GoldenPlain"])) == [("GoldenPlain", n) for n in range(4)]
     assert queues.open(("nowhere", 0)).bound(0) == Bound(0, 0)
-    assert queues.confirmed_offset >= max(max(places) for places in lines.values())
+    assert queues.dispatched_offset >= max(max(places) for places in lines.values())
 
 
 def test_a_store_without_a_database(tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def test_beside_a_store_that_is_open(kind: str, visibility: str, tmp_path: Path)
             append(store, bytes([number % 256]) * 200, f"T{number % 3}")
         settle(store)
         store.queues.flush(0)
-        for number in range(7):
-            append(store, b"not dispatched yet", f"T{number % 3}")
+        for number in range(500, 507):  # not dispatched yet
+            append(store, bytes([number % 256]) * 200, f"T{number % 3}")
         before = sorted(path for path in root.rglob("*"))
         found = by_place(read(root, visibility=visibility, splitBytes="20k"))
-        assert [row["body"][0] for row in found] == [number % 256 for number in range(500)]
+        assert [row["body"][0] for row in found] == [number % 256 for number in range(507)]
         assert sorted(path for path in root.rglob("*")) == before
     assert len(read(root, visibility=visibility)) == 507
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,23 @@ from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE, are_written
 
 Ints = npt.NDArray[np.int64]
 
+_NONE: Final[npt.NDArray[Any]] = np.empty(0, UNIT_DTYPE)
+
 
 class BatchUnits:
     """The written units of a queue, whose files follow each other."""
 
-    def __init__(self, storage: Storage, files: list[NumberedFile]) -> None:
+    def __init__(
+        self, storage: Storage, files: list[NumberedFile], ahead: npt.NDArray[Any] = _NONE
+    ) -> None:
+        """``ahead`` are units that come behind those in the files; what these have is skipped."""
         self._storage = storage
         self._files = files
+        self._ahead = ahead
+
+    def followed_by(self, ahead: npt.NDArray[Any]) -> Self:
+        """The same queue with some units behind it."""
+        return type(self)(self._storage, self._files, ahead)
 
     @cached_property
     def _found(self) -> tuple[npt.NDArray[Any], bool]:
@@ -43,7 +53,10 @@ class BatchUnits:
             if number == 0:
                 begins_written = bool(written[:1].all())
             parts.append(units[written])
-        return np.concatenate(parts) if parts else np.empty(0, UNIT_DTYPE), not begins_written
+        last = next((part[-1] for part in reversed(parts) if len(part)), None)
+        end = 0 if last is None else int(last["queue_offset"]) + int(last["messages"])
+        parts.append(self._ahead[self._ahead["queue_offset"] >= end])
+        return np.concatenate(parts), not begins_written
 
     @property
     def _units(self) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 RocksDB writes a log beside what it only reads, and a broker may be using the database. The files
 with the rows never change, so that links to them do; the few that say which of them count are
-copied. What a broker has not flushed is not seen: it is not confirmed either.
+copied. What a broker has not flushed is not seen; of queues, ``undispatched`` makes up for it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Messages from the files of stores, with no broker: the ``Origin`` behind the option ``path``.
 
-What consumers see is what ConsumeQueues refer to. A task takes the entries of its queue offsets,
-puts them in the order of the log and reads the records there, side by side; each record must be the
-one that its entry means, and one that has no file is told of. With ``visibility=log`` every record
-is read, entries or not.
+What consumers see is what ConsumeQueues refer to, and what the next dispatch adds to them. A task
+takes the entries of its queue offsets, puts them in the order of the log and reads the records
+there, side by side; each record must be the one that its entry means, and one that has no file is
+told of. With ``visibility=log`` every record is read, entries or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,6 +25,7 @@ from firearrow.spark.filters import Narrow
 from firearrow.spark.indexfiles import candidates
 from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
+from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
@@ -32,7 +34,10 @@ from firearrow.spark.sizes import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store, open_stores
+from firearrow.spark.undispatched import NO_EXTENT, Extent
 from firearrow.store.batchqueue import MESSAGES_MAX
+
+log = logging.getLogger(__name__)
 
 _STRETCHES_MAX = 10_000  # where a key is, of one topic; beyond that it is not worth the search
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
@@ -47,6 +52,7 @@ class QueuePartition(InputPartition):
     root: str
     broker: str
     parts: list[Part]
+    extent: Extent | None = None  # what of the log is dispatched on the fly for it
 
 
 @dataclass
@@ -66,7 +72,7 @@ class FileOrigin:
         self.narrow = narrow or Narrow()
 
     @cached_property
-    def stores(self) -> Mapping[str, Store]:
+    def stores(self) -> dict[str, Store]:
         """The stores, by the names of their brokers."""
         return {store.broker: store for store in open_stores(self.options)}
 
@@ -75,15 +81,53 @@ class FileOrigin:
 
         Raises ConfigError for a topic that no store has.
         """
-        self.__dict__.pop("stores", None)  # what was seen before may have grown or gone
+        before = self.__dict__.pop("stores", {})  # what was seen before may have grown or gone
+        stores = open_stores(self.options, before.values())
+        self.stores = {store.broker: store for store in stores}
         found: dict[Queue, Bound] = {}
         for broker, store in self.stores.items():
             for topic, queue_id in store.queue_keys(self.options):
                 if self._is_wanted(topic, queue_id):
                     bound = store.queues.open((topic, queue_id)).bound(store.log_start)
                     found[Queue(topic, broker, queue_id)] = bound
+            self.require_whole(store)
         self._require_topics({queue.topic for queue in found})
+        self._require_assigned(found)
         return found
+
+    def require_whole(self, store: Store) -> None:
+        """Tell of chosen queues that lack messages which the log has."""
+        lacking = store.lacking(self.options)
+        if not lacking:
+            return
+        topic, queue_id = max(lacking, key=lacking.__getitem__)
+        end = store.stored_queues.open((topic, queue_id)).bound(0).latest
+        others = f" and {len(lacking) - 1} other queues" if len(lacking) > 1 else ""
+        total = sum(lacking.values())
+        many = f"{total} messages that the log has" if total else "the end of a file"
+        self._lost(
+            f"queue {queue_id} of topic {topic!r} in {store.root}, which ends at {end},{others} "
+            f"lack {many}: `firearrow store rebuild` makes them anew"
+        )
+
+    def _require_assigned(self, found: Collection[Queue]) -> None:
+        """Tell of queues of the option ``assign`` that are not there."""
+        missing = [
+            Queue(topic, broker, queue_id)
+            for topic, broker, queue_ids in self.options.choice.assign
+            for queue_id in queue_ids
+            if topic in self.narrow.topic
+            and queue_id in self.narrow.queue_id
+            and Queue(topic, broker, queue_id) not in found
+            and not (broker in self.stores and self.stores[broker].has_queue((topic, queue_id)))
+        ]
+        if not missing:
+            return
+        topic, broker, queue_id = missing[0]
+        text = f"option assign: topic {topic!r} has no queue {queue_id} on {broker!r}"
+        if self.options.reading.fail_on_data_loss:
+            raise ConfigError(f"{text} (failOnDataLoss=false leaves it out)")
+        log.warning("queues to read are not there", extra={"count": len(missing), "reason": text})
 
     def _is_wanted(self, topic: str, queue_id: int) -> bool:
         """Whether a query needs a queue; where offsets are named, all are looked at."""
@@ -161,7 +205,7 @@ class FileOrigin:
             ]
             parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
             tasks += [
-                QueuePartition(store.root, broker, parts)
+                QueuePartition(store.root, broker, parts, store.extent(parts))
                 for parts in splits.cut(queues, needed, reading.split_bytes, parts_min)
             ]
         return tasks
@@ -232,8 +276,11 @@ class FileOrigin:
         return tasks
 
     def _stretches(self, store: Store) -> Iterator[Stretch]:
-        confirmed = store.confirmed_offset if store.is_open else -1
-        limit = confirmed if confirmed >= 0 else 1 << 62
+        known_end = store.dispatched_offset
+        log_end = store.log[-1].end if store.log else 0
+        if known_end > log_end:
+            gone = store.count_behind(log_end)
+            self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
         reading = self.options.reading
         size = sum(file.size_bytes for file in store.log)
         step = min(reading.split_bytes, max(size // (reading.partitions_min or 1), 1 << 16))
@@ -249,12 +296,10 @@ class FileOrigin:
             if at < file.base and at <= high and file.base > low:
                 self._lost(_without_file(store, at, file.base))
             at = file.end
-            for start in range(file.base, min(file.end, limit), step):
+            for start in range(file.base, file.end, step):
                 end = min(start + step, file.end)
                 if start <= high and end > low:
-                    is_last = file is store.log[-1]
-                    limit_here = min(file.end, limit)
-                    yield Stretch(file, start, end, limit_here, is_last, confirmed < 0)
+                    yield store.stretch(file, start, end)._replace(known_end=known_end)
 
     @property
     def _log_narrow(self) -> Narrow:
@@ -277,7 +322,7 @@ class FileOrigin:
         return self._read_queues(partition, schema)
 
     def _read_log(self, task: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = Store(task.root, task.broker)
+        store = Store(task.root, task.broker, self.options.reading)
         batches = Batches(self.options, self._log_narrow, schema, store)
         skip = self.options.reading.on_corrupt == "skip"
         try:
@@ -285,16 +330,14 @@ class FileOrigin:
                 yield from batches.of_log(columns, base)
         except FileNotFoundError as error:
             self._lost(f"{store.root}/{task.stretch.file.path} is gone", error)
+        except DataLost as error:
+            self._lost(str(error), error)
 
     def _lost(self, what: str, cause: Exception | None = None) -> None:
-        """Raise DataLost unless that is allowed."""
-        if self.options.reading.fail_on_data_loss:
-            raise DataLost(
-                f"messages to read are missing: {what} (failOnDataLoss=false skips them)"
-            ) from cause
+        lost(self.options.reading, what, cause)
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = Store(task.root, task.broker)
+        store = Store(task.root, task.broker, self.options.reading, task.extent or NO_EXTENT)
         queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
         wanted = self._entries(store, task.parts, queues)
         batches = QueueBatches(self.options, self.narrow, schema, store)

@@ -9,14 +9,17 @@ begins where this one ended.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from firearrow.errors import CorruptStore
+from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MAX
 from firearrow.spark.storage import NumberedFile
-from firearrow.spark.stores import Store
 from firearrow.store.offline.mapped import is_zero
+from firearrow.store.recovery import breaks_off
 from firearrow.store.scan import Columns, Stop, scan
+
+if TYPE_CHECKING:
+    from firearrow.spark.stores import Store
 
 _MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _MAGIC_HEAD: Final = b"\xda\xa3\x20"
@@ -102,33 +105,37 @@ def _stored_ms(store: Store, file: NumberedFile, physical_offset: int) -> int | 
 class Stretch(NamedTuple):
     """A part of a file: the records that begin in ``[start, end)`` of the log.
 
-    What is behind ``limit`` is not confirmed, and not looked at. The last file may end in zeros;
-    where it is not known how much is confirmed, it may have any ``tail`` behind its last record.
+    The log may end in the file that is the last one with records, or in one that was made ahead,
+    and there ``may_end`` says so: before anything that is no record, but not before ``known_end``,
+    up to where queues say that there are records. If it ``may_grow``, or was left by a broker that
+    was killed, its last record may be there in part.
+
+    Of what is behind bytes that are no record, ``look_bytes`` are searched for others. ``begins``
+    says that a record begins at ``start`` if any follows; else the first one is looked for.
     """
 
     file: NumberedFile
     start: int
     end: int
-    limit: int
-    is_last: bool
-    tail: bool
+    may_end: bool
+    may_grow: bool
+    known_end: int = 0
+    look_bytes: int = 1 << 62
+    begins: bool = False
 
 
 def walk(store: Store, stretch: Stretch, *, skip: bool) -> Iterator[Piece]:
     """The records of a stretch.
 
     Raises CorruptStore where bytes are no record, or where the next stretch would not begin where
-    this one ends; with ``skip`` goes on at the next record.
+    this one ends; with ``skip`` goes on at the next record. Raises DataLost where the log ends
+    before its known end.
     """
-    file, start, end, limit = stretch[:4]
-    end = min(end, limit)
-    at = start if start == file.base else next_record(store, file, start, end)
+    file, start, end = stretch[:3]
+    is_known = stretch.begins or start == file.base
+    at = start if is_known else next_record(store, file, start, end)
     while at is not None and at < end:
-        place = at - file.base
-        window = store.storage.window(
-            file.path, place, min(place + _WINDOW_BYTES, limit - file.base)
-        )
-        columns = _sound(scan(window, 0, len(window), _SCAN_RECORDS), at)
+        columns, goes_on = _records_at(store, stretch, at)
         own = int((columns.position < end - at).sum())
         if own:
             kept = columns if own == len(columns) else _first(columns, own)
@@ -139,28 +146,52 @@ def walk(store: Store, stretch: Stretch, *, skip: bool) -> Iterator[Piece]:
         at += columns.end
         if columns.stop is Stop.BLANK:
             return
-        if at < end and not (own and (columns.stop is Stop.FULL or _cut(window, columns))):
+        if at < end and not (own and goes_on):
             at = _behind(store, stretch, at, columns.stop, skip)
     if at is not None and at >= end and not skip:
         _require_meeting(store, stretch, at)
 
 
-def _cut(window: memoryview, columns: Columns) -> bool:
-    return columns.stop is Stop.END and len(window) == _WINDOW_BYTES
+def _records_at(store: Store, stretch: Stretch, at: int) -> tuple[Columns, bool]:
+    """Some records from a place on, and whether others may follow at once."""
+    place = at - stretch.file.base
+    window = store.storage.window(stretch.file.path, place, place + _WINDOW_BYTES)
+    columns = _sound(scan(window, 0, len(window), _SCAN_RECORDS), at)
+    is_cut = columns.stop is Stop.END and len(window) == _WINDOW_BYTES
+    goes_on = columns.stop is Stop.FULL or is_cut
+    if stretch.may_end and stretch.may_grow and not goes_on:
+        columns = _finished(columns)
+    return columns, goes_on
 
 
 def _first(columns: Columns, count: int) -> Columns:
     return Columns(columns.buffer, columns.position[:count], len(columns.buffer))
 
 
+def _finished(columns: Columns) -> Columns:
+    """The records without a last one that is just being written, or was when its broker ended."""
+    if not len(columns) or columns.stop is Stop.BLANK:
+        return columns
+    last = Columns(columns.buffer, columns.position[-1:], columns.end)
+    if not breaks_off(last) and last.body_crc_holds().all():
+        return columns
+    finished = _first(columns, len(columns) - 1)
+    finished.end, finished.stop = int(last.position[0]), Stop.INVALID
+    return finished
+
+
 def _behind(store: Store, stretch: Stretch, at: int, stop: Stop, skip: bool) -> int | None:
     """Where to go on behind bytes that are no record; None where the log may well end there."""
-    file, _, end, limit, is_last, _ = stretch
-    if stop is Stop.END and (limit < file.end or file.end - at < BLANK_BYTES):
-        return None  # what is not confirmed, or the few bytes that no record fits into
-    after = next_record(store, file, at + 1, limit)
-    may_end = is_last and (stop is Stop.ZERO or stretch.tail)
-    if skip or (after is None and may_end):
+    file, end = stretch.file, stretch.end
+    if stop is Stop.END and file.end - at < BLANK_BYTES:
+        return None  # the few bytes that no record fits into
+    after = next_record(store, file, at + 1, min(file.end, at + stretch.look_bytes))
+    if after is not None and stretch.may_grow and len(_records_at(store, stretch, at)[0]):
+        return at  # written since
+    if after is None and stretch.may_end:
+        _require_known_end(store, stretch, at)
+        return None
+    if skip:
         return after if after is not None and after < end else None
     until = "" if after is None else f"; the next is at {after}"
     raise CorruptStore(
@@ -181,12 +212,21 @@ def _sound(columns: Columns, base: int) -> Columns:
     return kept
 
 
+def _require_known_end(store: Store, stretch: Stretch, at: int) -> None:
+    if at < stretch.known_end:
+        raise DataLost(
+            f"the log in {store.root} ends at {at}, but queues have messages up to "
+            f"{stretch.known_end}"
+        )
+
+
 def _require_meeting(store: Store, stretch: Stretch, reached: int) -> None:
     """The next stretch must begin where the records of this one end."""
-    limit = min(stretch.file.end, stretch.limit)
-    if stretch.end >= limit:
+    if stretch.end >= stretch.file.end:
         return
-    begins = next_record(store, stretch.file, stretch.end, limit)
+    begins = next_record(store, stretch.file, stretch.end, stretch.file.end)
+    if begins is None and stretch.may_end:
+        _require_known_end(store, stretch, reached)
     if begins is not None and begins != reached:
         raise CorruptStore(
             f"{store.root}/{stretch.file.path}: at {reached} of the log a record should follow, "

@@ -331,8 +331,8 @@ class Reading:
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         *_FLAG,
-        "whether missing messages are an error (retention has deleted them meanwhile, or a file of "
-        "the log is missing); with false they are skipped",
+        "whether missing messages are an error (retention has deleted them meanwhile, or files of "
+        "the log or of queues are missing or cut); with false they are skipped, with a warning",
         True,
         "true",
     )

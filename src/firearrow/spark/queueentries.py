@@ -1,8 +1,8 @@
 """The entries of a store's ConsumeQueues as columns, whichever way the store keeps them.
 
 What a queue holds is told by its entries alone: one with a place in the log is written when its
-record is, so it is confirmed, and the first without a size ends the queue. Nothing is locked, and
-a broker may go on writing.
+record is, and the first without a size ends the queue. Nothing is locked, and a broker may go on
+writing. What the log has behind all of them is laid over by ``undispatched``.
 
 Formats: ``firearrow.store.consumequeue``, ``firearrow.store.batchqueue``,
 ``firearrow.store.rocksformat``.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -70,10 +70,6 @@ class Queues(Protocol):
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""
 
-    @property
-    def confirmed_offset(self) -> int:
-        """The log offset before which all is dispatched, as far as the queues say; -1 if not."""
-
 
 class FileQueue:
     """A queue in files of its own."""
@@ -83,6 +79,11 @@ class FileQueue:
         self._files = _last_run(files)
         self._bases = [file.base // ENTRY_BYTES for file in self._files]
         self._buffers: dict[int, memoryview] = {}
+
+    @property
+    def last_file(self) -> NumberedFile | None:
+        """The last of its files."""
+        return self._files[-1] if self._files else None
 
     def _buffer(self, number: int) -> memoryview:
         found = self._buffers.get(number)
@@ -186,10 +187,22 @@ def _columns_of(units: npt.NDArray[Any]) -> Entries:
 class FileQueues:
     """Queues in files: ``consumequeue/TOPIC/QUEUE/``, of batches ``batchconsumequeue/...``."""
 
-    confirmed_offset = -1
-
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Where the last record ends that any of them has, -1 without one: those before are
+        dispatched."""
+        return max((self.record_end(self.open(key)) for key in self.keys(None)), default=-1)
+
+    def record_end(self, queue: Queue) -> int:
+        """Where the record of the last entry of a queue ends, -1 without one."""
+        if isinstance(queue, BatchQueue):
+            return queue.record_end
+        latest = queue.bound(0).latest
+        last = queue.entries(max(latest - 1, 0), latest)
+        return int((last.physical_offset + last.size).max(initial=-1))
 
     def keys(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
         """Topic and queue id of each, or of those of some topics, in order."""
@@ -204,6 +217,24 @@ class FileQueues:
             }
             numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
             yield from ((topic, number) for number in sorted(numbers))
+
+    def cut(self, keys: Iterable[QueueKey]) -> list[QueueKey]:
+        """Which queues have lost the end of their last file: all files have the same size, which is
+        a multiple of an entry's, and a last one is full only if it is as large as others."""
+        lasts = {
+            key: queue.last_file
+            for key in keys
+            if isinstance(queue := self.open(key), FileQueue) and queue.last_file is not None
+        }
+        usual = max((file.size_bytes for file in lasts.values()), default=0)
+        return [
+            key
+            for key, file in lasts.items()
+            if file.size_bytes % ENTRY_BYTES
+            or (
+                file.size_bytes < usual and self.open(key).bound(0).latest * ENTRY_BYTES == file.end
+            )
+        ]
 
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""

@@ -72,8 +72,8 @@ class RocksQueues:
         self._database = CopiedDatabase(storage, directory)
 
     @property
-    def confirmed_offset(self) -> int:
-        """The log offset before which all is dispatched."""
+    def dispatched_offset(self) -> int:
+        """The log offset before which all is dispatched, -1 if that is not known."""
         value = self._database.tables[rows.OFFSETS].get(rows.DISPATCHED_KEY)
         return -1 if value is None else int(rows.DISPATCHED.unpack(value)[0])
 

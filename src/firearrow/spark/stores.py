@@ -1,33 +1,57 @@
 """One store directory as the file source sees it: its log, its queues, its name.
 
-A broker may be writing to it. What is confirmed is what ConsumeQueues refer to; where a store was
-not closed, or is open, nothing behind that is read.
+A broker may be writing to it, or was killed. Then records may follow in the log that no
+ConsumeQueue knows yet, and they are read as if it did (``undispatched``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
-from firearrow.errors import ConfigError
-from firearrow.spark.options import Options
-from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, FileQueues, QueueKey, Queues
-from firearrow.spark.rocksentries import rocks_queues
+import numpy as np
+
+from firearrow.errors import ConfigError, DataLost
+from firearrow.spark.logwalk import Stretch
+from firearrow.spark.losses import lost
+from firearrow.spark.options import Options, Reading
+from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, QueueKey, Queues
+from firearrow.spark.rocksentries import RocksQueues, rocks_queues
 from firearrow.spark.stateread import TOPICS, state_table
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files, open_storage
+from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
+from firearrow.store.batchqueue import DIRECTORY
+from firearrow.store.config import StoreConfig
+from firearrow.store.loglook import LOOK_BYTES
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+_HEAD_BYTES: Final = 8  # of a record: its size and its magic
+DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARTS: Final = {"commitlog", "consumequeue", "consumequeue_rocksdb", "config"}
 
 
 class Store:
     """A store below a path or URI; ``broker`` is its name where that is known."""
 
-    def __init__(self, root: str, broker: str | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        broker: str | None = None,
+        reading: Reading | None = None,
+        extent: Extent | None = None,
+        before: Ahead | None = None,
+    ) -> None:
+        """``extent`` says which stretch of the log is to be dispatched on the fly, where somebody
+        has found that out; else it is all that queues lack. ``before`` is what was found
+        out by an earlier look at the store, so that it is not done again."""
         self.root = root
         self.storage: Storage = open_storage(root)
         self._broker = broker
+        self._reading = reading or Reading()
+        self._extent = extent
+        self._before = before
 
     def require(self) -> None:
         """Raise ConfigError unless there is a store."""
@@ -87,23 +111,129 @@ class Store:
         return self.log[number]
 
     @cached_property
-    def queues(self) -> Queues:
-        """The ConsumeQueues."""
+    def stored_queues(self) -> RocksQueues | FileQueues:
+        """The ConsumeQueues as they are on the disk."""
         return rocks_queues(self.storage) or FileQueues(self.storage)
+
+    @cached_property
+    def queues(self) -> Queues:
+        """The ConsumeQueues, and behind them what the log has for them.
+
+        Raises CorruptStore or DataLost where that can't be found out.
+        """
+        if not self.has_ahead:
+            return self.stored_queues
+        return QueuesAndAhead(self.storage, self.stored_queues, self.ahead, self.log_start)
+
+    @cached_property
+    def has_ahead(self) -> bool:
+        """Whether the log may well be ahead of the queues: not if these have files, and the store
+        was closed."""
+        return self.is_open or isinstance(self.stored_queues, RocksQueues)
+
+    @cached_property
+    def ahead(self) -> Ahead:
+        """What the last part of the log leads to, from a place on before which all is dispatched.
+
+        Of queues in files some may lack what others have, so that more is looked at.
+        """
+        if self._extent is not None:
+            found = Ahead(self._extent.start, self._batch_topics, DELAY_LEVELS)
+            found.follow(self, self._extent.end, skip=True)
+            return found
+        is_exact = isinstance(self.stored_queues, RocksQueues)
+        settled = min(max(self.dispatched_offset, self.log_start), self._log_end)
+        start = settled if is_exact else max(settled - LOOK_BYTES, self.log_start)
+        known = self._before
+        if known is not None and known.start <= start and known.end <= self._log_end:
+            found = known
+            found.begin_at(start)
+        else:
+            if not is_exact and start > self.log_start:
+                start = record_at_or_after(self, start)
+            found = Ahead(start, self._batch_topics, DELAY_LEVELS)
+        found.follow(self, settled, skip=True)  # what is damaged there, its readers are told
+        try:
+            found.follow(self, skip=self._reading.on_corrupt == "skip" or not self.has_ahead)
+        except DataLost as error:
+            lost(self._reading, str(error), error)
+        return found
+
+    @property
+    def found_ahead(self) -> Ahead | None:
+        """The same if anybody has asked for it."""
+        found: Ahead | None = self.__dict__.get("ahead")
+        return found
+
+    @property
+    def _log_end(self) -> int:
+        return self.log[-1].end if self.log else 0
+
+    @property
+    def _batch_topics(self) -> frozenset[str]:
+        """The topics whose queues are of batches: by their files, or by their attribute."""
+        if isinstance(self.stored_queues, RocksQueues):
+            return frozenset()
+        named = {
+            name
+            for name, config in self.topics.items()
+            if isinstance(config, dict)
+            and isinstance(attributes := config.get("attributes"), dict)
+            and attributes.get("queue.type") == "BatchCQ"
+        }
+        return frozenset(named | {entry.name for entry in self.storage.entries(DIRECTORY)})
+
+    @cached_property
+    def last_written_base(self) -> int:
+        """Where the last file with records begins: a broker makes files ahead, which are empty."""
+        for file in reversed(self.log):
+            if any(self.storage.window(file.path, 0, _HEAD_BYTES)):
+                return file.base
+        return self.log_start
+
+    def extent(self, parts: Iterable[tuple[str, int, int, int]]) -> Extent | None:
+        """The stretch of the log that is to be dispatched on the fly for ranges of queues."""
+        queues = self.queues
+        return queues.extent(parts) if isinstance(queues, QueuesAndAhead) else None
+
+    def count_behind(self, log_end: int) -> int:
+        """How many entries of queues are of records behind the end of the log."""
+        found = 0
+        for key in self.stored_queues.keys(None):
+            queue = self.stored_queues.open(key)
+            latest = queue.bound(0).latest
+            if not key[0].startswith(LMQ_PREFIX):
+                found += latest - queue.first_at_or_after(log_end, 0, latest)
+        return found
+
+    def stretch(self, file: NumberedFile, start: int, end: int) -> Stretch:
+        """A part of a file of the log, with what is known of where that ends."""
+        return Stretch(file, start, end, file.base >= self.last_written_base, self.is_open)
 
     def queue_keys(self, options: Options) -> list[QueueKey]:
         """The queues that the options choose.
 
         Light queues only where they are named: their messages are in other queues, too.
         """
-        choice = options.choice
-        named = {*choice.subscribe, *(topic for topic, _, _ in choice.assign)}
-        return [
-            key
-            for key in self.queues.keys(named or None)
-            if choice.wants_queue(key[0], self.broker, key[1])
-            and (not key[0].startswith(LMQ_PREFIX) or key[0] in named)
-        ]
+        return list(self._chosen(self.queues.keys(_named(options) or None), options))
+
+    def _chosen(self, keys: Iterable[QueueKey], options: Options) -> Iterator[QueueKey]:
+        choice, named = options.choice, _named(options)
+        for key in keys:
+            if choice.wants_queue(key[0], self.broker, key[1]) and (
+                not key[0].startswith(LMQ_PREFIX) or key[0] in named
+            ):
+                yield key
+
+    def has_queue(self, key: QueueKey) -> bool:
+        """Whether there is a queue, though it may have no message yet."""
+        if key in self.queues.keys([key[0]]):
+            return True
+        config = self.topics.get(key[0])
+        if not isinstance(config, dict):
+            return False
+        counts = [config.get("readQueueNums", 0), config.get("writeQueueNums", 0)]
+        return key[1] < max(count for count in counts if isinstance(count, int))
 
     @cached_property
     def is_open(self) -> bool:
@@ -111,29 +241,52 @@ class Store:
         return any(entry.name == "abort" for entry in self.storage.entries(""))
 
     @cached_property
-    def confirmed_offset(self) -> int:
-        """The log offset before which all is dispatched, as far as that can be told; else -1."""
-        end = self.queues.confirmed_offset
-        if end >= 0:
-            return end
-        for key in self.queues.keys(None):
-            queue = self.queues.open(key)
-            bound = queue.bound(self.log_start)
-            if isinstance(queue, BatchQueue):
-                end = max(end, queue.record_end)
-            elif bound.latest > bound.earliest:
-                last = queue.entries(bound.latest - 1, bound.latest)
-                end = max(end, int((last.physical_offset + last.size).max(initial=-1)))
-        return end
+    def dispatched_offset(self) -> int:
+        """The log offset before which all is dispatched, as far as the queues say; else -1."""
+        return self.stored_queues.dispatched_offset
+
+    def lacking(self, options: Options) -> dict[QueueKey, int]:
+        """The chosen queues in files that were shortened, and how many messages the last part of
+        the log has that they lack; 0 where that part has none of them, but a file was cut.
+
+        A queue without any entry may be of a topic that was deleted and made anew: it lacks nothing
+        unless there are no queues at all.
+        """
+        stored = self.stored_queues
+        if not isinstance(stored, FileQueues):
+            return {}
+        found = dict.fromkeys(stored.cut(self._chosen(stored.keys(None), options)), 0)
+        if self.has_ahead:
+            return found
+        ahead = self.ahead.entries
+        has_none = self.dispatched_offset < 0
+        for key in self._chosen(ahead.keys, options):
+            queue = stored.open(key)
+            end = queue.bound(0).latest
+            units = ahead.of(key, end)
+            units = units[units["physical_offset"] >= stored.record_end(queue)]
+            if len(units) and (end or has_none):
+                found[key] = int(units["messages"].sum(dtype=np.int64))
+        return found
 
 
-def open_stores(options: Options) -> list[Store]:
-    """The stores that the options name.
+def _named(options: Options) -> set[str]:
+    """The topics that the options name."""
+    choice = options.choice
+    return {*choice.subscribe, *(topic for topic, _, _ in choice.assign)}
+
+
+def open_stores(options: Options, before: Iterable[Store] = ()) -> list[Store]:
+    """The stores that the options name; ``before`` are earlier looks at some of them.
 
     Raises ConfigError where a path has none, and for two of one broker.
     """
     place = options.place
-    stores = [Store(path, place.broker_name) for path in place.paths]
+    known = {store.root: store.found_ahead for store in before}
+    stores = [
+        Store(path, place.broker_name, options.reading, before=known.get(path))
+        for path in place.paths
+    ]
     names: dict[str, str] = {}
     for store in stores:
         store.require()

@@ -26,10 +26,12 @@ from firearrow.spark.stateread import GROUPS, OFFSETS, state_table
 from firearrow.spark.storage import NumberedFile, numbered_files
 from firearrow.spark.stores import Store
 from firearrow.spark.timers import waiting
+from firearrow.spark.undispatched import NO_EXTENT, Extent
 
 Rows = Mapping[str, Any]
 """Columns by name: arrays, or one value for all rows."""
 
+_OF_QUEUES: Final = ("consume_queue", "consumer_offsets")
 _QUEUE_ENTRIES: Final = 4 << 20  # of one task
 _BATCH_ROWS: Final = 1 << 17
 
@@ -42,6 +44,7 @@ class TablePartition(InputPartition):
     broker: str
     parts: list[Part] = field(default_factory=list)
     file: NumberedFile | None = None
+    extent: Extent | None = None  # what of the log is dispatched on the fly for it
 
 
 class TableReader(DataSourceReader):
@@ -61,9 +64,12 @@ class TableReader(DataSourceReader):
         origin = FileOrigin(self.options)
         tasks: list[InputPartition] = []
         for broker, store in origin.stores.items():
+            if self.options.place.table in _OF_QUEUES:
+                origin.require_whole(store)
             if self.options.place.table == "consume_queue":
                 tasks += [
-                    TablePartition(store.root, broker, parts) for parts in self._queues(store)
+                    TablePartition(store.root, broker, parts, extent=store.extent(parts))
+                    for parts in self._queues(store)
                 ]
             elif self.options.place.table == "index":
                 files = numbered_files(store.storage, INDEX_DIRECTORY, INDEX_NAME_DIGITS)
@@ -94,7 +100,10 @@ class TableReader(DataSourceReader):
         """The rows of one task."""
         if not isinstance(partition, TablePartition):
             return
-        store = Store(partition.root, partition.broker)
+        extent = partition.extent
+        if self.options.place.table == "consume_queue":
+            extent = extent or NO_EXTENT
+        store = Store(partition.root, partition.broker, self.options.reading, extent)
         for rows in _TABLES[self.options.place.table](store, partition, self.options):
             yield self._batch(rows, partition.broker)
 

@@ -1,13 +1,15 @@
 """Records of a store by place, queue, key, tag or time.
 
-Where a queue is asked for, its ConsumeQueue leads to the records; where a key of a topic is, the
-index does; else the log is read, but for the files that a time span leaves out. All that is found
-is compared with the whole selection, so a wrong entry leads to nothing wrong.
+Where a queue is asked for, its ConsumeQueue leads to the records, and behind its end what the log
+has for it (``undispatched``); where a key of a topic is, the index does; else the log is read, but
+for the files that a time span leaves out. All that is found is compared with the whole selection,
+so a wrong entry leads to nothing wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +24,7 @@ from firearrow.store.batchqueue import inner_count
 from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.stored import StoredQueue, physical_offsets, queue_range
+from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.scan import Columns, Ints, scan
@@ -74,7 +77,7 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
         places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
     elif queue := _queue(view, chosen):
-        places = _of_queue(view, queue, chosen)
+        places = chain(_of_queue(view, queue, chosen), _behind_queue(view, queue, chosen))
     else:
         yield from _scanned(view, chosen)
         return
@@ -133,6 +136,15 @@ def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iter
                 yield place
             before = place
         at += len(data) // queue.entry_bytes
+
+
+def _behind_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[int]:
+    """The places of messages that the log has for a queue, and the queue not yet."""
+    end = queue_range(queue, view.log_start)[1]
+    if selection.topic is None or selection.queue_id is None or selection.queue_to <= end:
+        return
+    units = entries_ahead(view).of((selection.topic, selection.queue_id), end)
+    yield from units["physical_offset"].tolist()
 
 
 def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:

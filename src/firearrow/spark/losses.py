@@ -1,0 +1,19 @@
+"""What happens when messages that are to be read are not there: an error, or a line of the log."""
+
+from __future__ import annotations
+
+import logging
+
+from firearrow.errors import DataLost
+from firearrow.spark.options import Reading
+
+log = logging.getLogger(__name__)
+
+
+def lost(reading: Reading, what: str, cause: Exception | None = None) -> None:
+    """Raise DataLost; with ``failOnDataLoss=false`` only warn."""
+    if reading.fail_on_data_loss:
+        raise DataLost(
+            f"messages to read are missing: {what} (failOnDataLoss=false skips them)"
+        ) from cause
+    log.warning("messages are skipped", extra={"reason": what})

@@ -1,0 +1,184 @@
+"""The queues of a store together with what the log has for them and they do not have yet.
+
+Queues in RocksDB are in a broker's memory until it flushes them, and a broker that was killed may
+have left records behind that no queue knows. The next start dispatches these; a reader does so on
+the fly (``firearrow.store.offline.undispatched``) and lays the entries over the stored ones.
+
+A broker may go on meanwhile. So the end of the log is looked for once, and of what is dispatched
+here a queue takes only what it has not got by the time it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from firearrow.errors import DataLost
+from firearrow.spark.logwalk import next_record, walk
+from firearrow.spark.origin import Bound
+from firearrow.spark.queueentries import BatchQueue, Entries, Queue, QueueKey, Queues
+from firearrow.spark.storage import Storage
+from firearrow.store.offline.undispatched import (
+    UNDISPATCHED_BYTES_MAX,
+    EntriesAhead,
+    Units,
+    too_much,
+)
+
+if TYPE_CHECKING:
+    from firearrow.spark.stores import Store
+
+_LOOK_BYTES: Final = 4 << 20  # behind the end of the log, for records that say it is damaged there
+
+
+class Extent(NamedTuple):
+    """Physical offsets from the beginning of a record to the end of one."""
+
+    start: int
+    end: int
+
+
+NO_EXTENT: Final = Extent(0, 0)
+
+
+class Ahead:
+    """The entries that a stretch of the log leads to, from ``start`` up to ``end``."""
+
+    def __init__(self, start: int, batch_topics: Collection[str], delay_levels: str) -> None:
+        self.start = self.end = start
+        self.entries = EntriesAhead(batch_topics, delay_levels)
+
+    def begin_at(self, start: int) -> None:
+        """Let go of what comes before a place."""
+        if start > self.start:
+            self.entries.forget_before(start)
+            self.start = start
+
+    def follow(self, store: Store, until: int | None = None, *, skip: bool) -> None:
+        """Go on to where the log ends by now, or to a place.
+
+        Raises CorruptStore where records follow bytes that are none, unless these are to be
+        skipped, and DataLost where all together is too much.
+        """
+        for file in store.log:
+            if file.end <= self.end or (until is not None and file.base >= until):
+                continue
+            start = max(self.end, file.base)
+            end = file.end if until is None else min(until, file.end)
+            stretch = store.stretch(file, start, end)
+            stretch = stretch._replace(look_bytes=_LOOK_BYTES, begins=True)
+            for columns, _ in walk(store, stretch, skip=skip):
+                self.entries.take(columns)
+                self.end = int(columns.physical_offset[-1] + columns.size[-1])
+                if until is None and self.end - self.start > UNDISPATCHED_BYTES_MAX:
+                    raise DataLost(too_much(store.root, self.start, store.log[-1].end))
+        self.end = max(self.end, until or 0)
+
+
+def record_at_or_after(store: Store, physical_offset: int) -> int:
+    """Where a record begins, from a place on; the end of the log if none does."""
+    for file in store.log:
+        if physical_offset < file.end:
+            found = next_record(store, file, max(physical_offset, file.base), file.end)
+            if found is not None:
+                return found
+    return store.log[-1].end if store.log else 0
+
+
+class QueueAndAhead:
+    """A queue with entries of usual kind, and what comes behind it; none of it is stored yet."""
+
+    def __init__(self, stored: Queue, units: Units, *, begins: bool) -> None:
+        """``begins`` says that nothing is missing before the first of the units, if nothing is
+        stored."""
+        self._stored = stored
+        self._end = stored.bound(0).latest
+        units = units[units["queue_offset"] >= self._end]
+        self._ahead = Entries(
+            units["queue_offset"].astype(np.int64),
+            units["physical_offset"].astype(np.int64),
+            units["size"].astype(np.int64),
+            units["tag_code"],
+        )
+        self._first = int(units["queue_offset"][0]) if begins and len(units) else 0
+
+    def bound(self, log_start: int) -> Bound:
+        """What it holds of a log that begins at ``log_start``."""
+        stored = self._stored.bound(log_start)
+        if not len(self._ahead.size):
+            return stored
+        earliest = stored.earliest if self._end else self._first
+        return Bound(earliest, int(self._ahead.queue_offset[-1]) + 1)
+
+    def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
+        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+        border = min(end, self._end)
+        if start < border:
+            found = self._stored.first_at_or_after(physical_offset, start, border)
+            if found < border:
+                return found
+        row = int(self._ahead.physical_offset.searchsorted(physical_offset))
+        offsets = self._ahead.queue_offset
+        return min(max(int(offsets[row]) if row < len(offsets) else end, start), end)
+
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
+        offsets = self._ahead.queue_offset
+        rows = slice(*offsets.searchsorted((start, end)).tolist())
+        ahead = Entries(*(column[rows] for column in self._ahead))
+        if step > 1:
+            ahead = ahead.take((ahead.queue_offset - start) % step == 0)
+        if start >= self._end:
+            return ahead
+        stored = self._stored.entries(start, min(end, self._end), step)
+        if not len(ahead.size):
+            return stored
+        return Entries(*map(np.concatenate, zip(stored, ahead, strict=True)))
+
+
+class QueuesAndAhead:
+    """Implements ``Queues``: what is stored, and behind it what the log leads to."""
+
+    def __init__(self, storage: Storage, stored: Queues, ahead: Ahead, log_start: int) -> None:
+        self._storage = storage
+        self._stored = stored
+        self._ahead = ahead
+        self._is_whole = ahead.start <= log_start
+
+    def keys(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
+        """Topic and queue id of each, or of those of some topics, in order."""
+        new = (key for key in self._ahead.entries.keys if topics is None or key[0] in topics)
+        yield from sorted({*self._stored.keys(topics), *new})
+
+    def open(self, key: QueueKey) -> Queue:
+        """One of them; an empty one if there is none of that name."""
+        stored = self._stored.open(key)
+        units = self._ahead.entries.of(key)
+        if not len(units):
+            return stored
+        if isinstance(stored, BatchQueue):
+            return stored.followed_by(units)
+        if self._ahead.entries.is_batch(key[0]):
+            return BatchQueue(self._storage, [], units)
+        return QueueAndAhead(stored, units, begins=self._is_whole)
+
+    def extent(self, parts: Iterable[tuple[str, int, int, int]]) -> Extent | None:
+        """The stretch of the log with the entries of ranges of queues, as far as these are not
+        stored."""
+        found: list[Extent] = []
+        for topic, queue_id, start, end in parts:
+            units = self._ahead.entries.of((topic, queue_id))
+            behind = self._stored.open((topic, queue_id)).bound(0).latest if len(units) else 0
+            offsets = units["queue_offset"].astype(np.int64)
+            units = units[
+                (offsets >= behind) & (offsets + units["messages"] > start) & (offsets < end)
+            ]
+            if len(units):
+                first, last = units[0], units[-1]
+                last_end = int(last["physical_offset"]) + int(last["size"])
+                found.append(Extent(int(first["physical_offset"]), last_end))
+        if not found:
+            return None
+        return Extent(min(one.start for one in found), max(one.end for one in found))
