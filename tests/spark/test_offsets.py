@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError, DataLost
@@ -29,6 +29,7 @@ from firearrow.spark.offsets import (
     resolve,
     row_count,
     to_json,
+    with_idle,
 )
 from firearrow.spark.origin import Bound, Queue, Span
 
@@ -228,6 +229,7 @@ def test_a_limit_is_kept_exactly_and_in_proportion(spans: dict[Queue, Span], row
 
 
 @given(span_maps, st.integers(1, 40))
+@example({A0: Span(1, 3), A1: Span(1, 2), Queue("%RETRY%g", "a", 0): Span(5, 6)}, 1)
 def test_no_queue_starves(spans: dict[Queue, Span], rows_max: int) -> None:
     """As many steps as there are queues, and each has been read from."""
     left = {queue: span for queue, span in spans.items() if span.start < span.end}
@@ -240,6 +242,19 @@ def test_no_queue_starves(spans: dict[Queue, Span], rows_max: int) -> None:
             for queue, s in left.items()
         }
     assert begun == set(left)
+
+
+def test_queues_that_are_idle_keep_their_turn() -> None:
+    """A queue that gets messages only now and then does not take the turns of another."""
+    known = dict.fromkeys((A0, A1, B0), 0)
+    begun = []
+    for has_one in (0, 0, 1, 0, 1, 1, 0, 1, 1):
+        spans = {queue: Span(known[queue], 50) for queue in (A0, B0)}
+        spans[A1] = Span(known[A1], known[A1] + has_one)
+        ((queue, span),) = limit_rows(with_idle(spans, known), 1).items()
+        known[queue] = span.end
+        begun.append(queue)
+    assert all({A0, B0} <= set(begun[step : step + 3]) for step in range(7)), begun
 
 
 def test_bytes_are_limited_by_the_size_of_messages() -> None:

@@ -272,19 +272,27 @@ def new_end(start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Q
     return end
 
 
+def with_idle(spans: Mapping[Queue, Span], ends: Mapping[Queue, int]) -> dict[Queue, Span]:
+    """Give spans together with empty ones of the other queues, for a limit."""
+    return {**{queue: Span(end, end) for queue, end in ends.items()}, **spans}
+
+
 def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
     """Shorten spans to ``rows_max`` messages together, each in proportion to its length.
 
     No queue starves: each gets one message first, and where there are more queues than messages
-    they take turns, since the turn follows from how far they are.
+    they take turns, since the turn follows from how far they all are. Queues that have nothing to
+    read keep their places in the row, by empty spans: else turns would go to the wrong ones
+    whenever a queue is through. No span of the result is empty.
     """
-    waiting = sorted(queue for queue, span in spans.items() if span.start < span.end)
+    places = sorted(spans)
+    turn = sum(span.start for span in spans.values()) % max(len(places), 1)
+    places = places[turn:] + places[:turn]
+    waiting = [queue for queue in places if spans[queue].start < spans[queue].end]
     lengths = {queue: spans[queue].end - spans[queue].start for queue in waiting}
     total = sum(lengths.values())
     if total <= rows_max:
-        return {queue: spans[queue] for queue in waiting}
-    turn = sum(spans[queue].start for queue in waiting) % len(waiting)
-    waiting = waiting[turn:] + waiting[:turn]
+        return {queue: spans[queue] for queue in sorted(waiting)}
     rows = dict.fromkeys(waiting[:rows_max], 1)
     spare, others = rows_max - len(rows), total - len(waiting)
     if spare:
@@ -300,14 +308,16 @@ def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
 def limit_bytes(
     spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[Queue, float]
 ) -> dict[Queue, Span]:
-    """Shorten spans to about ``bytes_max``; ``row_bytes`` is how large a queue's messages are.
+    """Shorten spans to about ``bytes_max``, as ``limit_rows`` does; ``row_bytes`` is how large a
+    queue's messages are.
 
     At least one message is left of what there is, however large.
     """
-    rows = {queue: span.end - span.start for queue, span in spans.items()}
+    waiting = {queue: span for queue, span in spans.items() if span.start < span.end}
+    rows = {queue: span.end - span.start for queue, span in waiting.items()}
     total_bytes = sum(count * row_bytes[queue] for queue, count in rows.items())
     if total_bytes <= bytes_max:
-        return dict(spans)
+        return waiting
     return limit_rows(spans, max(int(sum(rows.values()) * bytes_max / total_bytes), 1))
 
 

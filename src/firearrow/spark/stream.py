@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             if not self._is_due(spans):
                 return start
-            limited = self._limit(spans)
+            limited = self._limit(spans, end)
             if limited != spans:
                 end = offsets.ends(offsets.begins(known, spans), limited)
         self._stepped_at = self._clock.monotonic()
@@ -158,13 +158,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = offsets.row_count(spans)
         return offsets.is_due(rows, trigger.offsets_min, waited_ms, trigger.delay_max_ms)
 
-    def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
+    def _limit(self, spans: Mapping[Queue, Span], end: Mapping[Queue, int]) -> Mapping[Queue, Span]:
         trigger = self.options.trigger
         if trigger.offsets_max is not None:
-            spans = offsets.limit_rows(spans, trigger.offsets_max)
+            spans = offsets.limit_rows(offsets.with_idle(spans, end), trigger.offsets_max)
         if trigger.bytes_max is not None:
             sizes = row_bytes(self.origin, spans)
-            spans = offsets.limit_bytes(spans, trigger.bytes_max, sizes)
+            spans = offsets.limit_bytes(offsets.with_idle(spans, end), trigger.bytes_max, sizes)
         return spans
 
     # --- messages ---

@@ -274,17 +274,20 @@ class _Job:
         self, start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]
     ) -> tuple[Mapping[Queue, Span], list[Gap]]:
         """What to read, and what can't be read any more."""
-        plan = offsets.plan(start, offsets.new_end(start, bounds), bounds)
+        end = offsets.new_end(start, bounds)
+        plan = offsets.plan(start, end, bounds)
         if self._settings.fail_on_data_loss:
             offsets.require_whole(plan.losses)
         losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
         gaps = [_gap(loss.queue, loss.span) for loss in losses]
         spans: Mapping[Queue, Span] = plan.spans
         if self._settings.step_rows_max is not None:
+            spans = offsets.with_idle(spans, end)
             spans = offsets.limit_rows(spans, self._settings.step_rows_max)
         bytes_max = self._settings.step_bytes_max
         if offsets.row_count(spans) * LARGE_ROW_BYTES > bytes_max:
-            spans = offsets.limit_bytes(spans, bytes_max, row_bytes(self.origin, spans))
+            sizes = row_bytes(self.origin, spans)
+            spans = offsets.limit_bytes(offsets.with_idle(spans, end), bytes_max, sizes)
         self.was_limited = spans != plan.spans
         return spans, gaps
 
