@@ -11,7 +11,15 @@ import pyarrow.dataset as ds
 import pytest
 
 from firearrow.errors import ConfigError, CorruptStore, DataLost
-from firearrow.spark.jobs.archive import Settings, Summary, archive, follow, missing, source
+from firearrow.spark.jobs.archive import (
+    Settings,
+    Source,
+    Summary,
+    archive,
+    follow,
+    missing,
+    source,
+)
 from firearrow.spark.jobs.manifest import Archive, Gap, QueueRows
 from firearrow.spark.jobs.workers import local_workers
 from firearrow.spark.offsets import Position
@@ -19,6 +27,7 @@ from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
 from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
+from tests.spark import logs
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.origins import DAY_MS, RECORD_BYTES, MemoryOrigin
 
@@ -67,6 +76,28 @@ def test_messages_of_inner_batches_are_archived_one_by_one(tmp_path: Path) -> No
     assert sorted(zip(*columns, strict=True)) == sorted(
         (line["queueId"], line["queueOffset"], line["uniqKey"]) for line in expected("batch-queues")
     )
+
+
+def test_altered_bodies_are_not_archived(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(body=b"12345678") for _ in range(3)])
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[88] ^= 1
+    path.write_bytes(data)
+    options = {"path": str(root), "brokerName": "a"}
+    with pytest.raises(CorruptStore, match="at 0 of the log is damaged: its body has another CRC"):
+        archive(Inline(), *from_options(options, tmp_path / "a"))
+    lenient = {**options, "onCorrupt": "skip", "failOnDataLoss": "false"}
+    summary = archive(Inline(), *from_options(lenient, tmp_path / "b"))
+    assert (summary.rows, summary.missing) == (2, 1)
+    unchecked = {**options, "VerifyCRC": "false"}
+    assert archive(Inline(), *from_options(unchecked, tmp_path / "c")).rows == 3
+
+
+def from_options(options: dict[str, str], to: Path) -> tuple[Source, Archive, Settings]:
+    opener, settings = source(options)
+    return opener, Archive(to), settings
 
 
 def test_files_are_by_topic_and_day_and_sorted(tmp_path: Path) -> None:

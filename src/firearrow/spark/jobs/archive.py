@@ -103,9 +103,11 @@ class Task:
 def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
     """Give what to archive, and how, from the options of a read.
 
-    Raises ConfigError for options that would leave messages out of queues.
+    The CRCs of bodies are checked unless ``verifyCrc=false`` says otherwise: what is archived can't
+    be compared with its log for ever. Raises ConfigError for options that would leave messages out
+    of queues.
     """
-    parsed = parse(options)
+    parsed = parse({"verifycrc": "true", **{name.lower(): text for name, text in options.items()}})
     require_streamable(parsed)
     for name, value in (
         ("tags", parsed.choice.tags),
