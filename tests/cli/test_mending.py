@@ -42,8 +42,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def verdict_of(_: SparkSession, store: Path) -> Verdict:
         return verify(Layout(store))
 
-    def rebuilt(_: SparkSession, store: Path, *, to: Path | None, order: Order) -> Rebuilt:
-        return rebuild(Layout(store), SystemClock(), order, to=to)
+    def rebuilt(_: SparkSession, store: Layout, *, to: Path | None, order: Order) -> Rebuilt:
+        return rebuild(store, SystemClock(), order, to=to)
 
     monkeypatch.setattr(mending, "verdict_of", verdict_of)
     monkeypatch.setattr(mending, "rebuilt", rebuilt)
@@ -137,7 +137,15 @@ def _batches(place: Path) -> Path:
 def _without_batches(place: Path) -> Path:
     root = _batches(place)
     shutil.rmtree(root / "batchconsumequeue")
+    write_settings(root, "storeType=default\n")
     return root
+
+
+def write_settings(root: Path, text: str) -> Path:
+    """The broker's file, beside its store."""
+    path = Path(f"{root}.conf")
+    path.write_text(text)
+    return path
 
 
 FILES = {"consumequeue": "queues in files"}
@@ -151,7 +159,7 @@ INDEX = {"index": "IndexFiles"}
         (golden_store, FILES),
         (database_store, {"consumequeue": "queues in RocksDB"}),
         (_database_named_otherwise, {"consumequeue_rocksdb": "queues in RocksDB"}),
-        (_without_database, FILES),
+        (_without_database, {"consumequeue": "queues in RocksDB"}),
         (_beside_an_empty_database, FILES),
         (_batches, BATCHES),
         (_without_batches, BATCHES),
@@ -162,13 +170,16 @@ def test_a_dry_run_says_what_is_made(
 ) -> None:
     root, made = store(tmp_path), tmp_path / "made"
     before, directories = files(root), queues | INDEX
-    found = run(mending.report_rebuild, "--path", root, "--dry-run")["Would be rebuilt"]
+    settings = Path(f"{root}.conf")
+    place: tuple[object, ...] = ("--path", root)
+    place += ("-c", settings) if settings.exists() else ()
+    found = run(mending.report_rebuild, *place, "--dry-run")["Would be rebuilt"]
     assert dict(zip(found.values("directory"), found.values("what"), strict=True)) == directories
     assert found.values("where") == [str(root / name) for name in directories]
     assert found.values("filesNow") == [
         sum(path.startswith(f"{name}/") for path in before) for name in directories
     ]
-    arguments = ("--path", root, "--to", made)
+    arguments = (*place, "--to", made)
     found = run(mending.report_rebuild, *arguments, "--dry-run")["Would be rebuilt"]
     assert found.values("where") == [str(made / name) for name in directories]
     assert not made.exists()
@@ -177,6 +188,19 @@ def test_a_dry_run_says_what_is_made(
     unused = {"consumequeue"} if queues is BATCHES else set()  # its log is of queues of batches
     assert {path.name for path in made.iterdir()} == directories.keys() - unused
     assert (made / next(iter(queues)) / "CURRENT").exists() == ("RocksDB" in str(queues))
+
+
+def test_the_broker_s_file_says_of_which_kind_and_size_files_are(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    path = root / "config/topics.json"
+    path.write_text(path.read_text().replace('"GoldenBatch"', '"Other"'))
+    shutil.rmtree(root / "consumequeue")
+    settings = write_settings(root, "mappedFileSizeConsumeQueue=2000\nstoreType=default\n")
+    found = run(mending.report_rebuild, "--path", root, "-c", settings, "--only", "queues")
+    assert {path.stat().st_size for path in (root / "consumequeue").glob("*/*/*")} == {2000}
+    [[topic, reason]] = found["Left out"].rows
+    assert topic == "GoldenBatch"
+    assert "not configured: taken for deleted" in str(reason)
 
 
 @pytest.mark.parametrize(

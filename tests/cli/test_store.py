@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.main import main
+from tests import golden
 from tests.store.offline.damage import a_message, golden_store, in_record, messages
 from tests.store.offline.test_repair import lost_end
 
@@ -230,6 +232,23 @@ def test_a_wrong_option_ends_with_2(root: Path, capsys: Capture, option: str, va
         run(capsys, "cat", root, option, value)
     assert end.value.code == 2
     assert value in capsys.readouterr().err
+
+
+def test_the_broker_s_file_says_of_what_size_files_are_made(
+    root: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    shutil.rmtree(root / "consumequeue")
+    code, out, err = run(capsys, "rebuild", root)
+    assert (code, out) == (2, "")
+    assert "its properties file is needed (-c FILE)" in err
+    code, _, err = run(capsys, "rebuild", root, "-c", golden.settings_file("file-cq-clean"))
+    assert (code, err) == (0, "")
+    assert {path.stat().st_size for path in (root / "consumequeue").glob("*/*/*")} == {4000}
+    settings = tmp_path / "broker.conf"
+    settings.write_text("mappedFileSizeConsumeQueue=2000\nbrokerRole=SLAVE\n")
+    code, _, err = run(capsys, "rebuild", root, "-c", settings, "--only", "queues")
+    assert code == 0
+    assert err == "firearrow: ConsumeQueue files have 4000 bytes, and are made with 2000\n"
 
 
 def test_the_broker_s_file_says_how_to_read(root: Path, tmp_path: Path, capsys: Capture) -> None:

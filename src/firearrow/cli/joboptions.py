@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from firearrow.cli.layouts import add_layout
 from firearrow.cli.making import add_made
 
 RETENTION_HOURS: Final = 72.0
@@ -346,6 +347,7 @@ def add_watch(parser: Parser) -> None:
 
 def add_rebuild(parser: Parser) -> None:
     """Options of `rebuild`."""
+    add_layout(parser)
     add_made(parser)
     parser.add_argument("--dry-run", action="store_true", help="only show what would be rebuilt")
 

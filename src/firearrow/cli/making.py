@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from firearrow.store.offline import Order
+    from firearrow.store.offline.pieces import OnProgress
 
 
 def add_made(parser: argparse.ArgumentParser) -> None:
@@ -17,13 +23,32 @@ def add_made(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write to this directory and leave the store unchanged",
     )
+    parser.add_argument(
+        "--queue-file-bytes",
+        type=int,
+        metavar="N",
+        help="size of a queue's files (default: by the broker's file, else as they are)",
+    )
 
 
-def makes_queues(options: argparse.Namespace) -> bool:
-    """Whether ConsumeQueues are made anew."""
-    return bool(options.only != "index")
+def order_of(options: argparse.Namespace, on_progress: OnProgress | None = None) -> Order:
+    """What the options say is to be made; warnings go to standard error."""
+    from firearrow.store.offline import Order
+
+    return Order(
+        queues=options.only != "index",
+        index=options.only != "queues",
+        queue_file_bytes=options.queue_file_bytes,
+        jobs=getattr(options, "jobs", None),
+        on_progress=on_progress,
+        on_warning=_warn,
+    )
 
 
-def makes_index(options: argparse.Namespace) -> bool:
-    """Whether the index is made anew."""
-    return bool(options.only != "queues")
+def _warn(text: str) -> None:
+    print(f"firearrow: {text}", file=sys.stderr)
+
+
+def as_deleted(entries: int) -> str:
+    """Say what became of the messages of a topic that is not configured."""
+    return f"taken for deleted, its queues are not made ({entries} entries)"

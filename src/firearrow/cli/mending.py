@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from firearrow.cli.analyses import Run
-from firearrow.cli.making import makes_index, makes_queues
+from firearrow.cli.layouts import layout_of
+from firearrow.cli.making import as_deleted, order_of
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.spark.jobs.rebuild import rebuilt
 from firearrow.spark.jobs.verify import verdict_of
-from firearrow.store.offline import Layout, Order, Planned, planned
+from firearrow.store.offline import Planned, planned
 
 
 def report_verify(run: Run) -> list[Table]:
@@ -53,16 +54,21 @@ def report_verify(run: Run) -> list[Table]:
 def report_rebuild(run: Run) -> list[Table]:
     """Make queues and index anew from the CommitLog, in place or below another directory."""
     options = run.options
-    order = Order(queues=makes_queues(options), index=makes_index(options))
+    layout, order = layout_of(options, options.store), order_of(options)
     if options.dry_run:
-        return [_would_make(planned(Layout(options.store), order, to=options.to))]
-    made = rebuilt(run.spark, options.store, to=options.to, order=order)
+        return [_would_make(planned(layout, order, to=options.to))]
+    made = rebuilt(run.spark, layout, to=options.to, order=order)
     rows: list[list[Cell]] = [
         [made.records, made.queues, made.index_files, made.stand_ins, made.where, made.kept]
     ]
     left: list[list[Cell]] = [[queue, reason] for queue, reason in made.left_out.items()]
+    left += [
+        [topic, f"not configured: {as_deleted(entries)}"]
+        for topic, entries in made.unconfigured.items()
+    ]
     columns = ["records", "queues", "indexFiles", "standIns", "where", "oldFiles"]
-    return [Table("Rebuilt", columns, rows), Table("Left out", ["queue", "reason"], left)]
+    note = "; ".join(made.warnings)
+    return [Table("Rebuilt", columns, rows, note), Table("Left out", ["queue", "reason"], left)]
 
 
 def _would_make(plan: list[Planned]) -> Table:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firearrow.cli.interrupt import ending_at_once
-from firearrow.cli.making import add_made, makes_index, makes_queues
+from firearrow.cli.layouts import add_layout, layout_of
+from firearrow.cli.making import add_made, as_deleted, order_of
 from firearrow.cli.output import forget_output, naming_output
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from firearrow.store.offline import (
         Comparison,
-        Layout,
         RetentionReport,
         Step,
         StoreStat,
@@ -86,30 +86,6 @@ def _add(actions: Subcommands[argparse.ArgumentParser], name: str, summary: str,
     return parser
 
 
-def _add_layout(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-c",
-        dest="file",
-        type=Path,
-        metavar="FILE",
-        help="the broker's properties file: place of the log, hash slots, delay levels",
-    )
-    parser.add_argument(
-        "--commitlog", metavar="DIR,...", help="directory of the CommitLog (default: DIR/commitlog)"
-    )
-    parser.add_argument(
-        "--index-slots",
-        type=int,
-        metavar="N",
-        help="hash slots of an IndexFile (default: a quarter of its entries)",
-    )
-    parser.add_argument(
-        "--delay-levels",
-        metavar="TEXT",
-        help="messageDelayLevel of the broker (default: RocketMQ's)",
-    )
-
-
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
@@ -158,35 +134,6 @@ def _add_progress(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="show progress on standard error (default: on a terminal)",
     )
-
-
-def _layout(options: argparse.Namespace, directory: Path | None = None) -> Layout:
-    from firearrow.store.offline import Layout
-
-    settings = _settings(options)
-    slots = settings.get("maxHashSlotNum")
-    return Layout.of(
-        directory or options.directory,
-        settings.get("storePathCommitLog"),
-        int(slots) if slots else None,
-        settings.get("messageDelayLevel"),
-    )
-
-
-def _settings(options: argparse.Namespace) -> dict[str, str]:
-    """The keys of a broker that say how its store is to be read; options win over the file."""
-    from firearrow.config import properties
-
-    found = properties.load(options.file) if options.file else {}
-    given = {
-        "storePathCommitLog": options.commitlog,
-        "maxHashSlotNum": options.index_slots,
-        "messageDelayLevel": options.delay_levels,
-    }
-    found |= {key: str(value) for key, value in given.items() if value is not None}
-    if not found.get("maxHashSlotNum", "1").isdecimal():
-        raise ConfigError(f"maxHashSlotNum={found['maxHashSlotNum']} is not a number")
-    return found
 
 
 class Progress:
@@ -247,7 +194,7 @@ def _add_stat(actions: Subcommands[argparse.ArgumentParser]) -> None:
         "show what a store contains, and how much disk space each topic takes",
         _stat,
     )
-    _add_layout(parser)
+    add_layout(parser)
     parser.add_argument("--queues", action="store_true", help="list each topic's queues too")
     _add_json(parser)
     _add_progress(parser)
@@ -256,7 +203,7 @@ def _add_stat(actions: Subcommands[argparse.ArgumentParser]) -> None:
 def _stat(options: argparse.Namespace) -> int:
     from firearrow.store.offline import stat
 
-    found = stat(_layout(options), Progress("reading", options.progress))
+    found = stat(layout_of(options), Progress("reading", options.progress))
     if options.json:
         _print_json(found)
     else:
@@ -322,7 +269,7 @@ def _print_stat(found: StoreStat, *, queues: bool) -> None:
 
 def _add_cat(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "cat", "print records, as JSON lines or as an Arrow stream", _cat)
-    _add_layout(parser)
+    add_layout(parser)
     parser.add_argument("--topic", metavar="NAME", help="records of this topic")
     parser.add_argument("--queue", type=int, metavar="ID", help="records of this queue")
     parser.add_argument(
@@ -399,7 +346,7 @@ def _cat(options: argparse.Namespace) -> int:
 
     from firearrow.store.offline import StoreView, as_row, find, write_stream
 
-    with StoreView(_layout(options)) as view:
+    with StoreView(layout_of(options)) as view:
         found = islice(find(view, _selection(options)), options.limit)
         rows = (as_row(message, stored_body=options.stored_body) for message in found)
         with naming_output():
@@ -453,7 +400,7 @@ def _lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 def _add_verify(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "verify", "check every invariant of a store", _verify)
-    _add_layout(parser)
+    add_layout(parser)
     _add_jobs(parser)
     _add_spark(parser)
     _add_json(parser)
@@ -468,9 +415,9 @@ def _verify(options: argparse.Namespace) -> int:
         from firearrow.spark.jobs.verify import verdict_of
 
         with _spark(options) as spark:
-            verdict = verdict_of(spark, _layout(options))
+            verdict = verdict_of(spark, layout_of(options))
     else:
-        verdict = verify(_layout(options), jobs=options.jobs, on_progress=progress)
+        verdict = verify(layout_of(options), jobs=options.jobs, on_progress=progress)
     if options.json:
         _print_json(verdict)
     else:
@@ -506,7 +453,7 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(
         actions, "repair", "show a plan to repair a store; with --apply, carry it out", _repair
     )
-    _add_layout(parser)
+    add_layout(parser)
     parser.add_argument(
         "--apply", action="store_true", help="carry out the plan; the broker must be stopped"
     )
@@ -525,7 +472,7 @@ def _repair(options: argparse.Namespace) -> int:
 
     progress = Progress("verifying", options.progress)
     if not options.apply:
-        planned = plan(_layout(options), jobs=options.jobs, on_progress=progress)
+        planned = plan(layout_of(options), jobs=options.jobs, on_progress=progress)
         if options.json:
             _print_json(planned)
         else:
@@ -535,7 +482,7 @@ def _repair(options: argparse.Namespace) -> int:
                 print(f"\nnothing has been changed: {flags} carries this plan out")
         return 0 if planned.verdict.sound else 1
     outcome = apply(
-        _layout(options),
+        layout_of(options),
         SystemClock(),
         jobs=options.jobs,
         on_progress=progress,
@@ -573,14 +520,8 @@ def _print_steps(steps: list[Step]) -> None:
 
 def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "rebuild", "rebuild queues and index from the CommitLog", _rebuild)
-    _add_layout(parser)
+    add_layout(parser)
     add_made(parser)
-    parser.add_argument(
-        "--queue-file-bytes",
-        type=int,
-        metavar="N",
-        help="size of a queue's files (default: as they are)",
-    )
     _add_jobs(parser)
     _add_spark(parser)
     _add_json(parser)
@@ -588,16 +529,10 @@ def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    from firearrow.store.offline import Order, rebuild
+    from firearrow.store.offline import rebuild
 
-    layout = _layout(options)
-    order = Order(
-        queues=makes_queues(options),
-        index=makes_index(options),
-        queue_file_bytes=options.queue_file_bytes,
-        jobs=options.jobs,
-        on_progress=Progress("rebuilding", options.progress),
-    )
+    layout = layout_of(options)
+    order = order_of(options, Progress("rebuilding", options.progress))
     if options.spark:
         from firearrow.spark.jobs.rebuild import rebuilt
 
@@ -614,6 +549,8 @@ def _rebuild(options: argparse.Namespace) -> int:
             print(f"{made.stand_ins} entries stand in for messages that the log has lost")
         for queue, reason in made.left_out.items():
             print(f"queue {queue} could not be made: {reason}")
+        for topic, entries in made.unconfigured.items():
+            print(f"topic {topic} is not configured: {as_deleted(entries)}")
     return 1 if made.left_out else 0
 
 

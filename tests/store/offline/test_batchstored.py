@@ -87,13 +87,13 @@ def test_in_place_the_old_files_are_kept(root: Path) -> None:
 
 
 def test_without_any_files_the_attribute_says_the_kind(root: Path) -> None:
-    whole = (root / FIRST).read_bytes() + (root / SECOND).read_bytes()
+    first, second = (root / FIRST).read_bytes(), (root / SECOND).read_bytes()
     shutil.rmtree(root / "batchconsumequeue")
     [finding, *_] = verify(Layout(root)).findings
     assert (finding.invariant, finding.topic, finding.times) == ("queue-entry-missing", "Bat", 45)
-    rebuild(Layout(root), SystemClock())
-    with (root / FIRST).open("rb") as file:
-        assert file.read(len(whole)) == whole  # the file has the default size
+    made_as = StoreConfig(mapper_file_size_batch_consume_queue=len(first))
+    rebuild(Layout(root, made_as=made_as), SystemClock())
+    assert ((root / FIRST).read_bytes(), (root / SECOND).read_bytes()) == (first, second)
     assert verify(Layout(root)).findings == []
 
 

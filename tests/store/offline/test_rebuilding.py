@@ -2,24 +2,37 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import StoreError, StoreLocked
-from firearrow.store.offline import Layout, Order, Planned, planned, rebuild, verify
+from firearrow.store.config import StoreConfig
+from firearrow.store.offline import (
+    Layout,
+    Order,
+    Planned,
+    StoreView,
+    apply,
+    planned,
+    rebuild,
+    verify,
+)
 from tests import golden
 from tests.store.offline.damage import (
     PLAIN,
     a_message,
+    database_store,
     golden_store,
     in_record,
     messages,
     own_store,
     write,
 )
-from tests.store.stores import opened
+from tests.store.stores import append, opened, small_config
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -60,7 +73,8 @@ def test_a_queue_that_goes_back_and_on_within_a_stretch_is_left_out(tmp_path: Pa
     position = lost.physical_offset - base + 20
     write(root, f"commitlog/{base:020d}", position, (5000).to_bytes(8, "big"))
     shutil.rmtree(root / "consumequeue")  # which would prove another queue offset
-    made = rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
+    layout = Layout(root, made_as=small_config(root))
+    made = rebuild(layout, SystemClock(), to=tmp_path / "made")
     assert made.left_out == {"T-0": "after 299 the log goes on with 5000"}
     assert not (tmp_path / "made/consumequeue/T/0").exists()
 
@@ -122,6 +136,125 @@ def test_topics_that_were_deleted_do_not_come_back(tmp_path: Path) -> None:
     shutil.rmtree(root / "consumequeue/GoldenBatch")
     rebuild(Layout(root), SystemClock())
     assert not (root / "consumequeue/GoldenBatch").exists()
+
+
+def test_topics_of_the_system_are_made_though_they_are_not_configured(tmp_path: Path) -> None:
+    root = database_store(tmp_path)
+    timed = messages(root, topic="rmq_sys_wheel_timer")
+    assert len(timed) == 6
+    shutil.rmtree(root / "consumequeue")
+    warned: list[str] = []
+    made = rebuild(Layout(root), SystemClock(), Order(on_warning=warned.append))
+    assert (made.left_out, made.unconfigured) == ({}, {})
+    with StoreView(Layout(root)) as view:
+        assert view.queues["rmq_sys_wheel_timer", 0].end == 6
+    assert [text for text in warned if "RocksDB" in text] == [
+        "storeType=defaultRocksDB is guessed: the database consumequeue is lost"
+    ]
+    assert made.warnings == warned
+    assert verify(Layout(root)).findings == []
+
+
+def test_what_is_left_of_a_database_is_replaced_by_one(tmp_path: Path) -> None:
+    root = database_store(tmp_path)
+    shutil.rmtree(root / "config/topics")
+    for name in ("subscriptionGroups", "consumerOffsets"):
+        shutil.rmtree(root / "config" / name)
+    (root / "consumequeue/CURRENT").unlink()
+    rebuild(Layout(root), SystemClock(), Order(index=False))
+    assert {path.name for path in (root / "consumequeue").iterdir() if path.is_dir()} == set()
+    with StoreView(Layout(root)) as view:
+        assert view.queues["GoldenOrder", 0].end > 0
+
+
+def test_topics_that_are_taken_for_deleted_are_counted(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    path = root / "config/topics.json"
+    path.write_text(path.read_text().replace('"GoldenBatch"', '"Other"'))
+    count = len(messages(root, topic="GoldenBatch"))
+    shutil.rmtree(root / "consumequeue/GoldenBatch")
+    made = rebuild(Layout(root), SystemClock(), Order(index=False), to=tmp_path / "made")
+    assert made.unconfigured == {"GoldenBatch": count}
+
+
+def test_sizes_are_those_of_the_configuration(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    before = contents(root / "consumequeue"), list(contents(root / "index").values())
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    made_as = StoreConfig(
+        mapped_file_size_consume_queue=4000, max_hash_slot_num=2000, max_index_num=8000
+    )
+    made = rebuild(Layout(root, made_as=made_as), SystemClock())
+    assert made.warnings == []
+    assert (contents(root / "consumequeue"), list(contents(root / "index").values())) == before
+
+
+def test_sizes_that_are_surely_others_are_not_guessed(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    before = contents(root)
+    reason = (
+        r"mappedFileSizeConsumeQueue=6000000\) can't be guessed for a broker that has CommitLog"
+        r" files of 262144 bytes: its properties file is needed \(-c FILE\)"
+    )
+    for make in (rebuild, lambda layout, _: planned(layout), apply):
+        with pytest.raises(StoreError, match=reason):
+            make(Layout(root), SystemClock())
+    shutil.rmtree(root / "index")
+    with pytest.raises(StoreError, match=r"maxHashSlotNum=5000000, maxIndexNum=20000000\) can't"):
+        rebuild(Layout(root), SystemClock(), Order(queues=False))
+    after = {name: data for name, data in before.items() if not name.startswith("index/")}
+    assert contents(root) == after
+
+
+def test_sizes_are_guessed_where_nothing_speaks_against_the_defaults(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 30) as store:
+        append(store, b"body")
+    shutil.rmtree(tmp_path / "consumequeue")
+    warned: list[str] = []
+    made = rebuild(Layout(tmp_path), SystemClock(), Order(index=False, on_warning=warned.append))
+    assert made.warnings == warned
+    [warning] = warned
+    assert warning.startswith("mappedFileSizeConsumeQueue=6000000 is guessed, RocketMQ's default")
+    [file] = contents(tmp_path / "consumequeue").values()
+    assert len(file) == 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("store", "kind", "reason"),
+    [
+        (golden_store, "defaultRocksDB", "are files, and the properties file says storeType"),
+        (database_store, "default", "is a database of RocksDB, and the properties file says"),
+    ],
+)
+def test_a_store_of_another_kind_than_configured_is_refused(
+    store: Callable[[Path], Path],
+    kind: Literal["default", "defaultRocksDB"],
+    reason: str,
+    tmp_path: Path,
+) -> None:
+    layout = Layout(store(tmp_path), made_as=StoreConfig(store_type=kind))
+    with pytest.raises(StoreError, match=reason):
+        rebuild(layout, SystemClock())
+
+
+def test_files_of_another_size_than_configured_are_told(tmp_path: Path) -> None:
+    layout = Layout(golden_store(tmp_path), made_as=StoreConfig())
+    made = rebuild(layout, SystemClock(), Order(index=False), to=tmp_path / "made")
+    assert made.warnings == ["ConsumeQueue files have 4000 bytes, and are made with 6000000"]
+
+
+def test_what_killed_runs_have_left_goes(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    (root / ".rebuild-20261121T034500Z/consumequeue/T/0").mkdir(parents=True)
+    with opened(tmp_path / "own"):
+        (tmp_path / "own/.rebuild-20261121T034500Z").mkdir()
+        with pytest.raises(StoreLocked):
+            rebuild(Layout(tmp_path / "own"), SystemClock())
+    rebuild(Layout(root), SystemClock(), Order(index=False))
+    assert not list(root.glob(".rebuild-*"))
+    assert (tmp_path / "own/.rebuild-20261121T034500Z").is_dir()  # it may be in use
 
 
 def test_what_would_be_made_is_told_beforehand(tmp_path: Path) -> None:

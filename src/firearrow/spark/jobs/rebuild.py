@@ -56,7 +56,8 @@ def written(
     """Make queues, index or both anew and give the files that there are now.
 
     kind (queue, index, left out), file (relative to the store or ``to``; of what was left out the
-    queue), bytes, remark (why it was left out). Raises what ``rebuilt`` does.
+    queue, or a topic that is not configured), bytes, remark (why it was left out). Raises what
+    ``rebuilt`` does.
     """
     made = rebuilt(spark, store, to=to, order=order, clock=clock)
     return spark.createDataFrame(list(_rows(made, order)), WRITTEN)
@@ -71,3 +72,5 @@ def _rows(made: Rebuilt, order: Order) -> Iterator[tuple[str, str, int | None, s
                     yield kind, path.relative_to(root).as_posix(), path.stat().st_size, None
     for queue, reason in made.left_out.items():
         yield "left out", queue, None, reason
+    for topic, entries in made.unconfigured.items():
+        yield "left out", topic, None, f"not configured: taken for deleted, with {entries} entries"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firearrow.message.names import is_lmq
-from firearrow.store.offline.around import configured_topics
+from firearrow.store.offline.around import configured_topics, is_deleted
 from firearrow.store.offline.batchcheck import BatchQueueCheck
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings
@@ -30,8 +30,7 @@ def check_queues(
         check = kind(view, key, report, log_end, findings)
         check.check_numbers(gaps)
         # Light queues are never configured: that there are others says that they are in use.
-        gone = not has_light if is_lmq(key[0]) else key[0] not in (configured or ())
-        deleted = configured is not None and gone
+        deleted = is_deleted(key[0], configured) and not (is_lmq(key[0]) and has_light)
         if not check.missing(deleted):
             check.run(gaps)
     return len(keys)

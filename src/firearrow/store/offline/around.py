@@ -177,10 +177,9 @@ def _table(value: Any) -> dict[Any, Any]:
 def _check_topics(config: dict[str, Any] | None, topics: Iterable[str], findings: Findings) -> None:
     if config is None:
         return
-    known = _table(config.get("topicConfigTable"))
+    known = frozenset(map(str, _table(config.get("topicConfigTable"))))
     for topic in sorted(topics):
-        # A broker makes its own at its start, and keeps them in files only.
-        if topic not in known and not topic.startswith(LMQ_PREFIX) and not is_system_topic(topic):
+        if is_deleted(topic, known) and not topic.startswith(LMQ_PREFIX):
             text = "has messages in the log and is not in topics.json"
             findings.add("config-topic", text, file=f"config/{TOPICS}", topic=topic)
 
@@ -191,6 +190,12 @@ def configured_topics(view: StoreView) -> frozenset[str] | None:
     if isinstance(value, str):
         return None
     return frozenset(map(str, _table(value.get("topicConfigTable"))))
+
+
+def is_deleted(topic: str, configured: frozenset[str] | None) -> bool:
+    """Whether a topic without queues is one that was deleted: others are configured, but for the
+    system's, which a broker makes at its start and may keep in files only."""
+    return configured is not None and topic not in configured and not is_system_topic(topic)
 
 
 def _check_offsets(

@@ -10,9 +10,13 @@ at which it was made. And where the log's first records are deleted, the first f
 begins with pre-blank entries, as after any start of a queue that is not at 0.
 
 Records of a topic that is not configured and has no queues belong to a deleted topic: they are left
-out. Where the log lacks queue offsets of a queue, entries of the next message stand in for them, as
-after a broker's own start (in a queue of batches, none does). A queue whose offsets go back in the
-log is left as it is.
+out, and counted. Where the log lacks queue offsets of a queue, entries of the next message stand in
+for them, as after a broker's own start (in a queue of batches, none does). A queue whose offsets go
+back in the log is left as it is.
+
+How the broker makes files is known from its configuration, or from the files that there are. What
+neither tells is guessed, with a warning, unless something speaks against RocketMQ's defaults:
+RocketMQ does not start with queue files of another size than it is configured for.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from firearrow.store.checkpoint import StoreGuard
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import OS_FILES
 from firearrow.store.index import Index
-from firearrow.store.offline.around import configured_topics
+from firearrow.store.offline.around import configured_topics, is_deleted
 from firearrow.store.offline.compare import index_geometry
 from firearrow.store.offline.deriving import Derived, Deriving, derive
 from firearrow.store.offline.notes import forget_made
@@ -48,19 +52,22 @@ from firearrow.store.offline.pieces import (
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import RocksQueues
-from firearrow.store.offline.view import Layout, StoreView, free_directory
+from firearrow.store.offline.view import ROCKSDB_DIRECTORIES, Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue, ConsumeQueues, Entries, Run
 from firearrow.store.rocks import RocksConsumeQueues
 
 _DEFAULTS: Final = StoreConfig()
+_PURPOSE: Final = "rebuild"  # of the directory for files that are being made
 QUEUE_DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
     """What was made, where it is, and what could not be made: queue to reason.
 
-    ``stand_ins`` are entries in place of messages that the log has lost.
+    ``stand_ins`` are entries in place of messages that the log has lost, ``unconfigured`` topics
+    that were taken for deleted, with how many entries their queues would have; ``warnings`` are
+    those of the function.
     """
 
     where: str
@@ -70,6 +77,8 @@ class Rebuilt(msgspec.Struct, frozen=True):
     index_files: int
     stand_ins: int
     left_out: dict[str, str]
+    unconfigured: dict[str, int] = {}
+    warnings: list[str] = []
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -90,26 +99,139 @@ class Sizes(msgspec.Struct, frozen=True):
     index_entries: int
     batch_file_bytes: int
 
+    @property
+    def of_index(self) -> list[str]:
+        """Those of an IndexFile, as a broker is configured."""
+        return [f"maxHashSlotNum={self.index_slots}", f"maxIndexNum={self.index_entries}"]
+
     @staticmethod
     def of(view: StoreView, queue_file_bytes: int | None = None) -> Sizes:
-        """Those of the files that are there, else RocketMQ's own."""
-        usual = [queue.directory.file_size_bytes for queue in view.file_queues.values()]
-        slots, entries = _DEFAULTS.max_hash_slot_num, _DEFAULTS.max_index_num
-        for file in view.index.files[-1:]:
-            found = index_geometry(view, file)
-            slots, entries = found if found[0] else (slots, entries)
-        if view.layout.index_slots:
+        """Those that the broker is configured for, else of the files that are there, else
+        RocketMQ's own."""
+        made_as = view.layout.made_as or _DEFAULTS
+        seen = _Seen.of(view) if view.layout.made_as is None else _Seen()
+        slots, entries = seen.index or (made_as.max_hash_slot_num, made_as.max_index_num)
+        if view.layout.index_slots and view.layout.index_slots != slots:
             slots, entries = view.layout.index_slots, 4 * view.layout.index_slots
-        common = _common(usual, ENTRY_BYTES, _DEFAULTS.consume_queue_file_bytes)
-        usual = [queue.directory.file_size_bytes for queue in view.batch_queues.values()]
-        batch = _common(usual, UNIT_BYTES, _DEFAULTS.batch_queue_file_bytes)
-        return Sizes(queue_file_bytes or common, slots, entries, batch)
+        return Sizes(
+            queue_file_bytes or seen.queue_file_bytes or made_as.consume_queue_file_bytes,
+            slots,
+            entries,
+            seen.batch_file_bytes or made_as.batch_queue_file_bytes,
+        )
 
 
-def _common(sizes: list[int], multiple_of: int, default: int) -> int:
+class _Seen(msgspec.Struct, frozen=True):
+    """Sizes of the files that there are; None where there is none."""
+
+    queue_file_bytes: int | None = None
+    batch_file_bytes: int | None = None
+    index: tuple[int, int] | None = None
+
+    @staticmethod
+    def of(view: StoreView) -> _Seen:
+        usual = [queue.directory.file_size_bytes for queue in view.file_queues.values()]
+        batch = [queue.directory.file_size_bytes for queue in view.batch_queues.values()]
+        found = [index_geometry(view, file) for file in view.index.files[-1:]]
+        index = found[0] if found and found[0][0] else None
+        return _Seen(_common(usual, ENTRY_BYTES), _common(batch, UNIT_BYTES), index)
+
+
+def _common(sizes: list[int], multiple_of: int) -> int | None:
     """The size that most have, of those that a file can have."""
     whole = [size for size in sizes if size and size % multiple_of == 0]
-    return max(set(whole), key=whole.count, default=default)
+    return max(set(whole), key=whole.count, default=None)
+
+
+def warnings(view: StoreView, order: Order) -> list[str]:
+    """What has to be guessed for an order, or is other than it was, a sentence each.
+
+    Raises StoreError where a guess can't be safe, and where the store is not that of the
+    configuration that was given.
+    """
+    if order.queues:
+        _refuse_contradiction(view)
+    if order.sizes is not None:
+        return []
+    seen, sizes = _Seen.of(view), Sizes.of(view, order.queue_file_bytes)
+    said = []
+    if order.queues and seen.queue_file_bytes not in (None, sizes.queue_file_bytes):
+        said.append(
+            f"ConsumeQueue files have {seen.queue_file_bytes} bytes, and are made with"
+            f" {sizes.queue_file_bytes}"
+        )
+    if view.layout.made_as is None:
+        said += _guesses(view, order, seen, sizes)
+    return said
+
+
+def _guesses(view: StoreView, order: Order, seen: _Seen, sizes: Sizes) -> list[str]:
+    needed: list[str] = []
+    perhaps: list[str] = []
+    if order.queues and view.rocks_directory is None and view.lost_database is None:
+        if seen.queue_file_bytes is None and order.queue_file_bytes is None:
+            # Where there are queues of batches, these may be all that there ever were.
+            guessed = needed if seen.batch_file_bytes is None else perhaps
+            guessed.append(f"mappedFileSizeConsumeQueue={sizes.queue_file_bytes}")
+        if seen.batch_file_bytes is None and view.batch_topics:
+            needed.append(f"mapperFileSizeBatchConsumeQueue={sizes.batch_file_bytes}")
+    if order.index and _guesses_index(view, seen):
+        perhaps += sizes.of_index
+    if needed:
+        _refuse_unsafe(view, seen, needed)
+    text = "{} is guessed, RocketMQ's default: no file of the store tells"
+    said = [text.format(one) for one in needed + perhaps]
+    if order.queues and view.lost_database is not None:
+        name = view.name_of(view.lost_database)
+        said.insert(0, f"storeType=defaultRocksDB is guessed: the database {name} is lost")
+    return said
+
+
+def _guesses_index(view: StoreView, seen: _Seen) -> bool:
+    known = seen.index is not None or view.layout.index_slots is not None
+    return view.layout.made_as is None and not known
+
+
+def _refuse_unsafe(view: StoreView, seen: _Seen, guessed: list[str]) -> None:
+    unusual = _unusual(view, seen)
+    if unusual is not None and view.log.files:
+        raise StoreError(
+            f"{view.root}: RocketMQ's defaults ({', '.join(guessed)}) can't be guessed for a broker"
+            f" that has {unusual}: its properties file is needed (-c FILE)"
+        )
+
+
+def _unusual(view: StoreView, seen: _Seen) -> str | None:
+    """How the broker's files differ from those of RocketMQ's defaults, so that others may, too."""
+    index = _DEFAULTS.max_hash_slot_num, _DEFAULTS.max_index_num
+    for name, size, usual in (
+        ("CommitLog files", view.log_file_bytes, _DEFAULTS.mapped_file_size_commit_log),
+        ("ConsumeQueue files", seen.queue_file_bytes, _DEFAULTS.consume_queue_file_bytes),
+        ("queue files of batches", seen.batch_file_bytes, _DEFAULTS.batch_queue_file_bytes),
+    ):
+        if size is not None and size != usual:
+            return f"{name} of {size} bytes"
+    if seen.index is not None and seen.index != index:
+        return f"IndexFiles of {seen.index[0]} slots"
+    return None
+
+
+def _refuse_contradiction(view: StoreView) -> None:
+    """Queues must not be made of another kind than they were, or a broker would not see them."""
+    made_as = view.layout.made_as
+    if made_as is None:
+        return
+    database = view.rocks_directory or view.lost_database
+    if made_as.store_type == "default" and database is not None:
+        raise StoreError(
+            f"{view.name_of(database)} in {view.root} is a database of RocksDB, and the properties"
+            " file says storeType=default: it is not of this broker"
+        )
+    if made_as.store_type == "defaultRocksDB" and view.file_queues:
+        raise StoreError(
+            f"the queues in {view.root} are files, and the properties file says"
+            " storeType=defaultRocksDB: it is not of this broker"
+        )
 
 
 class _Target:
@@ -120,6 +242,7 @@ class _Target:
         self._wanted = wanted
         self.ends: dict[QueueKey, int] = {}
         self.left_out: dict[QueueKey, str] = {}
+        self.unwanted: dict[str, int] = {}
         self.stand_ins = 0
 
     def put(self, entries: Entries) -> None:
@@ -127,7 +250,13 @@ class _Target:
 
         Of a queue's runs each is put by itself: one that can't be put ends the queue.
         """
-        rest = [run for run in entries.each_run() if self._wanted((run.topic, run.queue_id))]
+        rest = []
+        for run in entries.each_run():
+            if self._wanted((run.topic, run.queue_id)):
+                rest.append(run)
+            else:
+                unwanted = self.unwanted.get(run.topic, 0)
+                self.unwanted[run.topic] = unwanted + run.end - run.start
         while rest:
             now: dict[QueueKey, Run] = {}
             rest = [run for run in rest if now.setdefault(run[:2], run) is not run]
@@ -172,7 +301,8 @@ class Order(msgspec.Struct, frozen=True):
 
     ``only`` names the queues to make, by default all. ``sizes`` are those of the files that are
     there, but for ``queue_file_bytes``. ``shortens`` says that queues may end before they did: else
-    one of which the log has lost the last messages is left as it is.
+    one of which the log has lost the last messages is left as it is. ``on_warning`` is told of each
+    of the ``warnings`` before anything is made.
     """
 
     queues: bool = True
@@ -185,6 +315,7 @@ class Order(msgspec.Struct, frozen=True):
     workers: Workers | None = None
     stretch_bytes: int = STRETCH_BYTES
     on_progress: OnProgress | None = None
+    on_warning: Callable[[str], object] | None = None
 
 
 ALL: Final = Order()
@@ -201,7 +332,7 @@ def rebuild(
     """Make queues, index or both anew, in place or below another directory.
 
     In place the store is locked meanwhile. Raises StoreLocked while a broker runs, StoreError where
-    ``to`` has such files.
+    ``to`` has such files, and as ``warnings`` does.
     """
     with StoreView(layout) as view:
         mended = layout._replace(mends=proved(view)) if order.queues else layout
@@ -228,6 +359,7 @@ def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> li
         elif view.live:
             raise StoreLocked(f"store {view.root} is in use by process {view.holder}")
         _wanted(view, order.only)
+        _tell_warnings(view, order)
         made = _queue_directories(view) if order.queues else {}
         if order.index:
             made["index"] = "IndexFiles"
@@ -239,8 +371,9 @@ def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> li
 
 def _queue_directories(view: StoreView) -> dict[str, str]:
     """The directories that queues of this store are made in, see ``_queues_in``, and of what."""
-    if view.rocks_directory is not None:
-        return {view.rocks_directory.name: "queues in RocksDB"}
+    database = view.rocks_directory or view.lost_database
+    if database is not None:
+        return {database.name: "queues in RocksDB"}
     of_batches = {DIRECTORY: "queues of batches"} if view.batch_topics else {}
     return {"consumequeue": "queues in files", **of_batches}
 
@@ -256,14 +389,23 @@ def rebuild_in_place(
 
     Of the queues that are chosen, such as the log has nothing of go. A database is made anew as a
     whole; what was not chosen, and what the log has nothing of, is taken from the old one. ``kept``
-    is where the old files go.
+    is where the old files go. What killed runs have left goes: as the store is locked, none runs.
     """
-    fresh = free_directory(view.root, "rebuild", clock)
+    for left in view.root.glob(f".{_PURPOSE}-*"):
+        if left.is_dir():
+            OS_FILES.remove_tree(left)
+    fresh = free_directory(view.root, _PURPOSE, clock)
     kept = kept or free_directory(view.root, "replaced", clock)
-    made = build(view, clock, fresh, order)
+    try:
+        made = build(view, clock, fresh, order)
+    except BaseException:
+        if fresh.exists():
+            OS_FILES.remove_tree(fresh)
+        raise
     swapped: set[QueueKey] = set()
-    if order.queues and view.rocks_directory is not None:
-        name = view.rocks_directory.name
+    database = view.rocks_directory or view.lost_database
+    if order.queues and database is not None:
+        name = database.name
         _swap(view.root / name, fresh / name, kept / name)
     elif order.queues:
         swapped = _swap_queues(view.root, fresh, kept, made, order.only or frozenset())
@@ -304,6 +446,7 @@ def _swap(place: Path, fresh: Path, kept: Path) -> None:
 def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
     """Make the files below a directory that has none of them; durable on return."""
     _refuse_made(to)
+    warned = _tell_warnings(view, order)
     to.mkdir(parents=True, exist_ok=True)
     sizes = order.sizes or Sizes.of(view, order.queue_file_bytes)
     queues = _queues_in(view, to, sizes)
@@ -319,7 +462,7 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
             if not order.shortens:
                 target.leave_out(_shortened(view, target))
             queues.delete_queues(set(target.left_out))
-            if isinstance(queues, RocksConsumeQueues):
+            if isinstance(queues, RocksConsumeQueues) and view.rocks_directory is not None:
                 _take_rest(view, queues, target, order.only)
             queues.flush(0)
             if isinstance(queues, FileConsumeQueues):
@@ -333,18 +476,37 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
         (to / "index").mkdir(exist_ok=True)
     made = len(target.ends.keys() - target.left_out.keys())
     reasons = {f"{key[0]}-{key[1]}": why for key, why in sorted(target.left_out.items())}
-    return Rebuilt(str(to), None, records, made, index_files, target.stand_ins, reasons)
+    return Rebuilt(
+        str(to),
+        None,
+        records,
+        made,
+        index_files,
+        target.stand_ins,
+        reasons,
+        dict(sorted(target.unwanted.items())) if order.only is None else {},
+        warned,
+    )
+
+
+def _tell_warnings(view: StoreView, order: Order) -> list[str]:
+    found = warnings(view, order)
+    if order.on_warning is not None:
+        for warning in found:
+            order.on_warning(warning)
+    return found
 
 
 def _refuse_made(to: Path) -> None:
-    for name in (*QUEUE_DIRECTORIES, "consumequeue_rocksdb", "index"):
+    for name in (*ROCKSDB_DIRECTORIES, DIRECTORY, "index"):
         if (to / name).exists():
             raise StoreError(f"{to / name} exists already")
 
 
 def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | RocksConsumeQueues:
     """Queues of the kind that the store has, below another directory."""
-    if view.rocks_directory is None:
+    database = view.rocks_directory or view.lost_database
+    if database is None:
         return FileConsumeQueues(
             to / "consumequeue",
             sizes.queue_file_bytes,
@@ -352,7 +514,7 @@ def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | R
             wants_batches=view.batch_topics.__contains__,
         )
     compression = _DEFAULTS.rocksdb_compression_type
-    return RocksConsumeQueues(to / view.rocks_directory.name, to / "elsewhere", compression)
+    return RocksConsumeQueues(to / database.name, to / "elsewhere", compression)
 
 
 def _take_rest(
@@ -378,7 +540,7 @@ def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[Queu
     def wanted(key: QueueKey) -> bool:
         if only is not None:
             return key in only
-        return configured is None or key[0] in configured or key[0] in there or is_lmq(key[0])
+        return not is_deleted(key[0], configured) or key[0] in there or is_lmq(key[0])
 
     return wanted
 
@@ -387,6 +549,8 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
     """Put what all records of the log lead to, in their order; return how many there were."""
     records = done = 0
     total = sum(file.size_bytes for file in view.log.files)
+    seen = _Seen.of(view)
+    unsafe = order.sizes is None and _guesses_index(view, seen)
     pieces = [
         Deriving(stretch, order.queues, order.index)
         for stretch in stretches(view, order.stretch_bytes)
@@ -401,6 +565,8 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
         if part.runs:
             target.put(part.entries)
         if part.keys:
+            if unsafe:  # only now is to be seen that there are keys
+                _refuse_unsafe(view, seen, Sizes.of(view).of_index)
             index.put(*part.index_keys)
         records += part.records
         done += part.reached - (part.begin or 0)

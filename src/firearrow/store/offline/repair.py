@@ -39,7 +39,7 @@ from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.mapped import Mend
 from firearrow.store.offline.numbering import Given, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
-from firearrow.store.offline.rebuilding import Order, rebuild_in_place
+from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey
@@ -150,7 +150,8 @@ def apply(
     """Verify, mend and verify again. Raises StoreLocked while a broker runs.
 
     Raises StoreError, having changed no message, where queue offsets would be given twice and
-    ``give_again`` does not accept it.
+    ``give_again`` does not accept it, and where queue files are to be made of which neither
+    configuration nor another file tells the size.
     """
     root = layout.root
     if not root.is_dir():
@@ -169,6 +170,8 @@ def apply(
             _, work = look.plan()
         if work.given_again and not give_again:
             raise StoreError(f"{root}: {'; '.join(work.given_again)}: nothing was repaired")
+        with StoreView(layout, owned=True) as view:
+            warnings(view, _made(work))
         kept = free_directory(root, "repair", clock)
         with StoreView(layout, owned=True) as view:
             left_out = _carry_out(view, work, kept, clock, look.last_ms)
@@ -482,7 +485,11 @@ def _plan_holding(view: StoreView, evidence: Evidence, held: list[Given], work: 
 
 
 def _plan_derived(view: StoreView, work: _Work) -> None:
-    harm = "queue offsets stay as they are; the old files are kept"
+    try:
+        said = warnings(view, _made(work))
+    except StoreError as error:
+        said = [str(error)]
+    harm = "; ".join(["queue offsets stay as they are; the old files are kept", *said])
     if view.rocks_directory is not None and (work.database or work.rebuild):
         text = "build the database of all queues again from the log"
         work.steps.append(Step(Action.REBUILD, text, harm, view.name_of(view.rocks_directory)))
@@ -493,6 +500,11 @@ def _plan_derived(view: StoreView, work: _Work) -> None:
     if work.index:
         text = "build the index again from the log"
         work.steps.append(Step(Action.REBUILD, text, "none; the old files are kept", "index"))
+
+
+def _made(work: _Work) -> Order:
+    """What is made whose size a broker insists on: it starts with any index."""
+    return Order(queues=work.database or bool(work.rebuild), index=False)
 
 
 def _plan_config(view: StoreView, verdict: Verdict, work: _Work) -> None:
@@ -642,7 +654,7 @@ def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) 
     with StoreView(layout, owned=True) as view:  # the log as it is by now
         index = step.file == "index"
         only = frozenset(work.rebuild) if step.queues else None
-        order = Order(not index, index, only, shortens=True)
+        order = Order(not index, index, only, shortens=True, sizes=Sizes.of(view))
         made = rebuild_in_place(view, clock, order, kept)
     return made.left_out
 

@@ -33,12 +33,14 @@ from firearrow.store.offline.mapped import (
     mends_by_path,
     sorted_children,
 )
-from firearrow.store.offline.settings import topics_with_batches
+from firearrow.store.offline.settings import databases, topics_with_batches
 from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.queuefiles import batch_topics
 
+ROCKSDB_DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 _ROCKSDB_MARK: Final = "CURRENT"
+_ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
 
 class Layout(NamedTuple):
@@ -46,7 +48,8 @@ class Layout(NamedTuple):
 
     ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold,
     ``delay_levels`` the broker's messageDelayLevel. ``mends`` are bytes that are read in place of
-    those in the log, see ``restoring``.
+    those in the log, see ``restoring``. ``made_as`` is how the broker makes files: None where its
+    configuration is not known.
     """
 
     root: Path
@@ -54,6 +57,7 @@ class Layout(NamedTuple):
     index_slots: int | None = None
     delay_levels: str = StoreConfig().message_delay_level
     mends: tuple[Mend, ...] = ()
+    made_as: StoreConfig | None = None
 
     @staticmethod
     def of(
@@ -61,11 +65,12 @@ class Layout(NamedTuple):
         commit_log: str | None = None,
         index_slots: int | None = None,
         delay_levels: str | None = None,
+        made_as: StoreConfig | None = None,
     ) -> Layout:
         """Read ``commit_log`` as the key storePathCommitLog: directories separated by commas."""
         given = [Path(part.strip()) for part in (commit_log or "").split(",") if part.strip()]
         levels = delay_levels or StoreConfig().message_delay_level
-        return Layout(root, tuple(given), index_slots, levels)
+        return Layout(root, tuple(given), index_slots, levels, made_as=made_as)
 
 
 class StoreView:
@@ -127,9 +132,24 @@ class StoreView:
     @cached_property
     def rocks_directory(self) -> Path | None:
         """The directory of the database that the queues are kept in; None where they have files."""
-        names = ("consumequeue", "consumequeue_rocksdb")
-        places = [self.root / name for name in names]
+        places = [self.root / name for name in ROCKSDB_DIRECTORIES]
         return next((path for path in places if (path / _ROCKSDB_MARK).exists()), None)
+
+    @cached_property
+    def lost_database(self) -> Path | None:
+        """The directory of the database that the queues were kept in before it was deleted."""
+        if self.rocks_directory is not None:
+            return None
+        made_as = self.layout.made_as
+        if made_as is not None and made_as.store_type == "defaultRocksDB":
+            return self.root / made_as.rocks_queue_paths[0].name
+        for name in ROCKSDB_DIRECTORIES:
+            if any(any((self.root / name).glob(pattern)) for pattern in _ROCKSDB_FILES):
+                return self.root / name
+        if made_as is not None or any(self._queue_directories("consumequeue")):
+            return None
+        # Java: only with storeType=defaultRocksDB are topics, groups and offsets in databases.
+        return self.root / ROCKSDB_DIRECTORIES[0] if databases(self.root / "config") else None
 
     @cached_property
     def queues(self) -> Mapping[QueueKey, StoredQueue]:
@@ -202,7 +222,7 @@ class StoreView:
     @cached_property
     def batch_topics(self) -> frozenset[str]:
         """The topics whose queues are of batches: by their files, or by their attribute."""
-        if self.rocks_directory is not None:
+        if self.rocks_directory is not None or self.lost_database is not None:
             return frozenset()
         return batch_topics(self.root) | self.topics_with_batches
 
