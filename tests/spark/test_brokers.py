@@ -15,23 +15,27 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark import pulls
 from firearrow.spark.brokers import ROUTE_SECONDS_MAX, BrokerOrigin, BrokerPartition, Part
 from firearrow.spark.filters import Narrow, Numbers, Texts
+from firearrow.spark.jobs.archive import archive, source
+from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.options import for_sink, parse
-from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.origin import NOT_STORED, Bound, Queue, Span, Stored
 from firearrow.spark.sink import BatchWriter
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
-from tests.golden import extract
-from tests.interop.servers import BROKER_NAME, Server, serve
+from tests.golden import extract, settings_file
+from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
 from tests.loglines import told
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.fakes import fake_cluster
+from tests.spark.jobs.inline import Inline
 
 ROWS = 3000
 ORDER = [("topic", "ascending"), ("queueId", "ascending"), ("queueOffset", "ascending")]
@@ -199,6 +203,39 @@ def test_messages_of_some_tags_and_keys(server: Server) -> None:
         b"body 8",
     ]
     assert bodies(read(server, subscribe="Orders", tags="even", keys="k15")) == []
+
+
+def test_tags_of_messages_that_wait_are_those_of_the_files(tmp_path: Path) -> None:
+    root, topic = extract("file-cq-clean", tmp_path), "SCHEDULE_TOPIC_XXXX"
+    settings = properties.load(settings_file("file-cq-clean"))
+    sizes = {key: settings[key] for key in SMALL_FILES}
+    with serve("firearrow", root, tmp_path / "logs", settings=sizes) as server:
+        for tags, count in (("*", 19), ("TagB", 6), ("other", 0)):
+            table = read(server, subscribe=topic, tags=tags).sort_by(ORDER)
+            files = from_files(server, subscribe=topic, tags=tags, brokerName=BROKER_NAME)
+            assert table.equals(files.sort_by(ORDER))
+            assert table.num_rows == count
+
+
+def test_an_archive_knows_the_store_behind_a_broker(server: Server, tmp_path: Path) -> None:
+    place = Archive(tmp_path / "archive")
+    opener, settings = source({"nameServer": server.namesrv, "subscribe": "Orders"})
+    assert archive(Inline(), opener, place, settings).rows == ROWS
+    [mark] = place.load().marks
+    with origin_of(server, subscribe="Returns") as origin:
+        origin.bounds()
+        assert origin.stored_at(BROKER_NAME, mark.commit_log_offset) == Stored(
+            mark.store_ms, mark.born_ms
+        )
+        for other in (mark.commit_log_offset + 1, 1 << 40):
+            assert origin.stored_at(BROKER_NAME, other) == NOT_STORED
+    options = {"path": str(server.store), "brokerName": BROKER_NAME, "subscribe": "Returns"}
+    opener, settings = source(options)
+    assert archive(Inline(), opener, place, settings).rows > 0
+    other_store = {"path": str(extract("file-cq-clean", tmp_path)), "brokerName": BROKER_NAME}
+    opener, settings = source(other_store)
+    with pytest.raises(ConfigError, match="is of another store of broker"):
+        archive(Inline(), opener, place, settings)
 
 
 def test_what_filters_leave_out_is_not_read(server: Server) -> None:

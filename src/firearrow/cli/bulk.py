@@ -7,7 +7,7 @@ from threading import Event
 
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
-from firearrow.spark.jobs.archive import archive, follow, source
+from firearrow.spark.jobs.archive import archive, follow, require_same_stores, source
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.manifest import Archive, Manifest
 from firearrow.spark.jobs.workers import SparkWorkers
@@ -54,10 +54,13 @@ def _lake(run: Run, place: Archive) -> Callable[[], object]:
 
 
 def _waiting(run: Run, place: Archive) -> Table:
-    opener, _ = source(run.reader.options)
-    done = place.load().offsets
+    opener, settings = source(run.reader.options)
+    origin, state = opener(), place.load()
+    bounds, done = origin.bounds(), state.offsets
+    brokers = {queue.broker for queue in bounds}
+    require_same_stores(origin, place, state, brokers, fail=settings.fail_on_data_loss)
     rows: list[list[Cell]] = []
-    for queue, bound in sorted(opener().bounds().items()):
+    for queue, bound in sorted(bounds.items()):
         start = max(done.get(queue, bound.earliest), bound.earliest)
         if bound.latest > start:
             rows.append([*queue, start, bound.latest, bound.latest - start])

@@ -138,13 +138,16 @@ def _require_condition(condition: str) -> None:
 
 
 def _archive(options: Namespace) -> None:
-    from firearrow.spark.jobs.archive import source
+    from firearrow.spark.jobs.archive import require_apart, source
+    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.options import parse
 
     if options.delta:
         require("deltalake", "delta")
     if options.iceberg:
         require("pyiceberg", "iceberg")
     source(place(options))
+    require_apart(parse(place(options)).place.paths, Archive(options.to))
 
 
 def _deadletters(options: Namespace) -> None:

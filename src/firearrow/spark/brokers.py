@@ -27,6 +27,7 @@ from firearrow.errors import (
     RemoteProtocolError,
     TopicNotFound,
 )
+from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.net.blocking import Pending
 from firearrow.net.cluster import Cluster, address_of, read_body
 from firearrow.spark.access import cluster_of
@@ -34,11 +35,11 @@ from firearrow.spark.batches import Batches
 from firearrow.spark.filters import Narrow
 from firearrow.spark.nearsearch import first_true
 from firearrow.spark.options import Options
-from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.origin import NOT_STORED, Bound, Queue, Span, Stored
 from firearrow.spark.pulls import ATTEMPTS_MAX, TRY_AGAIN, Asking, Pulls, pause
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
-from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
+from firearrow.wire.bodies import PERM_READ, KVTable, Route, TopicConfig
 from firearrow.wire.client_bodies import TopicStats
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
@@ -243,6 +244,32 @@ class BrokerOrigin:
         columns = _columns(answer.body, address)
         return int(columns.store_ms[0]) if len(columns) else -1
 
+    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+        """What a broker's log has at a place, see ``Logged.stored_at``; None also where the broker
+        does not tell."""
+        client, address = self._cluster.client, self._addresses[broker]
+        fields: dict[str, FieldValue] = {"offset": physical_offset}
+        try:
+            answer = client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, fields)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR:
+                return None
+            return NOT_STORED if self._has_place(address, physical_offset) else None
+        columns = scan(answer.body, 0, len(answer.body), 1)
+        if not len(columns) or int(columns.physical_offset[0]) != physical_offset:
+            return NOT_STORED
+        return Stored(int(columns.store_ms[0]), int(columns.born_ms[0]))
+
+    def _has_place(self, address: str, physical_offset: int) -> bool:
+        """Whether a log has not deleted a place, as far as the broker tells."""
+        try:
+            answer = self._cluster.client.call(address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        except BrokerError:
+            return False
+        facts = read_body(answer, KVTable, "facts of a broker").table
+        start = facts.get("commitLogMinOffset", "")
+        return start.isdecimal() and int(start) <= physical_offset
+
     # --- tasks ---
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
@@ -319,8 +346,11 @@ class BrokerOrigin:
         """How messages are asked for: by their tags only where the broker looks at these.
 
         Of a topic with queues of batches it looks at the tag of records, which have messages of
-        any: so all are pulled, and chosen here.
+        any: so all are pulled, and chosen here. So they are where delayed messages wait: their
+        entries have times in place of tags.
         """
+        if queue.topic == SCHEDULE_TOPIC:
+            return replace(self._asking, tags=())
         if not self._asking.tags or self._has_own_tags(queue):
             return self._asking
         return replace(self._asking, tags=())

@@ -27,7 +27,7 @@ from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, first_stored_at, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
-from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.spark.origin import Bound, Queue, Span, Stored
 from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
 from firearrow.spark.queueentries import Queue as EntryQueue
 from firearrow.spark.sizes import UNKNOWN_BYTES
@@ -159,6 +159,10 @@ class FileOrigin:
         place = self._place_at(store, timestamp_ms)
         found = entries.first_at_or_after(place, bound.earliest, bound.latest)
         return found if found < bound.latest else None
+
+    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+        """What a log has at a place, see ``Logged.stored_at``."""
+        return self.stores[broker].stored_at(physical_offset)
 
     @cached_property
     def _places(self) -> dict[tuple[str, int], int]:

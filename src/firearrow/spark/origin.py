@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,25 @@ class Bound:
 
     earliest: int
     latest: int
+
+
+class Stored(NamedTuple):
+    """When a record was stored and born: with its place in the log, what no other log has."""
+
+    store_ms: int
+    born_ms: int
+
+
+NOT_STORED: Final = Stored(-1, -1)
+
+
+@runtime_checkable
+class Logged(Protocol):
+    """An origin that knows the logs of its brokers."""
+
+    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+        """What the log has at a place: ``NOT_STORED`` where no record begins there, and None where
+        that can't be told, as the place is deleted."""
 
 
 class Origin(Protocol):

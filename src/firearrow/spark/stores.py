@@ -14,9 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from firearrow.errors import ConfigError, DataLost
+from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import Stretch
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
+from firearrow.spark.origin import NOT_STORED, Stored
 from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, QueueKey, Queues
 from firearrow.spark.rocksentries import RocksQueues, rocks_queues
 from firearrow.spark.stateread import TOPICS, state_table
@@ -25,6 +27,7 @@ from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_a
 from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
 from firearrow.store.loglook import LOOK_BYTES
+from firearrow.store.scan import scan
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 _HEAD_BYTES: Final = 8  # of a record: its size and its magic
@@ -109,6 +112,18 @@ class Store:
         if number < 0 or physical_offset >= self.log[number].end:
             return None
         return self.log[number]
+
+    def stored_at(self, physical_offset: int) -> Stored | None:
+        """What the log has at a place, see ``Logged.stored_at``."""
+        file = self.log_file(physical_offset)
+        if file is None:  # a file in between may be lost
+            return NOT_STORED if not self.log or physical_offset >= self.log[-1].end else None
+        at = physical_offset - file.base
+        window = self.storage.window(file.path, at, at + RECORD_BYTES_MAX)
+        columns = scan(window, 0, len(window), 1)
+        if not len(columns) or int(columns.physical_offset[0]) != physical_offset:
+            return NOT_STORED
+        return Stored(int(columns.store_ms[0]), int(columns.born_ms[0]))
 
     @cached_property
     def stored_queues(self) -> RocksQueues | FileQueues:

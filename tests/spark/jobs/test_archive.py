@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections import Counter
 from pathlib import Path
 from threading import Event
@@ -20,6 +21,7 @@ from firearrow.spark.jobs.archive import (
     missing,
     source,
 )
+from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.manifest import Archive, Gap, QueueRows
 from firearrow.spark.jobs.workers import local_workers
 from firearrow.spark.offsets import Position
@@ -30,6 +32,7 @@ from tests.golden import expected, extract
 from tests.spark import logs
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.origins import DAY_MS, RECORD_BYTES, MemoryOrigin
+from tests.store.stores import append, opened
 
 A, B, RETRY = Queue("T", "a", 0), Queue("T", "a", 1), Queue("%RETRY%g", "b", 0)
 
@@ -322,3 +325,71 @@ def test_options_say_how_it_is_archived() -> None:
     assert (settings.step_rows_max, settings.step_bytes_max) == (7, 1 << 20)
     assert settings.fail_on_data_loss is False
     assert settings.starting.timestamp_ms == 77
+
+
+def _store(root: Path, broker: str, start_ms: int, *, count: int = 20) -> dict[str, str]:
+    """The options for a store of a broker's, with some messages."""
+    with opened(root) as store:
+        for number in range(count):
+            append(store, b"%d" % number, now_ms=start_ms + number)
+    return {"path": str(root), "brokerName": broker}
+
+
+def _archived(options: dict[str, str], root: Path) -> Summary:
+    opener, settings = source(options)
+    return archive(Inline(), opener, Archive(root), settings, clock=HandClock())
+
+
+def test_an_archive_is_of_one_store_of_a_broker(tmp_path: Path) -> None:
+    first = _store(tmp_path / "first", "a", 1_795_000_000_000)
+    other = _store(tmp_path / "other", "a", 1_795_000_000_001, count=40)
+    place = tmp_path / "archive"
+    assert _archived(first, place).rows == 20
+    before = Archive(place).load()
+    with pytest.raises(ConfigError, match="archive is of another store of broker 'a': at ") as told:
+        _archived(other, place)
+    assert "of its log there is no message stored 2026-11-18 1" in str(told.value)
+    assert Archive(place).load() == before
+    assert _archived({**other, "brokerName": "b"}, place).rows == 40
+    shutil.copytree(first["path"], tmp_path / "copied")
+    _store(tmp_path / "copied", "a", 1_795_000_001_000)  # what goes on is still the same
+    assert _archived({**first, "path": str(tmp_path / "copied")}, place).rows == 20
+    compact(Inline(), Archive(place))
+    with pytest.raises(ConfigError, match="is of another store of broker 'a'"):
+        _archived(other, place)
+
+
+def test_a_store_is_known_though_it_has_deleted_what_is_archived(tmp_path: Path) -> None:
+    options = _store(tmp_path / "store", "a", 1_795_000_000_000, count=600)
+    assert _archived(options, tmp_path / "archive").rows == 600
+    _store(tmp_path / "store", "a", 1_795_000_100_000, count=1000)
+    assert _archived(options, tmp_path / "archive").rows == 1000
+    files = sorted((tmp_path / "store/commitlog").iterdir())
+    assert len(files) > 2
+    for file in files[:-1]:
+        file.unlink()
+    assert _archived(options, tmp_path / "archive").rows == 0
+
+
+def test_a_log_that_has_lost_its_end_is_no_other_but_told(tmp_path: Path) -> None:
+    options = _store(tmp_path / "store", "a", 1_795_000_000_000)
+    place = tmp_path / "archive"
+    _archived(options, place)
+    shutil.copytree(tmp_path / "store", tmp_path / "before")
+    _store(tmp_path / "store", "a", 1_795_000_001_000)
+    _archived(options, place)
+    _store(tmp_path / "before", "a", 1_795_000_002_000, count=30)
+    options["path"] = str(tmp_path / "before")
+    with pytest.raises(DataLost, match="the store of broker 'a' has lost messages that archive"):
+        _archived(options, place)
+    assert _archived({**options, "failOnDataLoss": "false"}, place).rows == 10
+
+
+def test_archive_and_store_lie_apart(tmp_path: Path) -> None:
+    options = _store(tmp_path / "store", "a", 1_795_000_000_000)
+    before = sorted((tmp_path / "store").rglob("*"))
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    for place in (".", "store", "store/archive", "link/archive"):
+        with pytest.raises(ConfigError, match="one is within the other"):
+            _archived(options, tmp_path / place)
+    assert sorted((tmp_path / "store").rglob("*")) == before

@@ -9,6 +9,10 @@ Parquet files aside, the driver checks that each offset was written once, and co
 (``firearrow.spark.jobs.manifest``). No message passes through the JVM. Where it goes on is in the
 manifests: a run that was killed at any point is simply started again.
 
+The manifests also say which stores the archive is of: where the log of a broker had some messages,
+and when they were stored. A store that has others there is refused, as its queue offsets mean other
+messages.
+
 With ``consumerGroup`` and ``commitOffsets=true`` the brokers are told what is archived, so that
 ``unconsumedPolicy=keep`` keeps from retention what is not.
 
@@ -21,8 +25,11 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
@@ -32,11 +39,12 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark import offsets
-from firearrow.spark.jobs.manifest import Archive, Gap, Manifest, QueueRows, State
+from firearrow.spark.files import FileOrigin
+from firearrow.spark.jobs.manifest import Archive, Gap, Manifest, Mark, QueueRows, State
 from firearrow.spark.jobs.parquet import Written, write_messages
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import MiB, parse
-from firearrow.spark.origin import Bound, Origin, Queue, Span
+from firearrow.spark.origin import Bound, Logged, Origin, Queue, Span, Stored
 from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
 from firearrow.spark.stream import Committing, require_streamable
@@ -51,6 +59,10 @@ Source = Callable[[], Origin]
 """Opens an origin, on the driver and in each worker; must be picklable."""
 
 STEP_BYTES: Final = 4096 * MiB  # what a killed run has to do again, at most
+
+MARKS_MAX: Final = (
+    8  # messages of each broker that an archive knows its store by: of its last steps
+)
 
 LARGE_ROW_BYTES: Final = 65_536  # messages that would not reach the limit even so aren't looked at
 
@@ -143,12 +155,11 @@ def archive(
     """Archive what there is now and is not archived yet; give what that was.
 
     ``on_step`` is told of each step once it counts. Raises DataLost if messages are gone that the
-    archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps) and
-    StoreLocked if another process changes the archive.
+    archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps), ConfigError if
+    it is of other stores or lies within one, and StoreLocked if another process changes it.
     """
     summary = Summary()
-    with archive.changing() as state:
-        job = _Job(workers, source, archive, state, settings or Settings(), clock)
+    with _job(workers, source, archive, settings, clock) as job:
         target = job.origin.bounds()
         while (manifest := job.step(target)) is not None:
             summary = summary.plus(manifest)
@@ -174,8 +185,7 @@ def follow(
     ``archive``; then it can be called again.
     """
     summary = Summary()
-    with archive.changing() as state:
-        job = _Job(workers, source, archive, state, settings or Settings(), clock)
+    with _job(workers, source, archive, settings, clock) as job:
         while not stop.is_set():
             manifest = job.step(job.origin.bounds())
             if manifest is None:
@@ -204,6 +214,72 @@ def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
     return spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
 
 
+def require_apart(paths: Iterable[str], archive: Archive) -> None:
+    """Raise ConfigError if an archive lies within a store, or a store within it."""
+    root = archive.root.resolve()
+    for path in paths:
+        if "://" in path and not path.startswith("file://"):
+            continue
+        store = Path(path.removeprefix("file://")).resolve()
+        if root.is_relative_to(store) or store.is_relative_to(root):
+            raise ConfigError(
+                f"archive {archive.root} and store {path}: one is within the other, but the files"
+                " of both must not mix"
+            )
+
+
+def require_same_stores(
+    origin: Origin, archive: Archive, state: State, brokers: Iterable[str], *, fail: bool = True
+) -> None:
+    """Raise ConfigError if brokers have other stores than those that an archive is of.
+
+    Raises DataLost if the log of one has lost messages that are archived and ``fail`` says so: new
+    messages may have got their queue offsets.
+    """
+    if not isinstance(origin, Logged):
+        return
+    for broker in sorted(brokers):
+        marks = [mark for mark in reversed(state.marks) if mark.broker == broker]
+        told = (_agrees(origin, mark) for mark in marks)
+        if not marks or next(told) is not False:
+            continue
+        mark = marks[0]
+        moment = datetime.fromtimestamp(mark.store_ms / 1000, UTC)
+        there = f"at {mark.commit_log_offset} of its log there is no message stored {moment:%F %T}Z"
+        if not any(told):
+            raise ConfigError(
+                f"archive {archive.root} is of another store of broker {broker!r}: {there}; a store"
+                " needs an archive of its own"
+            )
+        if fail:
+            raise DataLost(
+                f"the store of broker {broker!r} has lost messages that archive {archive.root}"
+                f" holds: {there} (failOnDataLoss=false archives what follows)"
+            )
+
+
+def _agrees(origin: Logged, mark: Mark) -> bool | None:
+    """Whether a log has the message of a mark; None where that can't be told."""
+    found = origin.stored_at(mark.broker, mark.commit_log_offset)
+    return None if found is None else found == Stored(mark.store_ms, mark.born_ms)
+
+
+@contextmanager
+def _job(
+    workers: Workers,
+    source: Source,
+    archive: Archive,
+    settings: Settings | None,
+    clock: Clock | None,
+) -> Iterator[_Job]:
+    """Hold an archive for a job, once it is known to lie elsewhere than what it is of."""
+    origin = source()
+    if isinstance(origin, FileOrigin):
+        require_apart(origin.options.place.paths, archive)
+    with archive.changing() as state:
+        yield _Job(workers, source, origin, archive, state, settings or Settings(), clock)
+
+
 class _Job:
     """One process that archives, while it holds the lock."""
 
@@ -211,13 +287,15 @@ class _Job:
         self,
         workers: Workers,
         source: Source,
+        origin: Origin,
         archive: Archive,
         state: State,
         settings: Settings,
         clock: Clock | None,
     ) -> None:
-        self.origin = source()
+        self.origin = origin
         self.was_limited = False
+        self._known: set[str] = set()
         self._first: dict[Queue, int] | None = None
         self._workers = workers
         self._source = source
@@ -228,6 +306,7 @@ class _Job:
 
     def step(self, bounds: Mapping[Queue, Bound]) -> Manifest | None:
         """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
+        self._require_same_stores(bounds)
         start = self._start(bounds)
         spans, gaps = self._spans(start, bounds)
         if not spans and not gaps:
@@ -248,6 +327,7 @@ class _Job:
             offsets=offsets.to_json(self._state.offsets | new | self._ends(start, spans, gaps)),
             added=tuple(file for part in written for file in part.files),
             gaps=tuple(gaps),
+            marks=self._marks(written),
         )
         self._archive.commit(self._state, manifest)
         if self._settings.commit_offsets and isinstance(self.origin, Committing):
@@ -262,6 +342,27 @@ class _Job:
             },
         )
         return manifest
+
+    def _require_same_stores(self, bounds: Mapping[Queue, Bound]) -> None:
+        new = {queue.broker for queue in bounds} - self._known
+        fail = self._settings.fail_on_data_loss
+        require_same_stores(self.origin, self._archive, self._state, new, fail=fail)
+        self._known |= new
+
+    def _marks(self, written: Iterable[Written]) -> tuple[Mark, ...]:
+        """The archive's marks, with those of a step; of each broker the newest."""
+        furthest: dict[str, Mark] = {}
+        for mark in (mark for part in written for mark in part.marks):
+            known = furthest.setdefault(mark.broker, mark)
+            if mark.commit_log_offset > known.commit_log_offset:
+                furthest[mark.broker] = mark
+        newest: list[Mark] = []
+        counts: Counter[str] = Counter()
+        for mark in (*furthest.values(), *reversed(self._state.marks)):
+            counts[mark.broker] += 1
+            if counts[mark.broker] <= MARKS_MAX:
+                newest.append(mark)
+        return tuple(reversed(newest))
 
     def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
         """Where each queue is to be read from."""

@@ -136,5 +136,6 @@ def _manifest(
         added=tuple(file for part in written for file in part.files),
         removed=tuple(sorted(removed)),
         gaps=tuple(state.gaps),
+        marks=state.marks,
         files=tuple(file for path, file in state.files.items() if path not in removed),
     )

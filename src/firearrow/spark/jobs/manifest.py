@@ -86,10 +86,20 @@ class Gap(msgspec.Struct, frozen=True, rename="camel"):
     missing: int
 
 
+class Mark(msgspec.Struct, frozen=True, rename="camel"):
+    """A message that the log of a broker has, by which it is known again: where its record is, and
+    when it was stored and born."""
+
+    broker: str
+    commit_log_offset: int
+    store_ms: int
+    born_ms: int
+
+
 class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One step. ``offsets`` are where each queue is to be read on; ``files``, where it is there,
     is all that the archive held before what is added (no earlier manifest is needed then, and
-    ``gaps`` are those of all steps)."""
+    ``gaps`` are those of all steps). ``marks`` tell which stores the archive is of, newest last."""
 
     format: int = FORMAT
     archive: str
@@ -101,6 +111,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     removed: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     files: tuple[DataFile, ...] | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass
@@ -112,6 +123,7 @@ class State:
     offsets: dict[Queue, int] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
+    marks: tuple[Mark, ...] = ()
     last: Manifest | None = None
 
     def apply(self, manifest: Manifest) -> None:
@@ -124,6 +136,7 @@ class State:
         self.files.update((file.path, file) for file in manifest.added)
         self.gaps += manifest.gaps
         self.offsets = from_json(manifest.offsets, f"manifest {manifest.sequence}")
+        self.marks = manifest.marks or self.marks
         self.archive = manifest.archive
         self.sequence = manifest.sequence
         self.last = manifest

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.errors import CorruptStore
-from firearrow.spark.jobs.manifest import DataFile, QueueRows
+from firearrow.spark.jobs.manifest import DataFile, Mark, QueueRows
 from firearrow.spark.tables import MESSAGES
 
 ROW_GROUP_ROWS: Final = 100_000
@@ -43,10 +43,12 @@ CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter)
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a task has written: its files, and what it has of each queue."""
+    """What a task has written: its files, what it has of each queue, and of each broker's log the
+    message that lies furthest on."""
 
     files: tuple[DataFile, ...] = ()
     queues: tuple[QueueRows, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 def partition_path(topic: str, day: str) -> str:
@@ -93,7 +95,7 @@ def write_messages(
             saved.append(saver.submit(_save, fresh, staging / run / path))
         for each in saved:
             each.result()
-    return Written(tuple(files), queues)
+    return Written(tuple(files), queues, tuple(_marks(table)))
 
 
 def _sorted(table: pa.Table) -> pa.Table:
@@ -159,6 +161,21 @@ def _queues(table: pa.Table) -> Iterator[QueueRows]:
         topic, broker, queue_id = _key(table, begin)
         first, last = int(offsets[begin]), int(offsets[end - 1])
         yield QueueRows(topic, broker, queue_id, first, last, end - begin)
+
+
+def _marks(table: pa.Table) -> Iterator[Mark]:
+    """Give of each broker the message that lies furthest on in its log."""
+    furthest = table.group_by("broker").aggregate([("commitLogOffset", "max")])
+    for row in furthest.to_pylist():
+        broker, offset = row["broker"], row["commitLogOffset_max"]
+        is_it = pc.and_(
+            pc.equal(table.column("commitLogOffset"), offset),
+            pc.equal(table.column("broker"), broker),
+        )
+        at = pc.index(is_it, True).as_py()
+        times = (table.column(name)[at] for name in ("storeTimestamp", "bornTimestamp"))
+        store_ms, born_ms = (time.cast(pa.int64()).as_py() // 1000 for time in times)
+        yield Mark(broker, offset, store_ms, born_ms)
 
 
 def _require_unique(table: pa.Table) -> None:
