@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from firearrow.spark import LagListener
 from tests.spark.jobs import orders
 from tools.demo import Shop, serving
 
@@ -64,6 +66,7 @@ def test_the_pages_of_the_pipeline(
             for query in spark.streams.active:
                 query.processAllAvailable()
                 query.stop()
+        spark.streams.removeListener(cast("LagListener", names["listener"]))
         assert "order-" in capfd.readouterr().out
         sent = spark.read.format("rocketmq").load(str(tmp_path / "to"))
         rows = sent.groupBy("topic").count().collect()

@@ -187,8 +187,10 @@ def test_two_stores_of_one_broker_are_refused(tmp_path: Path) -> None:
         ({"startingOffsets": '{"c": {"broker-t": {"0": 1}}}', "subscribe": "c"}, [b"c1"]),
         ({"startingTimestamp": str(logs.START_MS + 4)}, [b"c0", b"c1"]),
         ({"endingTimestamp": str(logs.START_MS + 2)}, [b"a0"]),
+        ({"startingTimestamp": json.dumps({"c": {"broker-t": {"0": logs.START_MS + 5}}})},
+         [b"a0", b"a1", b"b0", b"c1"]),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("visibility", ["consumer", "log"])
 def test_options_choose(
     options: dict[str, Any], bodies: list[bytes], visibility: str, tmp_path: Path
@@ -201,7 +203,8 @@ def test_options_choose(
         logs.Sent("c", 0, b"c1"),
     ]
     logs.write(tmp_path / "s", sent)
-    if visibility == "log" and "startingOffsets" in options:
+    of_queues = "startingOffsets" in options or "{" in options.get("startingTimestamp", "")
+    if visibility == "log" and of_queues:
         with pytest.raises(ConfigError, match="visibility=log"):
             read(tmp_path / "s", visibility="log", **options)
         return

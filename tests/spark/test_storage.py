@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.fs as pafs
 import pytest
 
-from firearrow.spark.storage import LocalStorage, RemoteStorage, Storage, numbered_files
+from firearrow.errors import ConfigError
+from firearrow.spark.storage import (
+    LocalStorage,
+    RemoteStorage,
+    Storage,
+    numbered_files,
+    open_storage,
+)
+from firearrow.spark.stores import Store
 from tests import golden
 from tests.spark import logs
 from tests.spark.test_files import by_place, read
@@ -40,6 +49,38 @@ def test_directories_and_pieces_of_files(number: int, tmp_path: Path) -> None:
     assert bytes(storage.read("d/other")) == b""
     with pytest.raises(FileNotFoundError):
         storage.read("d/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("uri", "known_to_arrow"),
+    [
+        ("s3a://bucket/store", "s3://bucket/store"),
+        ("s3://bucket/store", "s3://bucket/store"),
+        ("gs://bucket/store", "gs://bucket/store?retry_limit_seconds=3"),
+        ("gs://b/s?scheme=http", "gs://b/s?scheme=http&retry_limit_seconds=3"),
+        ("gs://b/s?retry_limit_seconds=60", "gs://b/s?retry_limit_seconds=60"),
+    ],
+)
+def test_uris_are_those_of_arrow(
+    uri: str, known_to_arrow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def from_uri(uri: str) -> tuple[pafs.FileSystem, str]:
+        asked.append(uri)
+        return pafs.SubTreeFileSystem("/", pafs.LocalFileSystem()), "bucket/store"
+
+    arrow = SimpleNamespace(from_uri=from_uri)
+    monkeypatch.setattr("pyarrow.fs.FileSystem", arrow)
+    assert open_storage(uri).root == uri
+    assert asked == [known_to_arrow]
+
+
+def test_without_credentials_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:1")  # where nobody is
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with pytest.raises(ConfigError, match=r"^option path='gs://.*': there are no credentials for"):
+        Store("gs://bucket/store?retry_limit_seconds=1").require()
 
 
 @pytest.mark.parametrize("name", ["file-cq-clean", "rocksdb-cq-clean"])

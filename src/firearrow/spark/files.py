@@ -310,6 +310,11 @@ class FileOrigin:
         """What is needed of a log, with the times that the options name."""
         limits = self.options.range
         times = self.narrow.store_ms
+        if isinstance(limits.starting_ms, str) or isinstance(limits.ending_ms, str):
+            raise ConfigError(
+                "options startingTimestamp and endingTimestamp: JSON is for queues, but "
+                "visibility=log reads the log: give one time"
+            )
         if limits.starting_ms is not None:
             times &= replace(times, low=limits.starting_ms, high=times.high)
         if limits.ending_ms is not None:

@@ -6,7 +6,8 @@ topic, broker and queue id the next queue offset, that is the first that is not 
     {"orders": {"broker-a": {"0": 17, "1": 4}}}
 
 Spark compares offsets as text, so keys are sorted as text and nothing but integers is written. In
-options -2 stands for the earliest offset of a queue and -1 for its latest.
+options -2 stands for the earliest offset of a queue and -1 for its latest. ``startingTimestamp``
+and ``endingTimestamp`` take JSON of the same shape, with times in milliseconds.
 
 All of this is pure: time, bounds and look-ups are arguments. Batch reads, streams and the archive
 decide with it what they read.
@@ -52,23 +53,39 @@ def from_json(value: object, what: str, *, symbolic: bool = False) -> dict[Queue
 
     ``symbolic`` allows -2 and -1. Raises ConfigError for anything of another shape.
     """
-    offsets: dict[Queue, int] = {}
-    for topic, brokers in _members(value, what, "topics"):
-        for broker, queues in _members(brokers, f"{what}, topic {topic!r}", "brokers"):
-            place = f"{what}, topic {topic!r}, broker {broker!r}"
-            for key, offset in _members(queues, place, "queue ids"):
-                queue = Queue(topic, broker, _queue_id(key, place))
-                offsets[queue] = _offset(offset, f"{place}, queue {key}", symbolic)
-    return offsets
+    allowed = "an integer from 0 on" + (", -2 (earliest) or -1 (latest)" if symbolic else "")
+    lowest = EARLIEST if symbolic else 0
+    return _numbers(value, what, lowest, f"is not a queue offset: {allowed}")
 
 
 def parse(text: str, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
     """Read offsets from JSON text, as ``from_json`` does."""
+    return from_json(_loaded(text, what), what, symbolic=symbolic)
+
+
+def parse_times(text: str, what: str) -> dict[Queue, int]:
+    """Read times in milliseconds, of the same shape, from JSON text."""
+    return _numbers(_loaded(text, what), what, 0, "is not a time: ms since 1970")
+
+
+def _loaded(text: str, what: str) -> object:
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{what}={text!r} is not JSON: {error}") from None
-    return from_json(value, what, symbolic=symbolic)
+
+
+def _numbers(value: object, what: str, lowest: int, otherwise: str) -> dict[Queue, int]:
+    numbers: dict[Queue, int] = {}
+    for topic, brokers in _members(value, what, "topics"):
+        for broker, queues in _members(brokers, f"{what}, topic {topic!r}", "brokers"):
+            place = f"{what}, topic {topic!r}, broker {broker!r}"
+            for key, number in _members(queues, place, "queue ids"):
+                queue = Queue(topic, broker, _queue_id(key, place))
+                if not isinstance(number, int) or isinstance(number, bool) or number < lowest:
+                    raise ConfigError(f"{place}, queue {key}: {number!r} {otherwise}")
+                numbers[queue] = number
+    return numbers
 
 
 def _members(value: object, what: str, of: str) -> list[tuple[str, Any]]:
@@ -83,14 +100,6 @@ def _queue_id(text: str, what: str) -> int:
     return int(text)
 
 
-def _offset(value: object, what: str, symbolic: bool) -> int:
-    lowest = EARLIEST if symbolic else 0
-    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-        allowed = "an integer from 0 on" + (", -2 (earliest) or -1 (latest)" if symbolic else "")
-        raise ConfigError(f"{what}: {value!r} is not a queue offset: {allowed}")
-    return value
-
-
 # --- where a read begins and ends ---
 
 
@@ -98,19 +107,31 @@ def _offset(value: object, what: str, symbolic: bool) -> int:
 class Position:
     """A place in every queue, as options name it. ``option`` is the one that errors are about.
 
-    ``timestamp_ms`` goes before ``offsets``, and these before ``otherwise`` (-2 or -1), which is
-    for queues that they don't name.
+    ``timestamp_ms``, one for all queues or one for each that is named, goes before ``offsets``, and
+    these before ``otherwise`` (-2 or -1), which is for queues that they don't name.
     """
 
     option: str
     otherwise: int
     offsets: Mapping[Queue, int] | None = None
-    timestamp_ms: int | None = None
+    timestamp_ms: int | Mapping[Queue, int] | None = None
+
+    @property
+    def timestamp_option(self) -> str:
+        """The option that errors about times are about."""
+        return self.option.replace("Offsets", "Timestamp")
 
     @classmethod
-    def of(cls, option: str, text: str, timestamp_ms: int | None = None) -> Position:
+    def of(cls, option: str, text: str, timestamp: int | str | None = None) -> Position:
         """Read ``earliest``, ``latest`` or JSON; queues that JSON leaves out begin at the earliest
-        (``starting...``) or end at the latest (``ending...``)."""
+        (``starting...``) or end at the latest (``ending...``). ``timestamp`` may be JSON, too."""
+        timestamp_ms: int | Mapping[Queue, int] | None
+        if isinstance(timestamp, str):
+            timestamp_ms = parse_times(
+                timestamp, f"option {option.replace('Offsets', 'Timestamp')}"
+            )
+        else:
+            timestamp_ms = timestamp
         word = _WORDS.get(text.strip().lower())
         if word is not None:
             return cls(option, word, None, timestamp_ms)
@@ -134,27 +155,24 @@ def resolve(
     """Give the queue offset that a position is in each queue.
 
     A timestamp is the first message stored at or after it. Where there is none it is the queue's
-    latest offset, or a ConfigError with ``fail_where_none``. Raises ConfigError for offsets of
-    topics, brokers or queues that are not read.
+    latest offset, or a ConfigError with ``fail_where_none``. Raises ConfigError for offsets and
+    times of topics, brokers or queues that are not read.
     """
-    if position.timestamp_ms is not None:
-        return _by_timestamp(position, bounds, offset_at, fail_where_none)
-    named = position.offsets or {}
+    times = position.timestamp_ms
+    if isinstance(times, int):
+        times = dict.fromkeys(bounds, times)
+    elif times is not None:
+        _require_known(position.timestamp_option, times, bounds)
+    times = times or {}
+    option = position.timestamp_option
+    named = {queue: at for queue, at in (position.offsets or {}).items() if queue not in times}
     _require_known(position.option, named, bounds)
-    return {
-        queue: _place(named.get(queue, position.otherwise), bound)
-        for queue, bound in bounds.items()
-    }
-
-
-def _by_timestamp(
-    position: Position, bounds: Mapping[Queue, Bound], offset_at: OffsetAt, fail_where_none: bool
-) -> dict[Queue, int]:
-    timestamp_ms = position.timestamp_ms
-    assert timestamp_ms is not None
-    option = position.option.replace("Offsets", "Timestamp")
     offsets = {}
     for queue, bound in bounds.items():
+        timestamp_ms = times.get(queue)
+        if timestamp_ms is None:
+            offsets[queue] = _place(named.get(queue, position.otherwise), bound)
+            continue
         found = offset_at(queue, timestamp_ms)
         if found is None and fail_where_none:
             raise ConfigError(

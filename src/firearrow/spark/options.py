@@ -128,6 +128,15 @@ def _offsets(value: str) -> str:
     return value
 
 
+def _times(value: str) -> int | str:
+    """A time for all queues, or JSON of times."""
+    if value.strip().isdecimal():
+        return _count(value)
+    if not isinstance(json.loads(value), dict):
+        raise ValueError
+    return value
+
+
 def _count(value: str) -> int:
     number = int(value)
     if number < 0:
@@ -187,6 +196,11 @@ _SEVERAL: Final = (_list, "names separated by commas")
 _OFFSETS: Final = (
     _offsets,
     'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} (-2 earliest, -1 latest)',
+)
+
+_TIMES: Final = (
+    _times,
+    'a whole number of 0 or more, or JSON {"topic": {"broker": {"queueId": time}}}',
 )
 
 # --- the options ----------------------------------------------------------------------------
@@ -283,15 +297,17 @@ class Range:
     ending_offsets: str | None = _option(
         "endingOffsets", *_OFFSETS, "where a batch ends", None, "latest"
     )
-    starting_ms: int | None = _option(
+    starting_ms: int | str | None = _option(
         "startingTimestamp",
-        *_COUNT,
-        "begin with the first message that was stored at or after this time, in ms",
+        *_TIMES,
+        "begin with the first message that was stored at or after this time, in ms; queues that "
+        "JSON does not name begin where startingOffsets says",
     )
-    ending_ms: int | None = _option(
+    ending_ms: int | str | None = _option(
         "endingTimestamp",
-        *_COUNT,
-        "end before the first message that was stored at or after this time, in ms",
+        *_TIMES,
+        "end before the first message that was stored at or after this time, in ms; queues that "
+        "JSON does not name end where endingOffsets says",
     )
     by_timestamp: str = _option(
         "startingOffsetsByTimestampStrategy",

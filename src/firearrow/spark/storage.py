@@ -17,6 +17,9 @@ from firearrow.errors import ConfigError
 
 NAME_DIGITS: Final = 20  # of a file that is named by the offset of its first byte
 MiB: Final = 1 << 20
+GCS_RETRY_SECONDS: Final = 3  # by default Arrow looks for credentials for a quarter of an hour
+_HADOOP_SCHEMES: Final = {"s3a": "s3"}
+_GCS_SCHEMES: Final = ("gs", "gcs")
 
 
 class Entry(NamedTuple):
@@ -133,12 +136,31 @@ def open_storage(root: str) -> Storage:
     if "://" not in root:
         return LocalStorage(root)
     try:
-        files, path = pafs.FileSystem.from_uri(root)
+        files, path = pafs.FileSystem.from_uri(_arrow_uri(root))
     except (pa.ArrowInvalid, OSError, ValueError, ImportError) as error:
         raise ConfigError(f"option path={root!r}: {error}") from None
     if isinstance(files, pafs.LocalFileSystem):
         return LocalStorage(path)
     return RemoteStorage(root, files, path)
+
+
+def _arrow_uri(uri: str) -> str:
+    """The URI as Arrow knows it, with an end to its tries."""
+    scheme, _, rest = uri.partition("://")
+    scheme = _HADOOP_SCHEMES.get(scheme, scheme)
+    if scheme in _GCS_SCHEMES and "retry_limit_seconds=" not in rest:
+        rest += f"{'&' if '?' in rest else '?'}retry_limit_seconds={GCS_RETRY_SECONDS}"
+    return f"{scheme}://{rest}"
+
+
+def why_unreadable(error: OSError) -> str:
+    """Give the reason in a sentence."""
+    if "OAuth2 access token" in str(error):
+        return (
+            "there are no credentials for Google Cloud (GOOGLE_APPLICATION_CREDENTIALS names a file"
+            " of them; gs://anonymous@bucket/... does without)"
+        )
+    return str(error)
 
 
 def numbered_files(

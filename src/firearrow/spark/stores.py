@@ -22,7 +22,13 @@ from firearrow.spark.origin import NOT_STORED, Stored
 from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, QueueKey, Queues
 from firearrow.spark.rocksentries import RocksQueues, rocks_queues
 from firearrow.spark.stateread import TOPICS, state_table
-from firearrow.spark.storage import NumberedFile, Storage, numbered_files, open_storage
+from firearrow.spark.storage import (
+    NumberedFile,
+    Storage,
+    numbered_files,
+    open_storage,
+    why_unreadable,
+)
 from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
 from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
@@ -61,7 +67,8 @@ class Store:
         try:
             names = {entry.name for entry in self.storage.entries("")}
         except OSError as error:
-            raise ConfigError(f"option path={self.root!r}: {error}") from None
+            reason = why_unreadable(error)
+            raise ConfigError(f"option path={self.root!r}: {reason}") from None
         if not names:
             raise ConfigError(
                 f"option path={self.root!r}: the directory does not exist or is empty"
