@@ -51,6 +51,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("restore --archive nowhere --job job --dry-run", "there is no archive, or it is empty"),
         ("restore --archive store --job job", "sending needs --to-name-server"),
         ("replay --path store --job job", "replay needs --to-topic"),
+        ("replay --path store --job job --option tags=a", "option tags: what is replayed is"),
         ("replay --path store --job file/job --dry-run", "file is not a directory"),
         ("replay --path store --job j --to-topic T --to-name-server x", "'x' is not an address"),
         ("deadletters --path store --resend", "--resend needs --audit DIR and --to-name-server"),

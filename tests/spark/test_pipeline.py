@@ -145,6 +145,19 @@ def test_an_archive_holds_what_a_dry_run_says(
     assert cells(replayed, "topic", "messages") == [("Orders", 80)]
 
 
+def test_what_consumers_saw_is_replayed(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    given = ("--path", store, "--tag", "new", "--job", str(tmp_path), "--dry-run")
+
+    def topics(*more: str) -> list[tuple[Any, ...]]:
+        table = run(spark, "replay", *given, *more)["Would be replayed"]
+        return cells(table, "topic", "messages")
+
+    orders, retries = ("Orders", 480), ("%RETRY%shipping", 36)
+    assert topics() == [orders]
+    assert topics("--all-topics") == [("%DLQ%shipping", 12), retries, orders]
+    assert topics("--option", "subscribe=%RETRY%shipping") == [retries]
+
+
 def test_what_is_sent_is_sent_once(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """Restored, replayed and resent to a broker; each job is run twice."""
     lake, path = str(tmp_path / "lake"), ("--path", store)
@@ -161,6 +174,15 @@ def test_what_is_sent_is_sent_once(spark: SparkSession, store: str, tmp_path: Pa
             run(spark, "replay", *job, str(tmp_path / "2"), *chosen)
             letters = ("--where", "text like '<script>%'", "--audit", str(tmp_path / "audit"))
             run(spark, "deadletters", *path, "--resend", *letters, *to)
+        again = (*job, str(tmp_path / "2"), "--to-topic", "Again", "--key", "order-7")
+        with pytest.raises(FirearrowError, match="where was tags is null and is tags = 'paid';"):
+            run(spark, "replay", *again, "--where", "tags = 'paid'")
+        with pytest.raises(FirearrowError, match="where was tags is null and is not given"):
+            run(spark, "replay", *again)
+        with pytest.raises(FirearrowError, match=r"archive was .* and is not given, path was not"):
+            run(spark, "replay", *path, *again[2:], "--where", "tags is null")
+        with pytest.raises(FirearrowError, match="no topic 'Paiments'; it has Payments"):
+            run(spark, "restore", *job, str(tmp_path / "3"), "--topic", "Paiments")
         rule = ("--alert", "deadLetters > 0", "--to-topic", "Alerts")
         told = run(spark, "watch", *path, "--once", *rule, *to)["Alerts"]
         reader = spark.read.format("rocketmq").option("nameServer", name_server)

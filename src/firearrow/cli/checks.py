@@ -174,6 +174,11 @@ def _restore(options: Namespace) -> None:
 
 
 def _replay(options: Namespace) -> None:
+    from firearrow.spark.jobs.sources import require_queues
+    from firearrow.spark.options import parse
+
+    if not options.archive:
+        require_queues(parse(place(options)))
     if options.dry_run:
         return
     if not options.to_topic:

@@ -312,6 +312,12 @@ def add_replay(parser: Parser) -> None:
         "--key", action="append", default=[], help="with this key or id; may be repeated"
     )
     parser.add_argument("--where", metavar="SQL", help="a condition on the columns of messages")
+    parser.add_argument(
+        "--all-topics",
+        action="store_true",
+        help="also replay the broker's own topics (originals of delayed messages, half messages) "
+        "and the copies in retry and dead-letter topics",
+    )
     _add_sending(parser)
 
 

@@ -10,14 +10,19 @@ from pyspark.sql import DataFrame
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.spark.jobs import plans
-from firearrow.spark.jobs.archive import read_archive, source
-from firearrow.spark.jobs.columns import at
+from firearrow.spark.jobs.archive import read_archive
+from firearrow.spark.jobs.columns import at, is_copy, is_internal
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.replay import Selection, chosen, replay
 from firearrow.spark.jobs.restore import restore
 from firearrow.spark.jobs.sources import ArchiveMessages, Messages, OriginMessages
 from firearrow.spark.jobs.workers import SparkWorkers
+from firearrow.spark.options import Choice, parse
 
+LEFT_OUT = (
+    "Topics of the broker itself, and copies in retry and dead-letter topics: --all-topics or "
+    "--option subscribe=TOPIC replays them."
+)
 COLUMNS = ("topic", "broker", "queueId", "queueOffset", "msgId", "storeTimestamp", "tags", "keys")
 
 
@@ -32,12 +37,13 @@ def report_restore(run: Run) -> list[Table]:
         SparkWorkers(run.spark), archive, _sink(run), Path(options.job), topics=names,
         rate=options.rate,
     )  # fmt: skip
-    return _sent("Restored", done)
+    return _sent("Restored", done, "Topics that brokers do not let in.")
 
 
 def report_replay(run: Run) -> list[Table]:
     """Send chosen messages to a topic."""
     options = run.options
+    messages = _messages(run)
     if options.dry_run:
         counted = (
             _chosen(run)
@@ -53,13 +59,16 @@ def report_replay(run: Run) -> list[Table]:
         return [run.table("Would be replayed", counted.orderBy("topic"), note, bars)]
     others = {
         "start_ms": options.since, "end_ms": options.until, "tags": tuple(options.tag),
-        "keys": tuple(options.key),
+        "keys": tuple(options.key), "where": options.where, "all_topics": _wants_all_topics(run),
     }  # fmt: skip
     job = Path(options.job)
-    selection = chosen(_chosen(run), job, **others) if options.where else Selection(**others)
+    if options.where:
+        selection = chosen(_chosen(run), job, messages.place, **others)
+    else:
+        selection = Selection(**others)
     sink = {**_sink(run), "topic": options.to_topic}
-    done = replay(SparkWorkers(run.spark), _messages(run), selection, sink, job, rate=options.rate)
-    return _sent("Replayed", done)
+    done = replay(SparkWorkers(run.spark), messages, selection, sink, job, rate=options.rate)
+    return _sent("Replayed", done, LEFT_OUT)
 
 
 def _renamed(text: str) -> tuple[str, str]:
@@ -74,8 +83,13 @@ def _sink(run: Run) -> dict[str, str]:
 def _messages(run: Run) -> Messages:
     if run.options.archive:
         return ArchiveMessages.of(Archive(run.options.archive))
-    opener, _ = source(run.reader.options)
-    return OriginMessages.of(opener)
+    return OriginMessages.at(run.reader.options)
+
+
+def _wants_all_topics(run: Run) -> bool:
+    """Whether all topics were asked for, or those that are meant were named."""
+    choice = parse(run.reader.options).choice if run.reader.options else Choice()
+    return bool(run.options.all_topics or choice.subscribe or choice.pattern or choice.assign)
 
 
 def _chosen(run: Run) -> DataFrame:
@@ -85,6 +99,8 @@ def _chosen(run: Run) -> DataFrame:
         frame = read_archive(run.spark, Archive(options.archive))
     else:
         frame = run.reader.table("messages", None if options.where else COLUMNS)
+    if not _wants_all_topics(run):
+        frame = frame.where(~is_internal(fn.col("topic")) & ~is_copy(fn.col("topic")))
     if options.since is not None:
         frame = frame.where(fn.col("storeTimestamp") >= at(options.since))
     if options.until is not None:
@@ -109,9 +125,9 @@ def _would_restore(archive: Archive, names: dict[str, str]) -> Table:
     return Table("Would be restored", columns, rows, "A dry run: nothing was sent.")
 
 
-def _sent(title: str, done: plans.Report) -> list[Table]:
+def _sent(title: str, done: plans.Report, why_skipped: str) -> list[Table]:
     skipped: list[list[Cell]] = [[topic] for topic in done.skipped]
     tables = [Table(title, ["queues", "messages"], [[done.queues, done.messages]])]
     if skipped:
-        tables.append(Table("Skipped", ["topic"], skipped, "Topics that brokers do not let in."))
+        tables.append(Table("Skipped", ["topic"], skipped, why_skipped))
     return tables

@@ -379,8 +379,9 @@ class Reading:
     visibility: str = _option(
         "visibility",
         *_one_of("consumer", "log"),
-        "of files: what consumers see, that is the messages in ConsumeQueues; or every record of "
-        "the log (also half messages, originals of delayed messages, and rolled-back ones)",
+        "of files: the messages in ConsumeQueues: all that consumers see, and, in the broker's own "
+        "topics such as SCHEDULE_TOPIC_XXXX and RMQ_SYS_TRANS_HALF_TOPIC, originals of delayed "
+        "messages and half messages, which they don't see; or every record of the log",
         "consumer",
         "consumer",
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
+import zlib
 from collections import Counter
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,18 +15,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from firearrow.errors import ConfigError, TopicNotFound
+from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH
+from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.replay import Selection, replay
-from firearrow.spark.jobs.sources import SENT, ArchiveMessages, OriginMessages
+from firearrow.spark.jobs.restore import restore
+from firearrow.spark.jobs.sources import SENT, ArchiveMessages, Messages, OriginMessages
 from firearrow.spark.origin import Bound, Queue
+from firearrow.spark.sending import send_fields
+from firearrow.wire.codes import RequestCode
 from tests.golden import expected, extract
 from tests.interop.servers import Server
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline
 from tests.spark.origins import MemoryOrigin
 
+LARGE_BYTES = 4 << 20  # a body's largest size
 A, B = Queue("T", "a", 0), Queue("T", "a", 1)
 BASE_MS = MemoryOrigin().base_ms
 
@@ -75,7 +84,23 @@ def test_an_archive_and_a_store_give_the_same(tmp_path: Path) -> None:
                 pa.Table.from_batches(source.read(queue, start), SENT) for source in (kept, live)
             )
             assert one.equals(other)
-    assert ArchiveMessages.of(Archive(tmp_path), ["U"]).spans == {}
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere: there is no archive, or it is empty"):
+        ArchiveMessages.of(Archive(tmp_path / "nowhere"))
+    archive(Inline(), origin, Archive(tmp_path))
+    with pytest.raises(ConfigError, match=r"archive .* has no topic 'U'; it has T"):
+        ArchiveMessages.of(Archive(tmp_path), ["T", "U"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tags", "a"), ("keys", "k"), ("startingTimestamp", "5"), ("visibility", "log")],
+)
+def test_options_that_would_be_forgotten_are_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^option .*{name}|^option .*timestamp"):
+        OriginMessages.at({"path": "unused", name: value})
 
 
 def to(server: Server, topic: str = "again") -> dict[str, str]:
@@ -115,6 +140,110 @@ def test_messages_of_inner_batches_come_one_by_one(tmp_path: Path) -> None:
     assert sorted(
         (view.properties["REPLAY_ID"], sha256(view.body).hexdigest()) for view in found
     ) == sorted((line["uniqKey"], line["bodySha256"]) for line in expected("batch-queues"))
+
+
+GOLDEN = "file-cq-clean"
+
+
+def ids(found: Iterable[MessageView]) -> list[str]:
+    return sorted(view.properties["REPLAY_ID"] for view in found)
+
+
+def test_what_consumers_saw_is_replayed_and_more_if_asked(tmp_path: Path) -> None:
+    """The originals of delayed messages, half messages and retries have the tags, too."""
+    root, tags = extract(GOLDEN, tmp_path), ("D", "T", "Tx", "TagB")
+    messages = OriginMessages.at({"path": str(root)})
+    lines = [line for line in expected(GOLDEN) if line["properties"].get("TAGS") in tags]
+    seen = [line for line in lines if line["topic"].startswith("Golden")]
+    assert len(lines) > len(seen) + 30
+    with serving(tmp_path) as server:
+        for topic, selection, wanted in (
+            ("again", Selection(tags=tags), seen),
+            ("everything", Selection(tags=tags, all_topics=True), lines),
+        ):
+            create_topic(server, topic, 2)
+            job, sink = tmp_path / topic, to(server, topic)
+            report = replay(Inline(), messages, selection, sink, job)
+            assert report.messages == len(wanted)
+            assert ids(stored(server, topic, 2)) == sorted(line["uniqKey"] for line in wanted)
+            left_out = ("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX")
+            assert set(left_out) <= set(report.skipped) or selection.all_topics
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_bodies_are_sent_as_they_were_stored(is_archived: bool, tmp_path: Path) -> None:
+    root = extract(GOLDEN, tmp_path)
+    options = {"path": str(root), "subscribe": "GoldenPlain"}
+    messages: Messages = OriginMessages.at(options)
+    if is_archived:
+        archive(Inline(), source(options)[0], Archive(tmp_path / "archive"))
+        messages = ArchiveMessages.of(Archive(tmp_path / "archive"))
+    with serving(tmp_path) as server:
+        create_topic(server, "again", 4)
+        replay(Inline(), messages, Selection(tags=("Zip",)), to(server), tmp_path / "job")
+        found = stored(server, "again", 4)
+    sent = {line["uniqKey"]: line for line in expected(GOLDEN)}
+    assert {view.sys_flag for view in found} == {0x101, 0x201, 0x301}
+    for view in found:
+        line = sent[view.properties["REPLAY_ID"]]
+        assert view.sys_flag & ~1 == line["sysFlag"]
+        assert view.body_crc == line["bodyCRC"] or is_archived  # an archive has not the very bytes
+        assert sha256(view.body_decompressed()).hexdigest() == line["bodySha256"]
+
+
+def test_bodies_that_no_batch_holds_are_sent_alone(tmp_path: Path) -> None:
+    """One has the size that brokers allow at most, one is larger than that when decompressed."""
+    large, packed = b"x" * LARGE_BYTES, zlib.compress(b"y" * (LARGE_BYTES + 1))
+    with serving(tmp_path) as server:
+        for topic in ("T", "again", "restored"):
+            create_topic(server, topic, 1)
+        client = BlockingClient()
+        for body, sys_flag in ((b"small", 0), (large, 0), (packed, 0x301)):
+            fields = send_fields("p", Queue("T", "broker-a", 0), 1, batch=False) | {"f": sys_flag}
+            fields |= {"h": 7, "i": "KEYS\x01k\x02UNIQ_KEY\x01\u00fc\x02"}
+            client.call(server.broker, RequestCode.SEND_MESSAGE_V2, fields, body)
+        client.close()
+        place = {"nameServer": server.namesrv, "subscribe": "T"}
+        archive(Inline(), source(place)[0], Archive(tmp_path / "archive"))
+        replay(Inline(), OriginMessages.at(place), Selection(), to(server), tmp_path / "job")
+        restore(
+            Inline(), Archive(tmp_path / "archive"), to(server), tmp_path / "back",
+            topics={"T": "restored"},
+        )  # fmt: skip
+        for topic in ("again", "restored"):
+            found = stored(server, topic, 1)
+            assert [view.sys_flag for view in found] == [0, 0, 0x301]
+            assert [view.body_decompressed() for view in found] == [
+                b"small", large, b"y" * (LARGE_BYTES + 1),
+            ]  # fmt: skip
+            assert {(view.flag, view.properties["UNIQ_KEY"]) for view in found} == {(7, "\u00fc")}
+
+
+def test_a_job_keeps_to_its_source_and_its_selection(tmp_path: Path) -> None:
+    one, other = extract(GOLDEN, tmp_path / "one"), extract(GOLDEN, tmp_path / "other")
+    job = tmp_path / "job"
+    with serving(tmp_path) as server:
+        create_topic(server, "again", 1)
+
+        def run(options: dict[str, str], selection: Selection) -> int:
+            messages = OriginMessages.at(options)
+            sink = to(server)
+            return replay(Inline(), messages, selection, sink, job, sleep=float).messages
+
+        tagged = Selection(tags=("TagA",))
+        count = run({"path": str(one)}, tagged)
+        assert run({"path": f"{one}/../{one.name}"}, tagged) == count > 0
+        for options, selection, complaint in (
+            ({"path": str(other)}, tagged, f"path was '{one}' and is '{other}'"),
+            ({"path": str(one), "subscribe": "GoldenPlain"}, tagged, "subscribe was not given"),
+            ({"path": str(one)}, Selection(tags=("TagB",)), "tags was 'TagA' and is 'TagB'"),
+            ({"path": str(one)}, Selection(tags=("TagA",), all_topics=True), "allTopics was not"),
+        ):
+            with pytest.raises(
+                ConfigError, match=f"belongs to another job: {re.escape(complaint)}"
+            ):
+                run(options, selection)
+        assert len(stored(server, "again", 1)) == count
 
 
 def test_a_job_that_was_ended_sends_only_the_rest(tmp_path: Path) -> None:

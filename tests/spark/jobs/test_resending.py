@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from firearrow.errors import BrokerBusy, CorruptStore, MessageError, StoreLocked
 from firearrow.message import properties
-from firearrow.message.batch import split_batch
+from firearrow.message.batch import BatchMember
 from firearrow.spark.jobs.resending import Ledger, Marks, Pace, Progress, Resend
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
@@ -32,6 +33,7 @@ class FakeQueue:
         self.arrives = True
         self.error = error
         self.sends = 0
+        self.flags: list[int] = []
         self.stranger = False
 
     def end(self) -> int:
@@ -40,13 +42,14 @@ class FakeQueue:
     def properties(self, start: int) -> Iterator[dict[str, str]]:
         return iter([found for _, found in self.messages[start:]])
 
-    def send(self, members: bytes) -> None:
+    def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
         self.sends += 1
+        self.flags.append(sys_flag)
         fails = self.trouble == 0
         self.trouble -= 1
         if not fails or self.arrives:
             self.messages += [
-                (m.body, properties.parse(m.properties)) for m in split_batch(members)
+                (member.body, properties.parse(member.properties)) for member in members
             ]
         if self.stranger:
             self.messages.append((b"of somebody else", {"REPLAY_JOB": "other"}))
@@ -123,7 +126,7 @@ def test_an_answer_that_does_not_come_is_looked_into(
 
 def test_a_target_that_takes_nothing_is_an_error_in_the_end(tmp_path: Path) -> None:
     class Refusing(FakeQueue):
-        def send(self, members: bytes) -> None:
+        def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
             raise BrokerBusy(2, "busy")
 
     slept: list[float] = []
@@ -176,6 +179,31 @@ def test_what_would_delay_or_hide_a_message_is_left_out(tmp_path: Path) -> None:
     ((_, found),) = target.messages
     assert (found["own"], found["UNIQ_KEY"], found["REPLAY_JOB"]) == ("kept", "id", "job")
     assert {"DELAY", "TRAN_MSG"}.isdisjoint(found)
+
+
+def test_a_batch_has_bodies_of_one_kind(tmp_path: Path) -> None:
+    """A broker gives all records of a batch the flag of the request."""
+    plain = b"body" * 50
+    kinds = [0, 0x301, 0x301, 0, 0x301]
+    target = FakeQueue()
+    job = resend(target, tmp_path, None, [])
+    job.rows = lambda _: iter([pa.RecordBatch.from_pylist([*packed(kinds, plain)], MESSAGES)])
+    job.batch_bytes = 1 << 20
+    job.run()
+    assert target.flags == [0, 0x301, 0, 0x301]
+    assert [
+        zlib.decompress(b) if f else b for f, b in zip(kinds, target.bodies(), strict=True)
+    ] == [plain] * 5
+
+
+def packed(kinds: list[int], plain: bytes) -> Iterator[dict[str, object]]:
+    """Rows as a store has them, the last one as an archive has it: decompressed."""
+    for offset, kind in enumerate(kinds):
+        stored = zlib.compress(plain) if kind else plain
+        yield MemoryOrigin().message(A, offset) | {
+            "sysFlag": kind, "bodyCrc": zlib.crc32(stored) & 0x7FFFFFFF,
+            "body": plain if offset == 4 else stored,
+        }  # fmt: skip
 
 
 def test_properties_that_grow_too_long_are_told(tmp_path: Path) -> None:

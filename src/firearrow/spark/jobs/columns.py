@@ -43,6 +43,11 @@ def is_internal(topic: Column) -> Column:
     return topic.isin(*sorted(SYSTEM_TOPICS)) | topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
+def is_copy(topic: Column) -> Column:
+    """Whether a topic holds copies for one group: those to try again, and those given up."""
+    return topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
+
+
 def labelled(value: Column, bounds: Sequence[tuple[int, str]], above: str) -> Column:
     """The label of the first bound that a value is below; ``above`` if it is below none."""
     found = fn.when(value.isNull(), fn.lit(None).cast("string"))

@@ -75,7 +75,7 @@ class Report:
 
     queues: int
     messages: int
-    skipped: tuple[str, ...] = field(default=())  # topics that can't be written to by clients
+    skipped: tuple[str, ...] = field(default=())  # topics that were left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,29 @@ def begin(
         plan = msgspec.json.decode(path.read_bytes(), type=Plan)
     except msgspec.DecodeError as error:
         raise CorruptStore(f"{path} is not the plan of a job: {error}") from None
-    if plan.asked != dict(asked):
-        raise ConfigError(
-            f"{directory} belongs to another job, {plan.asked}; this one is {dict(asked)}"
-        )
+    require_same(directory, plan.asked, asked)
     (sleep or threading.Event().wait)(SETTLE_SECONDS)
     return plan
+
+
+def require_same(directory: Path, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise ConfigError, saying what differs, unless a job is the one that was begun."""
+    differences = [
+        f"{name} was {_word(begun.get(name))} and is {_word(asked.get(name))}"
+        for name in {**begun, **asked}
+        if begun.get(name) != asked.get(name)
+    ]
+    if differences:
+        raise ConfigError(
+            f"{directory} belongs to another job: {', '.join(differences)}; "
+            "give this one a directory of its own"
+        )
+
+
+def _word(value: Any) -> str:
+    if value in (None, False, "", [], {}):
+        return "not given"
+    return str(value).strip("[]")
 
 
 def do(

@@ -9,12 +9,17 @@ Messages keep body, tags, keys, id and properties, and say where they come from:
 ``REPLAY_BROKER``, ``REPLAY_QUEUE``, ``REPLAY_OFFSET``, ``REPLAY_ID`` and, the same for all of one
 job, ``REPLAY_JOB``. Those of one queue go to one queue of the target, in their order.
 
+What consumers saw is replayed, each message once: topics of the broker itself hold the same message
+before it is delivered (delayed originals, half messages, also of transactions that were rolled
+back), retry and dead-letter topics hold it again. So these are left out unless they are asked for.
+
 What SQL can say chooses as well: ``chosen`` takes any DataFrame over messages and fixes which these
 are; the messages themselves don't pass through the JVM.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +34,7 @@ import pyarrow.parquet as pq
 
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
+from firearrow.message.names import is_dlq, is_retry, is_system_topic
 from firearrow.spark.batching import writable
 from firearrow.spark.jobs import plans
 from firearrow.spark.jobs.sources import Messages, Spans
@@ -40,19 +46,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PLACE = ("topic", "broker", "queueId", "queueOffset")
+_ASKED = b"firearrow.asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which messages: what is given must all hold. Times are those of storing, in ms, the end
     excluded; ``keys`` are words among a message's keys, or its id; ``chosen`` is a file that
-    ``chosen`` has written."""
+    ``chosen`` has written, and ``where`` says what that means. With ``all_topics`` also what is in
+    topics of the broker itself, and the copies in retry and dead-letter topics."""
 
     start_ms: int | None = None
     end_ms: int | None = None
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     chosen: Path | None = None
+    where: str | None = None
+    all_topics: bool = False
+
+    def wants(self, topic: str) -> bool:
+        """Whether messages of a topic can be chosen."""
+        return self.all_topics or not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic))
 
     def asked(self) -> dict[str, Any]:
         """Give it in words that can be compared."""
@@ -61,7 +75,9 @@ class Selection:
             "endMs": self.end_ms,
             "tags": list(self.tags),
             "keys": list(self.keys),
-            "chosen": None if self.chosen is None else str(self.chosen),
+            "chosen": None if self.chosen is None else str(self.chosen.absolute()),
+            "where": self.where,
+            "allTopics": self.all_topics,
         }
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -104,19 +120,35 @@ def _chosen_offsets(path: Path, queue: Queue) -> np.ndarray[Any, np.dtype[np.int
     return offsets
 
 
-def chosen(frame: DataFrame, job: Path, **others: Any) -> Selection:
+def chosen(
+    frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, **others: Any
+) -> Selection:
     """Fix what a DataFrame with the columns topic, broker, queueId and queueOffset names.
 
     It is run once: a job that goes on has the messages that were chosen when it began.
+
+    Args:
+        frame: the messages.
+        job: the directory of the job.
+        place: where the messages are, of `Messages`.
+        others: what else the selection says; ``where`` says in words what the DataFrame is.
+
+    Raises ConfigError if the job has begun with other words, or with messages of another place.
     """
     path = job / "chosen.parquet"
-    if not path.exists():
-        make_directory(job)
-        fresh = path.with_suffix(".tmp")
-        pq.write_table(frame.select(*_PLACE).distinct().toArrow(), fresh)
-        fresh.replace(path)
-        sync_directory(job)
-    return Selection(chosen=path, **others)
+    selection = Selection(chosen=path, **others)
+    asked = {**(place or {}), **selection.asked()}
+    if path.exists():
+        begun = (pq.read_schema(path).metadata or {}).get(_ASKED, b"{}")
+        plans.require_same(job, json.loads(begun), asked)
+        return selection
+    make_directory(job)
+    fresh = path.with_suffix(".tmp")
+    rows = frame.select(*_PLACE).distinct().toArrow()
+    pq.write_table(rows.replace_schema_metadata({_ASKED: json.dumps(asked)}), fresh)
+    fresh.replace(path)
+    sync_directory(job)
+    return selection
 
 
 def replay(
@@ -129,7 +161,7 @@ def replay(
     rate: float | None = None,
     sleep: plans.Sleep | None = None,
 ) -> plans.Report:
-    """Send chosen messages to a topic that is there.
+    """Send chosen messages to a topic that is there; the report has the topics that are left out.
 
     Args:
         workers: who does it, a queue at a time each.
@@ -143,14 +175,22 @@ def replay(
     topic = options.get("topic")
     if topic is None:
         raise ConfigError("option topic is missing: messages are replayed to one topic")
-    asked = {"replay": selection.asked(), "topic": topic, "to": options.get("nameServer")}
+    asked = {
+        "job": "replay",
+        **messages.place,
+        **selection.asked(),
+        "topic": topic,
+        "to": options.get("nameServer"),
+    }
+    spans = {queue: span for queue, span in messages.spans.items() if selection.wants(queue.topic)}
 
     def make() -> plans.Plan:
-        return plans.Plan(uuid.uuid4().hex, asked, tuple(_routes(messages.spans, topic, options)))
+        return plans.Plan(uuid.uuid4().hex, asked, tuple(_routes(spans, topic, options)))
 
     plan = plans.begin(job, asked, make, sleep)
     done = plans.do(workers, job, plan, messages, options, choose=selection, rate=rate)
-    return plans.Report(len(done), sum(part.sent for part in done))
+    left_out = sorted({queue.topic for queue in messages.spans if not selection.wants(queue.topic)})
+    return plans.Report(len(done), sum(part.sent for part in done), tuple(left_out))
 
 
 def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.Route]:

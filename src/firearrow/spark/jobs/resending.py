@@ -9,6 +9,10 @@ target queue tells what of it has arrived, and only the rest is sent. There are 
                  write to the target, too
     Positional   nobody else writes to the target queue, so the number of its messages says it
 
+Bodies are sent as they were stored: compressed ones with the flag that says so, which a whole batch
+has in common. An archive has them decompressed; then they are compressed again, in the same way,
+since a broker may not take them otherwise. What no batch holds is sent alone.
+
 A request that was on its way when its sender died may arrive late, so the target is asked
 ``SETTLE_SECONDS`` later: whoever starts a job again waits that long, and so does each new attempt.
 The file with the progress is locked while a process works on a queue, so a task that was given up
@@ -20,7 +24,8 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +38,9 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, CorruptStore, MessageError, StoreLocked
 from firearrow.files import make_directory, replace_atomically
 from firearrow.message import properties
-from firearrow.message.batch import BatchMember, encode_batch
+from firearrow.message.batch import BatchMember
+from firearrow.message.compress import compress, compression_of
+from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from firearrow.spark.origin import Queue
 
 SETTLE_SECONDS: Final = 3.0  # what a broker's own time-out of a send is
@@ -42,6 +49,7 @@ WINDOW_BYTES: Final = 8 << 20  # what is asked of the target after an unclean en
 BATCH_BYTES: Final = 1 << 20
 BATCH_ROWS: Final = 1024
 _MEMBER_BYTES: Final = 22
+_CRC_MASK: Final = 0x7FFF_FFFF  # of a record's body: the sign is left out
 _END: Final = properties.PAIR_END
 
 # What brokers and proxies have put there, or what would have the message delivered otherwise.
@@ -91,22 +99,29 @@ class Target(Protocol):
     def properties(self, start: int) -> Iterator[dict[str, str]]:
         """The properties of its messages from an offset on."""
 
-    def send(self, members: bytes) -> None:
-        """Send a batch; it is acknowledged on return. Raises OSError or BrokerError."""
+    def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
+        """Send messages whose bodies all are as the flag says; they are acknowledged on return.
+
+        Raises OSError or BrokerError.
+        """
 
 
 class Message(NamedTuple):
-    """One message of the source: its queue offset, the how manyth it is, how it is sent."""
+    """One message of the source: its queue offset, the how manyth it is, how it is sent.
+
+    ``sys_flag`` says whether its body is compressed, and how.
+    """
 
     offset: int
     ordinal: int
     member: BatchMember
+    sys_flag: int
 
 
 Rows = Callable[[int], Iterator[pa.RecordBatch]]
 """The chosen rows of a source queue from an offset on, in their order; the same each time."""
 
-COLUMNS: Final = ("queueOffset", "flag", "properties", "body", "msgId")
+COLUMNS: Final = ("queueOffset", "flag", "sysFlag", "bodyCrc", "properties", "body", "msgId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +262,7 @@ class Resend:
             )
             for batch in _cut(window, self.batch_bytes, BATCH_ROWS):
                 self.pace.wait(len(batch))
-                self.target.send(encode_batch(message.member for message in batch))
+                self.target.send([message.member for message in batch], batch[0].sys_flag)
         count = self._count
         if self.marks is None:
             self._require_alone(begun.target_offset + count)
@@ -262,7 +277,7 @@ class Resend:
             for row in batch.select(COLUMNS).to_pylist():
                 offset = row["queueOffset"]
                 assert offset >= self._next_offset, "a source queue comes in its order"
-                yield Message(offset, self._count, _member(row, self.marks))
+                yield _message(row, self._count, self.marks)
                 self._count += 1
                 self._next_offset = offset + 1
 
@@ -315,12 +330,16 @@ class _Arrived:
 def _cut(
     messages: Iterable[Message], bytes_max: int, rows_max: int | None = None
 ) -> Iterator[list[Message]]:
-    """Cut messages into lists of at most so many bytes and rows, but of one at least."""
+    """Cut messages into lists of at most so many bytes, but of one message at least.
+
+    With ``rows_max`` they are batches: of so many messages, with bodies of one kind.
+    """
     part: list[Message] = []
     size_bytes = 0
     for message in messages:
-        own = len(message.member.body) + len(message.member.properties) + _MEMBER_BYTES
-        if part and (size_bytes + own > bytes_max or len(part) == rows_max):
+        own = member_bytes(message.member)
+        full = size_bytes + own > bytes_max or len(part) == rows_max
+        if part and (full or (rows_max and message.sys_flag != part[0].sys_flag)):
             yield part
             part, size_bytes = [], 0
         part.append(message)
@@ -329,8 +348,26 @@ def _cut(
         yield part
 
 
-def _member(row: dict[str, Any], marks: Marks | None) -> BatchMember:
+def member_bytes(member: BatchMember) -> int:
+    """How many bytes a message takes in a batch."""
+    return _MEMBER_BYTES + len(member.body) + len(member.properties)
+
+
+def _message(row: dict[str, Any], ordinal: int, marks: Marks | None) -> Message:
     """Make a message as it is sent."""
+    sys_flag = (row["sysFlag"] or 0) & (COMPRESSED | COMPRESSION_MASK)
+    kind = compression_of(sys_flag)
+    body = row["body"] or b""
+    if kind is None:
+        sys_flag = 0
+    elif zlib.crc32(body) & _CRC_MASK != row["bodyCrc"] & _CRC_MASK:  # it was decompressed
+        body = compress(body, kind)
+    member = BatchMember(row["flag"] or 0, body, _properties(row, marks))
+    return Message(row["queueOffset"], ordinal, member, sys_flag)
+
+
+def _properties(row: dict[str, Any], marks: Marks | None) -> bytes:
+    """The properties of a message as it is sent."""
     text = row["properties"] or ""
     if any(name in text for name in STRIPPED):
         kept = properties.parse(text)
@@ -343,4 +380,4 @@ def _member(row: dict[str, Any], marks: Marks | None) -> BatchMember:
             f"{len(encoded)} bytes exceed {properties.PROPERTIES_BYTES_MAX}",
             f"properties of the message at queue offset {row['queueOffset']}",
         )
-    return BatchMember(row["flag"] or 0, row["body"] or b"", encoded)
+    return encoded

@@ -45,11 +45,12 @@ def restore(
         rate: messages a second at the most, of all workers together.
         sleep: waits for seconds; for tests.
 
-    Raises ConfigError if a target queue holds messages already.
+    Raises ConfigError if a target queue holds messages already, if there is no archive, and for
+    topics that it does not have.
     """
     names = dict(topics) if isinstance(topics, Mapping) else {topic: topic for topic in topics}
     messages = ArchiveMessages.of(archive, tuple(names))
-    asked = {"restore": str(archive.root), "topics": names, "to": options.get("nameServer")}
+    asked = {"job": "restore", **messages.place, "topics": names, "to": options.get("nameServer")}
 
     def make() -> plans.Plan:
         brokers = Brokers.of(options)

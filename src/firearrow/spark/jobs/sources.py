@@ -6,17 +6,22 @@ same messages in the same order, though the archive may have grown or been compa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Source
 from firearrow.spark.jobs.manifest import Archive, QueueRows
+from firearrow.spark.options import Options, Range, parse
 from firearrow.spark.origin import Queue, Span
+from firearrow.spark.source import open_origin
 from firearrow.spark.tables import MESSAGES
 
 _UNUSED: Final = {"storeHost", "bornHost", "offsetMsgId"}
@@ -33,6 +38,10 @@ class Messages(Protocol):
     def spans(self) -> Spans:
         """The queues, and which of their offsets this is about."""
 
+    @property
+    def place(self) -> Mapping[str, Any]:
+        """Where that is, in words that can be compared."""
+
     def within(self, spans: Spans) -> Messages:
         """The same source, about other offsets."""
 
@@ -46,13 +55,19 @@ class ArchiveMessages:
 
     parts: tuple[tuple[str, QueueRows], ...]
     spans: Spans
+    place: Mapping[str, Any]
 
     @classmethod
     def of(cls, archive: Archive, topics: Sequence[str] = ()) -> ArchiveMessages:
-        """Take what an archive holds now, of some topics or of all."""
+        """Take what an archive holds now, of some topics or of all.
+
+        Raises ConfigError where there is no archive, and for topics that it does not have.
+        """
+        state = archive.load()
+        _require_topics(archive, {file.topic for file in state.files.values()}, topics)
         parts = [
             (str(archive.place(file)), part)
-            for file in archive.load().files.values()
+            for file in state.files.values()
             for part in file.queues
             if not topics or part.topic in topics
         ]
@@ -61,7 +76,7 @@ class ArchiveMessages:
         for _, part in parts:
             known = spans.get(part.queue, Span(part.first, part.first))
             spans[part.queue] = Span(known.start, max(known.end, part.last + 1))
-        return cls(tuple(parts), spans)
+        return cls(tuple(parts), spans, {"archive": f"{archive.root} ({state.archive})"})
 
     def within(self, spans: Spans) -> ArchiveMessages:
         """The same files, other offsets."""
@@ -74,6 +89,16 @@ class ArchiveMessages:
         for path, part in self.parts:
             if part.queue == queue and part.last >= span.start and part.first < span.end:
                 yield from _read_file(path, queue, span)
+
+
+def _require_topics(archive: Archive, known: set[str], wanted: Sequence[str]) -> None:
+    if not known:
+        raise ConfigError(f"{archive.root}: there is no archive, or it is empty")
+    for topic in wanted:
+        if topic not in known:
+            raise ConfigError(
+                f"archive {archive.root} has no topic {topic!r}; it has {', '.join(sorted(known))}"
+            )
 
 
 def _read_file(path: str, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
@@ -106,6 +131,20 @@ class OriginMessages:
 
     source: Source
     spans: Spans
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, options: Mapping[str, str]) -> OriginMessages:
+        """Take what is now where the options of a read say: the files of stores, or brokers.
+
+        Bodies are read as they are stored, compressed or not. Raises ConfigError for options that
+        choose messages in other ways than by their queues.
+        """
+        parsed = parse(options)
+        require_queues(parsed)
+        reading = replace(parsed.reading, decompress=False)
+        messages = cls.of(functools.partial(open_origin, replace(parsed, reading=reading)))
+        return replace(messages, place=_place_of(parsed))
 
     @classmethod
     def of(cls, source: Source) -> OriginMessages:
@@ -128,3 +167,31 @@ class OriginMessages:
             if not pc.all(pc.less(offsets[:-1], offsets[1:])).as_py():
                 table = table.sort_by("queueOffset")
             yield from table.to_batches()
+
+
+def require_queues(options: Options) -> None:
+    """Raise ConfigError for what a `Selection` says, or nothing does."""
+    choice = options.choice
+    for name, is_given in (
+        ("tags", choice.tags),
+        ("keys", choice.keys),
+        ("startingOffsets, endingOffsets or a timestamp", options.range != Range()),
+    ):
+        if is_given:
+            raise ConfigError(f"option {name}: what is replayed is chosen by tag, key and time")
+    if options.reading.visibility != "consumer":
+        raise ConfigError("option visibility: what ConsumeQueues hold is replayed")
+
+
+def _place_of(options: Options) -> dict[str, Any]:
+    place, choice = options.place, options.choice
+    paths = [path if "://" in path else str(Path(path).resolve()) for path in place.paths]
+    said = {
+        "path": sorted(paths),
+        "nameServer": sorted(place.name_servers),
+        "brokerName": place.broker_name,
+        "subscribe": sorted(choice.subscribe),
+        "subscribePattern": choice.pattern,
+        "assign": [[topic, broker, list(queues)] for topic, broker, queues in choice.assign],
+    }
+    return {name: value for name, value in said.items() if value}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
+from firearrow.message.batch import BatchMember, encode_batch
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.message.record import iter_records
 from firearrow.net.cluster import Cluster
 from firearrow.spark.access import cluster_of
+from firearrow.spark.jobs.resending import BATCH_BYTES, member_bytes
 from firearrow.spark.options import Options, for_sink
 from firearrow.spark.origin import Queue
 from firearrow.spark.sending import send_fields
@@ -123,16 +125,28 @@ class BrokerQueue:
                 return  # it was asked for more than it has
             at = following
 
-    def send(self, members: bytes) -> None:
-        """Send a batch to this queue and no other; it is acknowledged on return."""
-        fields = send_fields(GROUP, self._place, self._clock.now_ms(), batch=True)
-        code = RequestCode.SEND_BATCH_MESSAGE
+    def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
+        """Send messages to this queue and no other; they are acknowledged on return.
+
+        Several are a batch. A large one goes alone: what a broker takes of a body it takes of a
+        batch as well, and that is more than its bodies.
+        """
+        is_batch = len(members) > 1 or member_bytes(members[0]) <= BATCH_BYTES
+        fields = send_fields(GROUP, self._place, self._clock.now_ms(), batch=is_batch)
+        fields["f"] = sys_flag
+        code, body = RequestCode.SEND_BATCH_MESSAGE, b""
+        if is_batch:
+            body = encode_batch(members)
+        else:
+            code = RequestCode.SEND_MESSAGE_V2
+            flag, body, properties = members[0]
+            fields |= {"h": flag, "i": properties.decode()}
         try:
-            self._client.call(self._address(), code, fields, members)
+            self._client.call(self._address(), code, fields, body)
         except NotDurable:
             return  # stored and seen; again it would be there twice
         except BrokerError as error:
-            remark = f"{error.remark}; batch to {self._place}"
+            remark = f"{error.remark}; {len(members)} messages to {self._place}"
             raise type(error)(error.code, remark, error.address) from None
 
     def _address(self) -> str:
