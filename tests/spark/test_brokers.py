@@ -285,6 +285,8 @@ def test_offsets_by_time(server: Server) -> None:
         for moment in {0, *times, *(time + 1 for time in times)}:
             later = [n for n, time in enumerate(times) if time >= moment]
             assert origin.offset_at(queue, moment) == (later[0] if later else None)
+            [(_, found)] = origin.offsets_at({queue: Span(0, len(times))}, moment).items()
+            assert found == (later[0] if later else len(times))
         assert origin.offset_at(Queue("Empty", BROKER_NAME, 0), 0) is None
 
 

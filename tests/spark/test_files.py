@@ -21,6 +21,7 @@ from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, Numbers
 from firearrow.spark.options import parse
+from firearrow.spark.origin import Span
 from firearrow.spark.source import MessageReader
 from firearrow.spark.tables import DECLARED, MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES
@@ -476,6 +477,19 @@ def test_times_are_found_in_the_log(tmp_path: Path) -> None:
         assert origin.offset_at(queue, stored) == number
         assert origin.offset_at(queue, stored - 9) == number
     assert origin.offset_at(queue, stored + 1) is None
+
+
+@pytest.mark.parametrize("name", [*golden.golden_names, "batch-queues"])
+def test_a_time_is_found_in_all_queues_at_once(name: str, tmp_path: Path) -> None:
+    origin = FileOrigin(parse({"path": str(golden.extract(name, tmp_path))}))
+    times = sorted(line["storeTimestamp"] for line in golden.expected(name))
+    spans = {q: Span(b.earliest, b.latest) for q, b in origin.bounds().items()}
+    for moment in (0, *times[::50], times[-1], times[-1] + 1):
+        one_by_one = {queue: origin.offset_at(queue, moment) for queue in spans}
+        assert origin.offsets_at(spans, moment) == {
+            queue: spans[queue].end if found is None else found
+            for queue, found in one_by_one.items()
+        }
 
 
 def test_the_log_has_inner_batches_as_they_are_stored(tmp_path: Path) -> None:

@@ -117,9 +117,43 @@ def test_steps_are_limited_and_all_limits_hold() -> None:
         held(a=(0, 80), b=(0, 40)), maxOffsetsPerTrigger="60",
         maxBytesPerTrigger=str(30 * RECORD_BYTES),
     )  # fmt: skip
-    assert query.step() == {A: 20, B: 10}
+    assert query.step() == {A: 15, B: 15}
     counts = [sum((query.step() or {}).values()) for _ in range(4)]
     assert counts == [30, 30, 30, 0]
+
+
+@pytest.mark.parametrize("limit", ["maxOffsetsPerTrigger=7", "maxBytesPerTrigger=700"])
+def test_limited_steps_are_in_the_order_of_the_log(limit: str) -> None:
+    """Message ``n`` is stored at second ``n``: one queue is long, the others hold some seconds."""
+    other = Queue("T", "b", 0)
+    origin = held(a=(0, 100), b=(10, 20), new=(50, 51))
+    origin.held[other] = Bound(15, 30)
+    query = Query(origin, **dict([limit.split("=")]))
+    ends = [(0, 0)]
+    counts = []
+    while rows := query.step():
+        counts.append(sum(rows.values()))
+        checkpoint = offsets.parse(query.checkpoint, "")
+        left = [n for q, n in checkpoint.items() if n < origin.held[q].latest]
+        read = [checkpoint[queue] - 1 for queue in rows]
+        assert max(read) >= ends[-1][0]
+        assert min(left, default=100) >= max(read)  # nothing older than what was read is left
+        ends.append((min(read), max(read)))
+    assert counts == [7] * 18
+
+
+class AtOnce(MemoryOrigin):
+    """All of its messages are stored in one millisecond."""
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        return self.held[queue].earliest if timestamp_ms <= self.base_ms else None
+
+
+def test_messages_of_one_moment_are_limited_too() -> None:
+    query = Query(AtOnce({A: Bound(0, 20), B: Bound(0, 10)}), maxOffsetsPerTrigger="9")
+    steps = [query.step() or {} for _ in range(4)]
+    assert [sum(step.values()) for step in steps] == [9, 9, 9, 3]
+    assert steps[0] == {A: 6, B: 3}
 
 
 def test_trigger_once_ignores_limits() -> None:

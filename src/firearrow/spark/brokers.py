@@ -231,6 +231,27 @@ class BrokerOrigin:
         )
         return found if found < end else None
 
+    def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        """About where in each span what was stored at or after a time begins.
+
+        That is what brokers answer, see ``offset_at``.
+        """
+        found: dict[Queue, int] = {}
+        queues = list(spans)
+        for first in range(0, len(queues), UNDER_WAY_MAX):
+            asked: list[tuple[Queue, Pending]] = []
+            for queue in queues[first : first + UNDER_WAY_MAX]:
+                place: dict[str, FieldValue] = {
+                    "topic": queue.topic,
+                    "queueId": queue.queue_id,
+                    "timestamp": timestamp_ms,
+                }
+                code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+                begun = self._cluster.client.begin(self.address_of(queue), code, place)
+                asked.append((queue, begun))
+            found |= {queue: int(pending.result().ext["offset"]) for queue, pending in asked}
+        return found
+
     def _ask_offset(self, queue: Queue, code: int, fields: Mapping[str, FieldValue]) -> int:
         answer = self._cluster.client.call(self.address_of(queue), code, fields)
         return int(answer.ext["offset"])

@@ -82,6 +82,8 @@ class FileOrigin:
         Raises ConfigError for a topic that no store has.
         """
         before = self.__dict__.pop("stores", {})  # what was seen before may have grown or gone
+        for seen in ("_places", "_queues"):
+            self.__dict__.pop(seen, None)
         stores = open_stores(self.options, before.values())
         self.stores = {store.broker: store for store in stores}
         found: dict[Queue, Bound] = {}
@@ -163,6 +165,22 @@ class FileOrigin:
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a log has at a place, see ``Logged.stored_at``."""
         return self.stores[broker].stored_at(physical_offset)
+
+    def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        """Where in each span what was stored at or after a time begins."""
+        found: dict[Queue, int] = {}
+        for queue, span in spans.items():
+            if queue not in self._queues:
+                self._queues[queue] = self.stores[queue.broker].queues.open(
+                    (queue.topic, queue.queue_id)
+                )
+            place = self._place_at(self.stores[queue.broker], timestamp_ms)
+            found[queue] = self._queues[queue].first_at_or_after(place, *span)
+        return found
+
+    @cached_property
+    def _queues(self) -> dict[Queue, EntryQueue]:
+        return {}
 
     @cached_property
     def _places(self) -> dict[tuple[str, int], int]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from firearrow.errors import ConfigError, DataLost
@@ -25,10 +25,13 @@ from firearrow.spark.origin import Bound, Queue, Span
 
 OffsetJson = dict[str, dict[str, dict[str, int]]]
 OffsetAt = Callable[[Queue, int], int | None]
+OffsetsAt = Callable[[Mapping[Queue, Span], int], Mapping[Queue, int]]
+"""Where in each span what was stored at or after a time begins."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_LAST_MS: Final = 1 << 42  # in the year 2109
 _SHOWN_MAX: Final = 5  # so many queues an error names: the rest is counted
 
 
@@ -321,6 +324,72 @@ def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
             rows[queue] += 1
     starts = {queue: spans[queue].start for queue in rows}
     return {queue: Span(starts[queue], starts[queue] + rows[queue]) for queue in sorted(rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a step reads at most; ``row_bytes`` is how large a queue's messages are, about."""
+
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    row_bytes: Mapping[Queue, float] = field(default_factory=dict)
+
+    def hold(self, spans: Mapping[Queue, Span]) -> bool:
+        """Whether spans are within the limits."""
+        if self.rows_max is not None and row_count(spans) > self.rows_max:
+            return False
+        return self.bytes_max is None or self._bytes(spans) <= self.bytes_max
+
+    def _bytes(self, spans: Mapping[Queue, Span]) -> float:
+        sizes = self.row_bytes
+        return sum((span.end - span.start) * sizes[queue] for queue, span in spans.items())
+
+    def fill(self, spans: Mapping[Queue, Span], more: Mapping[Queue, Span]) -> dict[Queue, Span]:
+        """Shorten ``more`` to what there is still room for beside ``spans``."""
+        found = dict(more)
+        if self.rows_max is not None:
+            found = limit_rows(found, self.rows_max - row_count(spans))
+        if self.bytes_max is not None:
+            room = int(self.bytes_max - self._bytes(spans))
+            if row_count(spans) and room < min(map(self.row_bytes.__getitem__, found), default=0):
+                return {}  # one message is left of what there is, however large
+            found = limit_bytes(found, room, self.row_bytes)
+        return found
+
+
+def limit_in_order(
+    spans: Mapping[Queue, Span], limits: Limits, offsets_at: OffsetsAt
+) -> dict[Queue, Span]:
+    """Shorten spans to what was stored first, across all queues and brokers.
+
+    So steps that follow each other are in the order of the log, and no watermark passes what is
+    still to be read. Found is the millisecond before which as much was stored as the limits allow;
+    of its own messages some are added.
+    """
+    if limits.hold(spans):
+        return dict(spans)
+    low_ms, high_ms = 0, _LAST_MS
+    low = {queue: span.start for queue, span in spans.items()}
+    high = {queue: span.end for queue, span in spans.items()}
+    while high_ms - low_ms > 1:
+        middle_ms = (low_ms + high_ms) // 2
+        between = {queue: Span(low[queue], high[queue]) for queue in spans}
+        unknown = {queue: span for queue, span in between.items() if span.start < span.end}
+        found = dict(low)
+        for queue, offset in offsets_at(unknown, middle_ms).items():
+            found[queue] = min(max(offset, low[queue]), high[queue])
+        if limits.hold({queue: Span(spans[queue].start, found[queue]) for queue in spans}):
+            low, low_ms = found, middle_ms
+        else:
+            high, high_ms = found, middle_ms
+    taken = {queue: Span(spans[queue].start, low[queue]) for queue in spans}
+    more = limits.fill(taken, {queue: Span(low[queue], high[queue]) for queue in spans})
+    ends = {**low, **{queue: span.end for queue, span in more.items()}}
+    return {
+        queue: Span(span.start, ends[queue])
+        for queue, span in sorted(spans.items())
+        if span.start < ends[queue]
+    }
 
 
 def limit_bytes(

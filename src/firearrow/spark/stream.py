@@ -3,6 +3,8 @@
 A step reads of each queue the offsets between two checkpoints; both are JSON, see
 ``firearrow.spark.offsets``. Where a query starts for the first time follows from the options, and
 from its checkpoint ever after. Queues and topics that appear later are read from their beginning.
+Where a step is limited it reads what was stored first, whatever its queue: the steps of a query
+that catches up follow each other as the messages did, and none is late for a watermark.
 
 The object that decides on offsets lives in one process on the driver for as long as the query
 runs; ``read`` is called on copies of it in the workers, which know nothing of those decisions.
@@ -44,6 +46,14 @@ class Committing(Protocol):
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
         """Tell the brokers up to where the group of the options has read."""
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """An origin that finds a time in many queues at less cost than in one after the other."""
+
+    def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        """About where in each span what was stored at or after a time begins."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             if not self._is_due(spans):
                 return start
-            limited = self._limit(spans, end)
+            limited = self._limit(spans)
             if limited != spans:
                 end = offsets.ends(offsets.begins(known, spans), limited)
         self._stepped_at = self._clock.monotonic()
@@ -158,14 +168,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = offsets.row_count(spans)
         return offsets.is_due(rows, trigger.offsets_min, waited_ms, trigger.delay_max_ms)
 
-    def _limit(self, spans: Mapping[Queue, Span], end: Mapping[Queue, int]) -> Mapping[Queue, Span]:
+    def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
         trigger = self.options.trigger
-        if trigger.offsets_max is not None:
-            spans = offsets.limit_rows(offsets.with_idle(spans, end), trigger.offsets_max)
-        if trigger.bytes_max is not None:
-            sizes = row_bytes(self.origin, spans)
-            spans = offsets.limit_bytes(offsets.with_idle(spans, end), trigger.bytes_max, sizes)
-        return spans
+        sizes = {} if trigger.bytes_max is None else row_bytes(self.origin, spans)
+        limits = offsets.Limits(trigger.offsets_max, trigger.bytes_max, sizes)
+        return offsets.limit_in_order(spans, limits, self._offsets_at)
+
+    def _offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        origin = self.origin
+        if isinstance(origin, Searching):
+            return origin.offsets_at(spans, timestamp_ms)
+        found = {queue: origin.offset_at(queue, timestamp_ms) for queue in spans}
+        return {q: spans[q].end if offset is None else offset for q, offset in found.items()}
 
     # --- messages ---
 

@@ -19,6 +19,7 @@ def test_only_what_was_meant_to_come_at_once_counts(spark: SparkSession) -> None
         {"bornTimestamp": 10, "storeTimestamp": 5},  # another minute; a clock that is ahead
         {"properties": {"DELAY": "3"}, "storeTimestamp": 10_000},
         {"properties": {"TIMER_OUT_MS": "1"}, "storeTimestamp": 10_000},
+        {"properties": {"REAL_TOPIC": "T", "REAL_QID": "0"}, "storeTimestamp": 10_000},
         {"sysFlag": 8, "storeTimestamp": 10_000},
         {"topic": "%RETRY%g", "storeTimestamp": 10_000},
     )

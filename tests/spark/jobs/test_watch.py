@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.spark.jobs import backlog, watch
 from firearrow.spark.jobs.watch import Alert, Lags, Rule, Watch, Webhook, parse_rule
-from tests.spark.jobs.frames import messages, table
+from tests.spark.jobs.frames import messages, rows, table
 
 ALERT = Alert("1", "lag > 1", "g of T", "2026-01-01T00:00:00Z", 2)
 
@@ -36,6 +36,20 @@ def batch(spark: SparkSession, *more: dict[str, object]) -> DataFrame:
     dead = {"topic": "%DLQ%g", "storeTimestamp": 61_000}
     half = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}
     return messages(spark, slow, slow, dead, half, *more).select(*watch.MESSAGE_COLUMNS)
+
+
+def test_a_delay_that_was_asked_for_is_no_latency(spark: SparkSession) -> None:
+    """Of delay levels, of timers (in both the topic waited for is kept), and of transactions."""
+    later: list[dict[str, object]] = [
+        {"properties": {"DELAY": "3", "REAL_TOPIC": "T"}},
+        {"properties": {"REAL_TOPIC": "T"}},
+        {"properties": {"TIMER_OUT_MS": "1"}},
+        {"sysFlag": 8},
+        {"topic": "OnlyLater", "properties": {"REAL_TOPIC": "OnlyLater"}},
+    ]
+    frame = batch(spark, *({"storeTimestamp": 50_000, **row} for row in later))
+    found = rows(watch.measured(frame).orderBy("topic"), "topic", "messages", "p99Ms")
+    assert found == [("%DLQ%g", 1, None), ("OnlyLater", 1, None), ("T", 6, 900)]
 
 
 def test_a_stream_tells_each_alert_once(spark: SparkSession, tmp_path: Path) -> None:

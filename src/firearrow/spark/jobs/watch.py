@@ -28,8 +28,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX
 from firearrow.spark.jobs.columns import is_internal, millis, shaped
+from firearrow.spark.jobs.latency import is_put_off
 
-MESSAGE_COLUMNS: Final = ("topic", "storeSize", "bornTimestamp", "storeTimestamp")
+MESSAGE_COLUMNS: Final = (
+    "topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "properties",
+)  # fmt: skip
 
 STREAM_METRICS: Final = ("messages", "bytes", "deadLetters", "retries", "p99Ms")
 LAG_METRICS: Final = ("lag", "lost")
@@ -94,11 +97,13 @@ def parse_rule(text: str) -> Rule:
 def measured(messages: DataFrame) -> DataFrame:
     """Give the numbers of each topic and minute, of a stream or a table of messages.
 
-    Columns: windowStart, topic, messages, bytes, deadLetters, retries, p99Ms (born to stored).
+    Columns: windowStart, topic, messages, bytes, deadLetters, retries, p99Ms (born to stored, of
+    messages that were not meant to be stored later; null where there are none).
     """
     dead = fn.startswith("topic", fn.lit(DLQ_PREFIX))
     retry = fn.startswith("topic", fn.lit(RETRY_PREFIX))
-    took = fn.when(~(dead | retry), millis(fn.col("bornTimestamp"), fn.col("storeTimestamp")))
+    at_once = ~(dead | retry | is_put_off(messages))
+    took = fn.when(at_once, millis(fn.col("bornTimestamp"), fn.col("storeTimestamp")))
     counted = (
         messages.where(~is_internal(fn.col("topic")))
         .withWatermark("storeTimestamp", LATE)
