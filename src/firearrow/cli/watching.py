@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -28,14 +29,22 @@ def report_watch(run: Run) -> list[Table]:
         tell(alerts)
         told.extend(alerts)
 
-    _watch(run, Watch(rules, tell_and_keep), _lags(run, rules))
+    late = _watch(run, Watch(rules, tell_and_keep), _lags(run, rules))
     rows: list[list[Cell]] = [
         [alert.window, alert.rule, alert.subject, alert.value, alert.id] for alert in told
     ]
-    return [Table("Alerts", COLUMNS, rows)]
+    return [Table("Alerts", COLUMNS, rows, _late(late) if late else "")]
 
 
-def _watch(run: Run, seen: Watch, lags: Lags) -> None:
+def _late(count: int) -> str:
+    return (
+        f"Not evaluated: {count} minutes of topics, whose messages came more than {watch.LATE} "
+        "after others."
+    )
+
+
+def _watch(run: Run, seen: Watch, lags: Lags) -> int:
+    """Watch until the query ends; give how many minutes of topics came too late."""
     options = run.options
     begin = {"startingOffsets": "earliest"} if options.once else {}
     messages = run.reader.stream(watch.MESSAGE_COLUMNS, **begin)
@@ -49,8 +58,13 @@ def _watch(run: Run, seen: Watch, lags: Lags) -> None:
                 query.awaitTermination()
                 _look(lags, seen)
             else:
+                late = 0
                 while not query.awaitTermination(options.interval):
                     _look(lags, seen)
+                    if watch.late(query) > late:
+                        late = watch.late(query)
+                        print(f"firearrow: {_late(late)}", file=sys.stderr, flush=True)
+            return watch.late(query)
         finally:
             query.stop()
 

@@ -323,10 +323,14 @@ class Trigger:
     """How much one step of a stream takes."""
 
     offsets_max: int | None = _option(
-        "maxOffsetsPerTrigger", *_POSITIVE, "largest number of messages in a step"
+        "maxOffsetsPerTrigger",
+        *_POSITIVE,
+        "largest number of messages in a step; it takes those that were stored first",
     )
     bytes_max: int | None = _option(
-        "maxBytesPerTrigger", *_SIZE, "approximate number of bytes in a step"
+        "maxBytesPerTrigger",
+        *_SIZE,
+        "approximate number of bytes in a step; it takes what was stored first",
     )
     offsets_min: int | None = _option(
         "minOffsetsPerTrigger", *_POSITIVE, "number of messages that a step waits for"

@@ -75,6 +75,20 @@ def test_a_stream_tells_each_alert_once(spark: SparkSession, tmp_path: Path) -> 
     assert len({alert.id for alerts in told for alert in alerts}) == 3
 
 
+def test_what_comes_too_late_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+    source, checkpoint = str(tmp_path / "in"), str(tmp_path / "checkpoint")
+    lag_only = Watch([parse_rule("lag > 1")], lambda _: None)
+    counts = []
+    for minute in (60, 55, 30):
+        one = messages(spark, {"storeTimestamp": minute * 60_000})
+        one.select(*watch.MESSAGE_COLUMNS).write.mode("append").parquet(source)
+        stream = spark.readStream.schema(batch(spark).schema).parquet(source)
+        query = watch.start(stream, lag_only, checkpoint, {"availableNow": True})
+        assert query.awaitTermination(60)
+        counts.append(watch.late(query))
+    assert counts == [0, 0, 1]
+
+
 def test_lag_is_told_when_it_begins_and_not_while_it_lasts(spark: SparkSession) -> None:
     committed = {"T": 0}
 

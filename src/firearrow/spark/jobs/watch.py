@@ -126,6 +126,7 @@ def broken(numbers: DataFrame, rules: Iterable[Rule]) -> list[Alert]:
     """Give an alert for each row of `measured` and rule that it breaks."""
     wanted = [rule for rule in rules if rule.metric in STREAM_METRICS]
     if not wanted:
+        numbers.write.format("noop").mode("overwrite").save()  # a batch has to be computed
         return []
     any_broken = fn.lit(False)
     for rule in wanted:
@@ -246,6 +247,12 @@ class Watch:
             self._told[alert.id] = None
         while len(self._told) > TOLD_MAX:
             self._told.pop(next(iter(self._told)))
+
+
+def late(query: StreamingQuery) -> int:
+    """Give how many numbers of a topic and minute were left out, as they came after `LATE`."""
+    operators = [found for step in query.recentProgress for found in step.stateOperators]
+    return sum(found.numRowsDroppedByWatermark for found in operators)
 
 
 def start(
