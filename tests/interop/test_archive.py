@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from pathlib import Path
 
 from firearrow.message.batch import encode_batch
+from firearrow.message.compress import LEVEL
 from firearrow.message.model import MessageView
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive, source
@@ -23,6 +25,11 @@ from tests.spark.jobs.inline import Inline
 
 QUEUES = 3
 IN_A_QUEUE = 400
+LARGE = [
+    (b"x" * (4 << 20), 0),  # a body's largest size, and bodies that are larger once decompressed
+    *((zlib.compress(b"%d" % n * (5 << 20), LEVEL), 0x301) for n in range(2)),
+]
+ALL = QUEUES * IN_A_QUEUE + len(LARGE)
 DISPATCH_TIMEOUT_S = 30
 
 
@@ -40,6 +47,10 @@ def fill(server: Server) -> None:
             )
             fields = send_fields("T", queue_id, m=True)
             client.call(server.broker, RequestCode.SEND_BATCH_MESSAGE, fields, batch)
+    create_topic(server, "Large", 1)
+    for body, sys_flag in LARGE:
+        fields = send_fields("Large", 0, f=sys_flag)
+        client.call(server.broker, RequestCode.SEND_MESSAGE_V2, fields, body)
     client.close()
 
 
@@ -64,16 +75,18 @@ def test_the_originals_messages_come_and_go(tmp_path: Path) -> None:
     kept = Archive(tmp_path / "archive")
     with serve("real", tmp_path / "store", tmp_path / "logs") as server:
         fill(server)
-        opener, settings = source({"nameServer": server.namesrv, "subscribe": "T"})
-        wait_until(lambda: held(opener()) == QUEUES * IN_A_QUEUE, DISPATCH_TIMEOUT_S, "all queued")
-        assert archive(Inline(), opener, kept, settings).rows == QUEUES * IN_A_QUEUE
+        opener, settings = source({"nameServer": server.namesrv, "subscribe": "T,Large"})
+        wait_until(lambda: held(opener()) == ALL, DISPATCH_TIMEOUT_S, "all queued")
+        assert archive(Inline(), opener, kept, settings).rows == ALL
         to = {"nameServer": server.namesrv}
         back = tmp_path / "back"
         for _ in range(2):
-            report = restore(Inline(), kept, to, back, topics={"T": "U"})
-            assert report.messages == QUEUES * IN_A_QUEUE
+            report = restore(Inline(), kept, to, back, topics={"T": "U", "Large": "AsLarge"})
+            assert report.messages == ALL
             forget(back, begun)
         assert essence(stored(server, "U", QUEUES)) == essence(stored(server, "T", QUEUES))
+        again = stored(server, "AsLarge", 1)
+        assert [(view.body, view.sys_flag) for view in again] == LARGE
 
         create_topic(server, "again", 2)
         job = tmp_path / "job"
