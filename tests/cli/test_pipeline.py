@@ -13,7 +13,7 @@ import pytest
 from firearrow.cli import pipeline
 from firearrow.cli.checks import place
 from firearrow.cli.main import build_parser, main
-from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, sentence
+from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK
 from firearrow.cli.reports import Report, Table
 
 NEEDED = {
@@ -82,29 +82,6 @@ def test_help_needs_no_spark() -> None:
     code = "import sys; from firearrow.cli.main import build_parser as b; b(); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {"pyspark", "pyarrow", "numpy"} & set(ran.stdout.split())
-
-
-WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when it reads: Traceback (most recent call last):
-  File "x.py", line 1, in read
-    raise ConfigError("path nowhere: no such directory")
-{}: path nowhere: no such directory
- SQLSTATE: 38000
-\tat org.apache.spark.Some.java(Some.java:1)
-java.lang.RuntimeException: later
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (WORKER.format("firearrow.errors.ConfigError"), "path nowhere: no such directory"),
-        (WORKER.format("OSError"), "OSError: path nowhere: no such directory"),
-        ("[UNRESOLVED] a column\nmore", "[UNRESOLVED] a column"),
-        ("", "Spark failed"),
-    ],
-)
-def test_an_error_of_a_worker_becomes_one_sentence(text: str, expected: str) -> None:
-    assert sentence(text) == expected
 
 
 def test_a_report_is_printed_and_written(

@@ -28,6 +28,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(orders.fill(tmp_path_factory.mktemp("shop")))
 
 
+@pytest.fixture
+def started(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> pytest.MonkeyPatch:
+    """Have commands take the session that is there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
+    return monkeypatch
+
+
 def run(spark: SparkSession, job: str, *arguments: str) -> dict[str, Table]:
     now = NOW if job in ("backlog", "accounting", "transactions", "latency") else ()
     options = build_parser().parse_args(["pipeline", job, *arguments, *now])
@@ -75,21 +85,53 @@ def test_dead_letters_know_their_origin(spark: SparkSession, store: str) -> None
     ],
 )
 def test_a_condition_that_is_none_is_one_sentence(
-    spark: SparkSession,
-    store: str,
-    condition: str,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    started: object, store: str, condition: str, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
     assert main(["pipeline", "deadletters", "--path", store, "--where", condition]) == 1
     out, (said,) = (part.splitlines() for part in capfd.readouterr())
     assert out == []
     assert said.startswith(f"firearrow: condition {condition!r}: {reason}")
     assert "; columns are consumerGroup, " in said
+
+
+@pytest.mark.parametrize(
+    ("job", "more", "reason"),
+    [
+        ("backlog", "--report /dev/full", "/dev/full: No space left on device"),
+        ("archive", "--iceberg no:a.b", "--iceberg no:a.b: URI missing, please provide "),
+        ("duplicates", "--option verifyCrc=true", "its body has another CRC"),  # a worker says it
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(
+    started: pytest.MonkeyPatch,
+    store: str,
+    job: str,
+    more: str,
+    reason: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = shutil.copytree(store, tmp_path / "broken") if job == "duplicates" else Path(store)
+    if job == "duplicates":
+        started.setattr("firearrow.spark.jobs.small.MESSAGES_MAX", 0)
+        for file in (path / "commitlog").iterdir():
+            file.write_bytes(file.read_bytes().replace(b"remind", b"rewind"))
+    to = ["--to", str(tmp_path / "lake")] if job == "archive" else []
+    assert main(["pipeline", job, "--path", str(path), *to, *more.split(), "--json"]) == 1
+    out, err = capfd.readouterr()
+    assert reason in err
+    assert err == f"firearrow: {json.loads(out)['error']}\n"
+
+
+def test_damage_is_an_exit_code(
+    started: object, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "verify", "--path", store, "--json"]) == 0
+    broken = Path(shutil.copytree(store, tmp_path / "broken"))
+    shutil.rmtree(broken / "consumequeue" / "Orders")
+    capsys.readouterr()
+    assert main(["pipeline", "verify", "--path", str(broken), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["tables"][0]["rows"][0]["store"] == "damaged"
 
 
 def test_a_store_is_checked_and_its_queues_are_made_anew(
@@ -205,6 +247,8 @@ def test_a_watch_tells_what_a_stream_brings(
     assert (subjects.count("%DLQ%shipping"), subjects.count("billing of Orders")) == (12, 1)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["id"] for line in lines] == found.values("id")
+    run(spark, "watch", "--path", store, "--once", *rules, "--json")
+    assert capsys.readouterr().out == ""  # it is one object, that of the report
 
 
 @pytest.mark.parametrize("job", ["backlog", "duplicates"])

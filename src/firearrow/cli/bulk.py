@@ -7,6 +7,7 @@ from threading import Event
 
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
+from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import archive, follow, require_same_stores, source
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.manifest import Archive, Manifest
@@ -46,9 +47,13 @@ def _lake(run: Run, place: Archive) -> Callable[[], object]:
         return lake.Delta(place).publish
     if run.options.iceberg:
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
 
         catalog, _, name = run.options.iceberg.rpartition(":")
-        table = lake.iceberg_table(load_catalog(catalog or None), name)
+        try:
+            table = lake.iceberg_table(load_catalog(catalog or None), name)
+        except (ValueError, NoSuchNamespaceError, NotInstalledError) as error:
+            raise ConfigError(f"--iceberg {run.options.iceberg}: {error}") from error
         return lake.Iceberg(place, table).publish
     return lambda: 0
 

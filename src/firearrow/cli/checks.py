@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ from firearrow.errors import ConfigError, FirearrowError
 _MASTERS: Final = re.compile(
     r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
 )
+MASTER_SECONDS: Final = 10  # to answer; as for a name server
 _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
 _CLOSING: Final = {"(": ")", "[": "]"}
 
@@ -49,6 +51,27 @@ def check_master(option: str, master: str) -> None:
         )
 
 
+def require_master(master: str) -> None:
+    """Raise FirearrowError where a master of Spark's own does not answer: Spark tries for a minute.
+
+    ConfigError for an address that is none.
+    """
+    from firearrow.net.address import addresses_of, host_and_port
+
+    scheme, _, addresses = master.partition("://")
+    if scheme != "spark":
+        return
+    failures: list[str] = []
+    for address in addresses_of(addresses):
+        try:
+            socket.create_connection(host_and_port(address), MASTER_SECONDS).close()
+        except OSError as error:
+            failures.append(f"{address} can't be reached: {error.strerror or error}")
+        else:
+            return
+    raise FirearrowError(f"Spark does not start: {'; '.join(failures)}")
+
+
 def has_few_messages(options: Namespace) -> bool:
     """Look at what a job reads, and tell whether that is little.
 
@@ -64,10 +87,7 @@ def has_few_messages(options: Namespace) -> bool:
         return False
     if options.store is not None:  # it may be damaged: to find that is the job
         return has_small_log(parse({"path": str(options.store)}))
-    try:
-        return is_small(parse(place(options)))
-    except OSError as error:  # nobody answers, or a file may not be read
-        raise FirearrowError(str(error)) from error
+    return is_small(parse(place(options)))
 
 
 def place(options: Namespace) -> dict[str, str]:

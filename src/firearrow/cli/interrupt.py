@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final
 
 INTERRUPTED: Final = 128 + signal.SIGINT
-_LINE: Final = "firearrow: interrupted\n"
+LINE: Final = "firearrow: interrupted\n"
 _CLEAR: Final = "\r\x1b[K"  # a bar may stand on the terminal's line
 
 
@@ -35,7 +35,7 @@ class Ending:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        line = _CLEAR + _LINE if os.isatty(self._stderr) else _LINE
+        line = _CLEAR + LINE if os.isatty(self._stderr) else LINE
         with suppress(OSError):  # nobody may read it
             os.write(self._stderr, line.encode())
         for pid in _descendants(os.getpid()):

@@ -114,7 +114,7 @@ def add_spark(parser: Parser) -> None:
         "--spark-log",
         type=Path,
         metavar="FILE",
-        help="file for Spark's own messages (default: shown only if Spark does not start)",
+        help="file for Spark's own messages (default: only its error, if it does not start)",
     )
 
 

@@ -1,23 +1,22 @@
 """The `firearrow` command: arguments in, exit code out.
 
-0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line.
+0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line. What
+checks a store (`store`, `pipeline verify` and `rebuild`) ends with 1 for damage, 2 for an error.
 Commands import what they need when they run, so that `--version` and `--help` stay instant.
 """
 
 import argparse
-import os
-import select
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from firearrow import __version__
+from firearrow.cli.output import forget_output, output_is_closed
 from firearrow.cli.parser import Parser
 from firearrow.cli.summaries import as_sentence
 from firearrow.errors import FirearrowError
 
 EMBEDDED_STORE = Path("data/store")
-STANDARD_OUTPUT = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,17 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        if not _output_is_closed():
+        if not output_is_closed():
             raise  # it is of a connection
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)  # what is left goes nowhere
+        forget_output()  # what is left
         return 0
+    except KeyboardInterrupt:  # before a command listens to it
+        from firearrow.cli.interrupt import INTERRUPTED, LINE
 
-
-def _output_is_closed() -> bool:
-    """Whether standard output is a pipe, or a socket, whose reader is gone."""
-    poll = select.poll()
-    poll.register(STANDARD_OUTPUT, 0)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+        sys.stderr.write(LINE)
+        return INTERRUPTED
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -46,6 +46,7 @@ def report_verify(run: Run) -> list[Table]:
             ["store", "records", "logFiles", "queues", "indexFiles", "keys"],
             looked_at,
             "; ".join(f"not looked at: {reason}" for reason in verdict.skipped),
+            damage=not verdict.sound,
         ),
         Table("Findings", columns, found, chart=Bars(["invariant"], "times")),
     ]
@@ -68,7 +69,10 @@ def report_rebuild(run: Run) -> list[Table]:
     ]
     columns = ["records", "queues", "indexFiles", "standIns", "where", "oldFiles"]
     note = "; ".join(made.warnings)
-    return [Table("Rebuilt", columns, rows, note), Table("Left out", ["queue", "reason"], left)]
+    return [
+        Table("Rebuilt", columns, rows, note),
+        Table("Left out", ["queue", "reason"], left, damage=bool(left)),
+    ]
 
 
 def _would_make(plan: list[Planned]) -> Table:

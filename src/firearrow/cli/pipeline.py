@@ -2,7 +2,8 @@
 
 One table, `JOBS`, says which there are: a name, what it does, its own options and the function that
 makes its report. What a job needs is imported when it runs; without PySpark one sentence says what
-to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C.
+to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C;
+`verify` and `rebuild` have those of `firearrow store`: 1 something is damaged, 2 an error.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from firearrow.cli import joboptions
-from firearrow.cli.checks import check, has_few_messages, place
+from firearrow.cli.checks import check, has_few_messages, place, require_master
+from firearrow.cli.failures import CANNOT, FAILED, carried_out, of_log, sentence
 from firearrow.cli.interrupt import Ending, ending_at_once
 from firearrow.cli.screen import as_text, progress
 from firearrow.cli.summaries import as_sentence
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from firearrow.cli.reports import Report, Table
     from firearrow.spark.classdata import ClassData
 
-_BEHIND: Final = re.compile(r"\s*SQLSTATE: \w+|\n\s*at |\n\s*JVM stacktrace")
-_RAISED: Final = re.compile(r"([A-Za-z_][\w.]*): (.+)")  # the last line of a traceback
+DAMAGED: Final = 1
 WITHOUT_SPARK: Final = (
     "firearrow pipeline needs PySpark: install Firearrow with the extra spark (docs/start.md)"
 )
@@ -68,6 +68,8 @@ class Job:
     add_place: Callable[[Parser], None] = joboptions.add_source
     """Declares what it reads."""
     has_ages: bool = False
+    finds_damage: bool = False
+    """1 says that something is damaged, as of `firearrow store`: an error is 2."""
 
 
 def add_pipeline(commands: Subcommands[Parser]) -> None:
@@ -89,11 +91,16 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run one job and show its report."""
-    with ending_at_once() as ending:
-        with session(options, ending) as spark:
-            report = report_of(options, spark)
-        show(options, report)
-    return 0
+
+    def command() -> int:
+        with ending_at_once() as ending:
+            with session(options, ending) as spark:
+                report = report_of(options, spark)
+            show(options, report)
+        return DAMAGED if report.damage else 0
+
+    failed = CANNOT if options.row.finds_damage else FAILED
+    return carried_out(command, failed, as_json=options.json)
 
 
 @contextmanager
@@ -118,9 +125,15 @@ def started(
     is not installed, and where Spark does not start.
     """
     _require_pyspark()
+    import logging
+
     from firearrow.spark.classdata import ClassData
     from firearrow.spark.session import require_java
 
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
+
+    require_master(options.master)
     class_data = ClassData(require_java())
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
         settings = _settings(options, directory, is_small=is_small)
@@ -128,15 +141,14 @@ def started(
         if ending is not None:
             ending.temporary.append(Path(directory))
         log: Path = options.spark_log or Path(directory) / "spark.log"
-        shown = None if options.spark_log else log
-        with _quiet_jvm(log), ExitStack() as ends:
+        with _quiet_jvm(log) as said, ExitStack() as ends:
             with progress(None, "Spark starts", wanted=options.progress):
                 try:
-                    spark = ends.enter_context(_started(quick, shown))
+                    spark = ends.enter_context(_started(quick, said))
                 except ConfigError:
                     if quick == settings:
                         raise
-                    spark = ends.enter_context(_started(settings, shown))
+                    spark = ends.enter_context(_started(settings, said))
                     class_data.forget()  # only without it the JVM starts
             if ending is not None:
                 ending.listen()  # as Spark has taken SIGINT for itself
@@ -146,6 +158,9 @@ def started(
 def _require_pyspark() -> None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise ConfigError(WITHOUT_SPARK)
+    from firearrow.spark.session import require_version
+
+    require_version()
 
 
 # --- the jobs: their modules need Spark, and are imported when they run ---
@@ -230,6 +245,7 @@ JOBS: Final = (
         joboptions.add_nothing,
         _verify,
         joboptions.add_store,
+        finds_damage=True,
     ),
     Job(
         "rebuild",
@@ -237,6 +253,7 @@ JOBS: Final = (
         joboptions.add_rebuild,
         _rebuild,
         joboptions.add_store,
+        finds_damage=True,
     ),
     Job(
         "backlog",
@@ -323,7 +340,7 @@ def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
     check(options)
     job: Job = options.row
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
-    with progress(spark, job.name, wanted=options.progress), explained():
+    with progress(spark, job.name, wanted=options.progress):
         found = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
     tables = [table.at_most(options.top) if options.top else table for table in found]
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)
@@ -339,9 +356,11 @@ def _source(options: argparse.Namespace) -> str:
 def show(options: argparse.Namespace, report: Report) -> None:
     """Print a report, and write its page where one is asked for."""
     from firearrow.cli.page import as_html
+    from firearrow.files import naming
 
     if options.report:
-        options.report.write_text(as_html(report), encoding="utf-8")
+        with naming(options.report):
+            options.report.write_text(as_html(report), encoding="utf-8")
         print(f"firearrow: report in {options.report}", file=sys.stderr)
     if options.json:
         print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
@@ -383,8 +402,12 @@ def _with_class_data(
 
 
 @contextmanager
-def _started(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSession]:
-    """Have a session; ``log`` has what is to be shown where it does not start."""
+def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[SparkSession]:
+    """Have a session; ``said`` gives the error in the JVM's log.
+
+    Raises ConfigError where the JVM does not start, FirearrowError where Spark in it does not.
+    """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -396,19 +419,38 @@ def _started(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSes
     try:
         with _quiet_output():
             spark = builder.getOrCreate()
-    except PySparkException as error:
-        said = log.read_text(encoding="utf-8", errors="replace") if log else ""
-        raise ConfigError(f"Spark does not start: {error}\n{said}".rstrip()) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        reason = sentence(error)
+        if "[JAVA_GATEWAY_EXITED]" in reason:
+            raise ConfigError(f"Spark does not start: {said() or reason}") from error
+        if isinstance(error, OSError) or "stopped SparkContext" in reason:
+            reason = said() or reason  # the JVM has ended, or Spark in it, and does not tell why
+        raise FirearrowError(f"Spark does not start: {reason}") from error
     try:
         yield spark
     finally:
-        spark.stop()
+        try:
+            spark.stop()
+        except (Py4JError, OSError) as error:  # there is nobody to stop
+            raise FirearrowError(
+                f"Spark's JVM has ended: {said() or 'its log does not say why'}"
+            ) from error
 
 
 @contextmanager
-def _quiet_jvm(log: Path) -> Iterator[None]:
-    """Let the JVM, which inherits standard error when it is started, write to a file instead."""
+def _quiet_jvm(log: Path) -> Iterator[Callable[[], str]]:
+    """Let the JVM, which inherits standard error when it is started, write to a file instead.
+
+    Gives what tells the error in what it has written.
+    """
+
+    def said() -> str:
+        with log.open("rb") as file:
+            file.seek(begin)
+            return of_log(file.read().decode(errors="replace"))
+
     with log.open("ab") as file:
+        begin = file.tell()
         own = os.dup(2)
         stderr = sys.stderr
         os.dup2(file.fileno(), 2)
@@ -416,7 +458,7 @@ def _quiet_jvm(log: Path) -> Iterator[None]:
             with os.fdopen(own, "w", encoding="utf-8", errors="replace") as kept:
                 sys.stderr = kept  # ours still goes where it went
                 try:
-                    yield
+                    yield said
                 finally:
                     kept.flush()
                     os.dup2(own, 2)
@@ -435,33 +477,3 @@ def _quiet_output() -> Iterator[None]:
     finally:
         os.dup2(own, 1)
         os.close(own)
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn what Spark says of an error that is ours, or of its own, into one sentence."""
-    import logging
-
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise FirearrowError(sentence(str(error))) from error
-    except OSError as error:  # of what this process reads itself
-        raise FirearrowError(str(error)) from error
-
-
-def sentence(text: str) -> str:
-    """Give the error that ends a worker's traceback, else the first line of what Spark says."""
-    said = _BEHIND.split(text, maxsplit=1)[0]
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    if "Traceback (most recent call last)" in said:
-        raised = [match for line in lines if (match := _RAISED.fullmatch(line))]
-        if raised:
-            name, what = raised[-1].groups()
-            return what if name.startswith("firearrow.") else f"{name}: {what}"
-    return lines[0] if lines else "Spark failed"

@@ -41,7 +41,7 @@ class Lines:
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under a title. ``more``: there were more rows; ``drawn``: those for the chart, if not
-    the same."""
+    the same; ``damage``: they say that something is damaged."""
 
     title: str
     columns: Sequence[str]
@@ -50,6 +50,7 @@ class Table:
     chart: Bars | Lines | None = None
     more: bool = False
     drawn: Sequence[Sequence[Cell]] = ()
+    damage: bool = False
 
     def at_most(self, count: int) -> Table:
         """Give it with so many rows at the most."""
@@ -77,6 +78,11 @@ class Report:
     title: str
     facts: Mapping[str, str]
     tables: Sequence[Table] = field(default_factory=list)
+
+    @property
+    def damage(self) -> bool:
+        """Whether something is damaged."""
+        return any(table.damage for table in self.tables)
 
     def as_json(self) -> dict[str, Any]:
         """Give it as what a JSON encoder takes; times are in ISO 8601."""

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firearrow.cli.failures import CANNOT, carried_out
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.layouts import add_layout, layout_of
 from firearrow.cli.making import add_made, as_deleted, order_of
-from firearrow.cli.output import forget_output, naming_output
+from firearrow.cli.output import naming_output
 from firearrow.cli.summaries import as_sentence
 from firearrow.clock import SystemClock
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
         StoreStat,
         Verdict,
     )
-
-CANNOT = 2
 
 Subcommands = argparse._SubParsersAction  # argparse gives its type no public name
 Run = Callable[[argparse.Namespace], int]
@@ -56,24 +55,13 @@ def add_store(commands: Subcommands[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do what a command line asks; give the exit code."""
-    try:
+
+    def command() -> int:
         with ending_at_once() as options.ending:
             code: int = options.run(options)
-            with naming_output():
-                sys.stdout.flush()
-    except BrokenPipeError:
-        raise  # the reader of a pipe has enough, see `firearrow.cli.main`
-    except OSError as error:
-        forget_output()
-        return _told(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except FirearrowError as error:
-        return _told(str(error))
-    return code
+        return code
 
-
-def _told(reason: str) -> int:
-    print(f"firearrow: {reason}", file=sys.stderr)
-    return CANNOT
+    return carried_out(command, CANNOT, as_json=getattr(options, "json", False))
 
 
 # --- what every subcommand takes ---
@@ -118,7 +106,6 @@ def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
     with (
         pipeline.started(wanted, options.ending) as spark,
         progress(spark, options.action, wanted=options.progress),
-        pipeline.explained(),
     ):
         yield spark
 

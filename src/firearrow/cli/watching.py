@@ -90,6 +90,8 @@ def _teller(run: Run) -> Tell:
     if options.to_topic:
         sink = {"nameServer": options.to_name_server, **dict(options.sink_option)}
         return Topic(run.spark, options.to_topic, sink)
+    if options.once and options.json:
+        return lambda _: None  # the report has them, and standard output is one JSON object
     return _print
 
 

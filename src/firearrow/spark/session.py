@@ -12,6 +12,7 @@ from firearrow.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+VERSIONS: Final = ("4.2", "4.3")
 SETTINGS: Final = {
     # a reader that takes filters is refused without it
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -33,13 +34,25 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     Workers run the Python of this process; ``SETTINGS`` says what is set and why. To be called
     before the session is there: Python and sockets can't be changed later.
 
-    Raises ConfigError where Java is missing.
+    Raises ConfigError where Java is missing, or PySpark is of another version than `VERSIONS`.
     """
+    require_version()
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     return builder
+
+
+def require_version() -> None:
+    """Raise ConfigError where PySpark is of a version that has no such sources, or other ones."""
+    import pyspark
+
+    if ".".join(pyspark.__version__.split(".")[:2]) not in VERSIONS:
+        raise ConfigError(
+            f"Firearrow needs PySpark {' or '.join(VERSIONS)}, but {pyspark.__version__} is "
+            "installed"
+        )
 
 
 def require_java() -> str:
