@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Order
-    from firearrow.store.offline.pieces import OnProgress
+    from firearrow.store.offline import OnProgress, Order
 
 
 def add_made(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from firearrow.store.offline.columnar import write_stream
 from firearrow.store.offline.difference import Comparison, Difference, QueueSummary, diff
 from firearrow.store.offline.findings import INVARIANTS, Finding, Repair, Severity
 from firearrow.store.offline.keeping import FileReport, RetentionReport, why_not_deleted
+from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import ALL, Order, Planned, Rebuilt, planned, rebuild
 from firearrow.store.offline.records import Selection, as_row, find
 from firearrow.store.offline.repair import Action, Outcome, Plan, Step, apply, plan
@@ -21,6 +22,7 @@ __all__ = [
     "FileReport",
     "Finding",
     "Layout",
+    "OnProgress",
     "Order",
     "Outcome",
     "Plan",
