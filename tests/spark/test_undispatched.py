@@ -44,19 +44,24 @@ def killed(directory: Path, part: float) -> Path:
     flushed, and the next file of the log was made ahead."""
     root = golden.extract("rocksdb-cq-clean", directory)
     places = sorted(line["physicalOffset"] for line in LINES)
-    if not part:
-        shutil.rmtree(root / "consumequeue")
-    queues = RocksConsumeQueues(root / "consumequeue", root / "elsewhere", "lz4")
-    queues.load()
-    if part:
-        queues.cut(places[int(part * len(places))])
-        queues.flush(0)
-    queues.close()
+    flushed(root, places[int(part * len(places))] if part else 0)
     files = sorted((root / "commitlog").iterdir())
     size = files[-1].stat().st_size
     (root / "commitlog" / f"{int(files[-1].name) + size:020d}").write_bytes(bytes(size))
     (root / "abort").touch()
     return root
+
+
+def flushed(root: Path, end: int) -> None:
+    """Have a database only the entries of records before a place."""
+    if not end:
+        shutil.rmtree(root / "consumequeue")
+    queues = RocksConsumeQueues(root / "consumequeue", root / "elsewhere", "lz4")
+    queues.load()
+    if end:
+        queues.cut(end)
+        queues.flush(0)
+    queues.close()
 
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.999])
@@ -106,6 +111,33 @@ def test_a_killed_database_is_searched_like_a_whole_one(tmp_path: Path) -> None:
             found = [message.queue_offset for message in find(view, Selection(topic, queue_id))]
         assert found == list(range(len(found)))
         assert len(found) == sum((x["topic"], x["queueId"]) == (topic, queue_id) for x in LINES)
+
+
+@pytest.mark.parametrize("part", [0, 0.5])
+def test_light_queues_of_a_killed_database(part: float, tmp_path: Path) -> None:
+    root = golden.extract("light-rocksdb", tmp_path)
+    places = [row["commitLogOffset"] for row in by_place(read(root, subscribe="Parent"))]
+    with StoreView(Layout.of(root)) as view:
+        names = {topic for topic, _ in view.queues if topic.startswith("%LMQ%")}
+    choice = ",".join(["Parent", *names])
+    whole = by_place(read(root, subscribe=choice))
+    assert len(whole) > len(places)
+    flushed(root, places[int(part * len(places))])
+    (root / "abort").touch()
+    assert by_place(read(root, subscribe=choice)) == whole
+    assert len(read(root)) == len(read(golden.extract("light-rocksdb", tmp_path / "whole")))
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+@pytest.mark.parametrize("split", ["3k", "1m"])
+def test_queues_of_batches_that_end_before_the_log(left: int, split: str, tmp_path: Path) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    whole = by_place(read(root))
+    for queue in (root / "batchconsumequeue" / "Bat").iterdir():
+        for path in sorted(queue.iterdir())[left:]:
+            path.unlink()
+    (root / "abort").touch()
+    assert by_place(read(root, splitBytes=split)) == whole
 
 
 @pytest.mark.parametrize("kind", KINDS)

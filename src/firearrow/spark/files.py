@@ -92,14 +92,20 @@ class FileOrigin:
                 if self._is_wanted(topic, queue_id):
                     bound = store.queues.open((topic, queue_id)).bound(store.log_start)
                     found[Queue(topic, broker, queue_id)] = bound
-            self.require_whole(store)
+            latest = {
+                (queue.topic, queue.queue_id): bound.latest
+                for queue, bound in found.items()
+                if queue.broker == broker
+            }
+            self.require_whole(store, latest)
         self._require_topics({queue.topic for queue in found})
         self._require_assigned(found)
         return found
 
-    def require_whole(self, store: Store) -> None:
-        """Tell of chosen queues that lack messages which the log has."""
-        lacking = store.lacking(self.options)
+    def require_whole(self, store: Store, ends: Mapping[QueueKey, int]) -> None:
+        """Tell of chosen queues that lack messages which the log has; ``ends`` is where some of
+        them are known to end."""
+        lacking = store.lacking(self.options, ends)
         if not lacking:
             return
         topic, queue_id = max(lacking, key=lacking.__getitem__)

@@ -22,6 +22,7 @@ from firearrow.spark.batchentries import BatchUnits
 from firearrow.spark.origin import Bound
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files
 from firearrow.store.batchqueue import DIRECTORY
+from firearrow.store.checkpoint import Checkpoint
 
 Ints = npt.NDArray[np.int64]
 
@@ -72,18 +73,13 @@ class Queues(Protocol):
 
 
 class FileQueue:
-    """A queue in files of its own."""
+    """A queue in files of its own, which follow each other."""
 
     def __init__(self, storage: Storage, files: list[NumberedFile]) -> None:
         self._storage = storage
-        self._files = _last_run(files)
+        self._files = files
         self._bases = [file.base // ENTRY_BYTES for file in self._files]
         self._buffers: dict[int, memoryview] = {}
-
-    @property
-    def last_file(self) -> NumberedFile | None:
-        """The last of its files."""
-        return self._files[-1] if self._files else None
 
     def _buffer(self, number: int) -> memoryview:
         found = self._buffers.get(number)
@@ -189,11 +185,23 @@ class FileQueues:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._listed: dict[QueueKey, tuple[list[NumberedFile], bool]] = {}
 
     @property
     def dispatched_offset(self) -> int:
-        """Where the last record ends that any of them has, -1 without one: those before are
-        dispatched."""
+        """The log offset before which all is dispatched, -1 without any queue.
+
+        That is where the record of some entry begins or ends: the checkpoint names one. To look at
+        each queue instead takes a second for some thousands.
+        """
+        if next(self.keys(None), None) is None:
+            return -1
+        try:
+            checkpoint = Checkpoint.of(self._storage.read("checkpoint"))
+        except FileNotFoundError:
+            checkpoint = Checkpoint()
+        if checkpoint.queues_physical_offset > 0:
+            return checkpoint.queues_physical_offset + 1
         return max((self.record_end(self.open(key)) for key in self.keys(None)), default=-1)
 
     def record_end(self, queue: Queue) -> int:
@@ -222,9 +230,10 @@ class FileQueues:
         """Which queues have lost the end of their last file: all files have the same size, which is
         a multiple of an entry's, and a last one is full only if it is as large as others."""
         lasts = {
-            key: queue.last_file
+            key: files[-1]
             for key in keys
-            if isinstance(queue := self.open(key), FileQueue) and queue.last_file is not None
+            for files, of_batches in [self._files(key)]
+            if files and not of_batches
         }
         usual = max((file.size_bytes for file in lasts.values()), default=0)
         return [
@@ -236,11 +245,17 @@ class FileQueues:
             )
         ]
 
+    def _files(self, key: QueueKey) -> tuple[list[NumberedFile], bool]:
+        """The files of a queue, and whether they are of batches."""
+        if key not in self._listed:
+            files = numbered_files(self._storage, f"consumequeue/{key[0]}/{key[1]}")
+            of_batches = (
+                [] if files else numbered_files(self._storage, f"{DIRECTORY}/{key[0]}/{key[1]}")
+            )
+            self._listed[key] = _last_run(files or of_batches), bool(of_batches)
+        return self._listed[key]
+
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""
-        files = numbered_files(self._storage, f"consumequeue/{key[0]}/{key[1]}")
-        if not files:
-            batches = numbered_files(self._storage, f"{DIRECTORY}/{key[0]}/{key[1]}")
-            if batches:
-                return BatchQueue(self._storage, _last_run(batches))
-        return FileQueue(self._storage, files)
+        files, of_batches = self._files(key)
+        return BatchQueue(self._storage, files) if of_batches else FileQueue(self._storage, files)

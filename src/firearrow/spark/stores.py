@@ -7,7 +7,7 @@ ConsumeQueue knows yet, and they are read as if it did (``undispatched``).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -160,20 +160,21 @@ class Store:
         Of queues in files some may lack what others have, so that more is looked at.
         """
         if self._extent is not None:
-            found = Ahead(self._extent.start, self._batch_topics, DELAY_LEVELS)
+            start = self._extent.start
+            found = Ahead(start, start, self._batch_topics, DELAY_LEVELS)
             found.follow(self, self._extent.end, skip=True)
             return found
         is_exact = isinstance(self.stored_queues, RocksQueues)
         settled = min(max(self.dispatched_offset, self.log_start), self._log_end)
-        start = settled if is_exact else max(settled - LOOK_BYTES, self.log_start)
+        begin = start = settled if is_exact else max(settled - LOOK_BYTES, self.log_start)
         known = self._before
-        if known is not None and known.start <= start and known.end <= self._log_end:
+        if known is not None and known.start <= begin and known.end <= self._log_end:
             found = known
-            found.begin_at(start)
+            found.begin_at(begin)
         else:
-            if not is_exact and start > self.log_start:
-                start = record_at_or_after(self, start)
-            found = Ahead(start, self._batch_topics, DELAY_LEVELS)
+            if not is_exact and begin > self.log_start:
+                start = record_at_or_after(self, begin)
+            found = Ahead(begin, start, self._batch_topics, DELAY_LEVELS)
         found.follow(self, settled, skip=True)  # what is damaged there, its readers are told
         try:
             found.follow(self, skip=self._reading.on_corrupt == "skip" or not self.has_ahead)
@@ -267,9 +268,10 @@ class Store:
         """The log offset before which all is dispatched, as far as the queues say; else -1."""
         return self.stored_queues.dispatched_offset
 
-    def lacking(self, options: Options) -> dict[QueueKey, int]:
+    def lacking(self, options: Options, ends: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
         """The chosen queues in files that were shortened, and how many messages the last part of
         the log has that they lack; 0 where that part has none of them, but a file was cut.
+        ``ends`` is where some are known to end.
 
         A queue without any entry may be of a topic that was deleted and made anew: it lacks nothing
         unless there are no queues at all.
@@ -277,16 +279,18 @@ class Store:
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
             return {}
-        found = dict.fromkeys(stored.cut(self._chosen(stored.keys(None), options)), 0)
+        keys = self._chosen(stored.keys(_named(options) or None), options)
+        found = dict.fromkeys(stored.cut(keys), 0)
         if self.has_ahead:
             return found
         ahead = self.ahead.entries
         has_none = self.dispatched_offset < 0
         for key in self._chosen(ahead.keys, options):
-            queue = stored.open(key)
-            end = queue.bound(0).latest
+            end = ends[key] if key in ends else stored.open(key).bound(0).latest
             units = ahead.of(key, end)
-            units = units[units["physical_offset"] >= stored.record_end(queue)]
+            if len(units) and (end or has_none):
+                record_end = stored.record_end(stored.open(key))
+                units = units[units["physical_offset"] >= record_end]
             if len(units) and (end or has_none):
                 found[key] = int(units["messages"].sum(dtype=np.int64))
         return found

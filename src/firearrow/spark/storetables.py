@@ -65,7 +65,7 @@ class TableReader(DataSourceReader):
         tasks: list[InputPartition] = []
         for broker, store in origin.stores.items():
             if self.options.place.table in _OF_QUEUES:
-                origin.require_whole(store)
+                origin.require_whole(store, {})
             if self.options.place.table == "consume_queue":
                 tasks += [
                     TablePartition(store.root, broker, parts, extent=store.extent(parts))

@@ -46,8 +46,12 @@ NO_EXTENT: Final = Extent(0, 0)
 class Ahead:
     """The entries that a stretch of the log leads to, from ``start`` up to ``end``."""
 
-    def __init__(self, start: int, batch_topics: Collection[str], delay_levels: str) -> None:
-        self.start = self.end = start
+    def __init__(
+        self, start: int, record_at: int, batch_topics: Collection[str], delay_levels: str
+    ) -> None:
+        """Begin at a place; the first record from there on is at ``record_at``."""
+        self.start = start
+        self.end = record_at
         self.entries = EntriesAhead(batch_topics, delay_levels)
 
     def begin_at(self, start: int) -> None:

@@ -69,6 +69,11 @@ class Checkpoint:
             data = path.read_bytes()
         except FileNotFoundError:
             return Checkpoint()
+        return Checkpoint.of(data)
+
+    @staticmethod
+    def of(data: bytes | memoryview) -> Checkpoint:
+        """Take the bytes of a file apart; all zero where it is short."""
         return Checkpoint(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else Checkpoint()
 
     def save(self, path: Path, fs: FileSystem = OS_FILES) -> None:

@@ -23,7 +23,7 @@ from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queues import Entries, OnArrivals
-from firearrow.store.scan import Columns
+from firearrow.store.scan import Columns, Ints
 
 UNDISPATCHED_BYTES_MAX: Final = 4 << 30
 """So much of the log is dispatched on the fly: a few seconds, and 50 bytes of memory a message."""
@@ -33,21 +33,43 @@ Units = npt.NDArray[Any]
 
 
 class _Queues:
-    """Takes the place of all queues, and keeps what is put for each."""
+    """Takes the place of all queues, and keeps what is put in columns: with very many queues each
+    entry may be of another one."""
 
     def __init__(self, batch_topics: Collection[str]) -> None:
-        self.batch_topics = batch_topics
-        self.parts: dict[QueueKey, list[Units]] = {}
+        self._batch_topics = batch_topics
+        self.numbers: dict[QueueKey, int] = {}
+        self._put: list[tuple[Units, Ints]] = []
+        self._sorted = np.empty(0, UNIT_DTYPE), np.empty(0, np.int64)
 
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic are of batches."""
-        return topic in self.batch_topics
+        return topic in self._batch_topics
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
         """Keep entries; nobody is told of arrivals."""
-        for run in entries.each_run():
-            parts = self.parts.setdefault((run.topic, run.queue_id), [])
-            parts.append(units_of(entries, run.start, run.end))
+        topics, topic, queue_id, start, end = entries.runs
+        groups, group = np.unique(topic << 32 | queue_id, return_inverse=True)
+        keys = ((topics[found >> 32], found & 0xFFFFFFFF) for found in groups.tolist())
+        numbers = [self.numbers.setdefault(key, len(self.numbers)) for key in keys]
+        number = np.repeat(np.array(numbers, np.int64)[group], end - start)
+        self._put.append((units_of(entries, 0, len(number)), number))
+
+    def rows(self) -> tuple[Units, Ints]:
+        """All entries by queues, those of each in the order of the log, and their queues'
+        numbers."""
+        if self._put:
+            units, number = zip(self._sorted, *self._put, strict=True)
+            numbers = np.concatenate(number)
+            order = numbers.argsort(kind="stable")
+            self._sorted = np.concatenate(units)[order], numbers[order]
+            self._put.clear()
+        return self._sorted
+
+    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
+        """Let go of the other entries."""
+        units, number = self._sorted
+        self._sorted = units[rows], number[rows]
 
 
 class EntriesAhead:
@@ -55,7 +77,6 @@ class EntriesAhead:
 
     def __init__(self, batch_topics: Collection[str], delay_levels: str) -> None:
         self._queues = _Queues(batch_topics)
-        self._parts = self._queues.parts
         self.is_batch = self._queues.is_batch
         self._dispatcher = Dispatcher(
             LOG_ELSEWHERE,
@@ -73,28 +94,24 @@ class EntriesAhead:
     @property
     def keys(self) -> Collection[QueueKey]:
         """The queues that have some."""
-        return self._parts.keys()
+        there = set(np.unique(self._queues.rows()[1]).tolist())
+        return [key for key, number in self._queues.numbers.items() if number in there]
 
     def of(self, key: QueueKey, queue_offset: int = 0) -> Units:
         """The entries of a queue that has those before an offset; as a queue takes them, none is of
         a message before the last one's."""
-        parts = self._parts.get(key)
-        if parts is None:
-            return np.empty(0, UNIT_DTYPE)
-        if len(parts) > 1:
-            parts[:] = [np.concatenate(parts)]
-        units = parts[0][parts[0]["queue_offset"] >= queue_offset]
+        units, numbers = self._queues.rows()
+        number = self._queues.numbers.get(key, -1)
+        units = units[slice(*numbers.searchsorted((number, number + 1)).tolist())]
         offsets = units["queue_offset"].astype(np.int64)
-        rising = np.append(True, offsets[1:] > np.maximum.accumulate(offsets)[:-1])[: len(units)]
-        return units if rising.all() else units[rising]
+        chosen = offsets >= queue_offset
+        chosen[1:] &= offsets[1:] > np.maximum.accumulate(offsets)[:-1]
+        return units[chosen]
 
     def forget_before(self, physical_offset: int) -> None:
         """Let go of the entries of records before a place: the queues have them now."""
-        for key, parts in list(self._parts.items()):
-            kept = [part[part["physical_offset"] >= physical_offset] for part in parts]
-            self._parts[key] = [part for part in kept if len(part)]
-            if not self._parts[key]:
-                del self._parts[key]
+        units, _ = self._queues.rows()
+        self._queues.keep(units["physical_offset"] >= physical_offset)
 
 
 def too_much(root: object, start: int, end: int) -> str:
