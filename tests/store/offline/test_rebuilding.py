@@ -155,6 +155,13 @@ def test_topics_of_the_system_are_made_though_they_are_not_configured(tmp_path: 
     assert verify(Layout(root)).findings == []
 
 
+def test_repair_makes_a_lost_database_again(tmp_path: Path) -> None:
+    root = database_store(tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    assert apply(Layout(root), SystemClock()).verdict.findings == []
+    assert (root / "consumequeue/CURRENT").exists()
+
+
 def test_what_is_left_of_a_database_is_replaced_by_one(tmp_path: Path) -> None:
     root = database_store(tmp_path)
     shutil.rmtree(root / "config/topics")

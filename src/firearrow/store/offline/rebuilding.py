@@ -168,7 +168,7 @@ def warnings(view: StoreView, order: Order) -> list[str]:
 def _guesses(view: StoreView, order: Order, seen: _Seen, sizes: Sizes) -> list[str]:
     needed: list[str] = []
     perhaps: list[str] = []
-    if order.queues and view.rocks_directory is None and view.lost_database is None:
+    if order.queues and view.database is None:
         if seen.queue_file_bytes is None and order.queue_file_bytes is None:
             # Where there are queues of batches, these may be all that there ever were.
             guessed = needed if seen.batch_file_bytes is None else perhaps
@@ -221,7 +221,7 @@ def _refuse_contradiction(view: StoreView) -> None:
     made_as = view.layout.made_as
     if made_as is None:
         return
-    database = view.rocks_directory or view.lost_database
+    database = view.database
     if made_as.store_type == "default" and database is not None:
         raise StoreError(
             f"{view.name_of(database)} in {view.root} is a database of RocksDB, and the properties"
@@ -371,9 +371,8 @@ def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> li
 
 def _queue_directories(view: StoreView) -> dict[str, str]:
     """The directories that queues of this store are made in, see ``_queues_in``, and of what."""
-    database = view.rocks_directory or view.lost_database
-    if database is not None:
-        return {database.name: "queues in RocksDB"}
+    if view.database is not None:
+        return {view.database.name: "queues in RocksDB"}
     of_batches = {DIRECTORY: "queues of batches"} if view.batch_topics else {}
     return {"consumequeue": "queues in files", **of_batches}
 
@@ -403,7 +402,7 @@ def rebuild_in_place(
             OS_FILES.remove_tree(fresh)
         raise
     swapped: set[QueueKey] = set()
-    database = view.rocks_directory or view.lost_database
+    database = view.database
     if order.queues and database is not None:
         name = database.name
         _swap(view.root / name, fresh / name, kept / name)
@@ -505,7 +504,7 @@ def _refuse_made(to: Path) -> None:
 
 def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | RocksConsumeQueues:
     """Queues of the kind that the store has, below another directory."""
-    database = view.rocks_directory or view.lost_database
+    database = view.database
     if database is None:
         return FileConsumeQueues(
             to / "consumequeue",

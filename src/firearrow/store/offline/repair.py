@@ -412,7 +412,7 @@ def _choose_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
     for finding in verdict.findings:
         repair = INVARIANTS[finding.invariant].repair
         if repair is Repair.QUEUE and finding.severity is not Severity.NOTE:
-            work.database = view.rocks_directory is not None
+            work.database = view.database is not None
             if finding.topic is not None:
                 work.rebuild.add((finding.topic, finding.queue_id or 0))
         if repair is Repair.INDEX:
@@ -490,9 +490,9 @@ def _plan_derived(view: StoreView, work: _Work) -> None:
     except StoreError as error:
         said = [str(error)]
     harm = "; ".join(["queue offsets stay as they are; the old files are kept", *said])
-    if view.rocks_directory is not None and (work.database or work.rebuild):
+    if view.database is not None and (work.database or work.rebuild):
         text = "build the database of all queues again from the log"
-        work.steps.append(Step(Action.REBUILD, text, harm, view.name_of(view.rocks_directory)))
+        work.steps.append(Step(Action.REBUILD, text, harm, view.name_of(view.database)))
     elif work.rebuild:
         names = sorted(f"{topic}-{queue_id}" for topic, queue_id in work.rebuild)
         text = f"build {len(names)} queues again from the log: {', '.join(names)}"

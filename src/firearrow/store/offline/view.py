@@ -151,6 +151,11 @@ class StoreView:
         # Java: only with storeType=defaultRocksDB are topics, groups and offsets in databases.
         return self.root / ROCKSDB_DIRECTORIES[0] if databases(self.root / "config") else None
 
+    @property
+    def database(self) -> Path | None:
+        """The directory of the database that the queues are, or were, kept in; None for files."""
+        return self.rocks_directory or self.lost_database
+
     @cached_property
     def queues(self) -> Mapping[QueueKey, StoredQueue]:
         """The ConsumeQueues, by topic and queue id.
@@ -222,7 +227,7 @@ class StoreView:
     @cached_property
     def batch_topics(self) -> frozenset[str]:
         """The topics whose queues are of batches: by their files, or by their attribute."""
-        if self.rocks_directory is not None or self.lost_database is not None:
+        if self.database is not None:
             return frozenset()
         return batch_topics(self.root) | self.topics_with_batches
 
