@@ -85,7 +85,7 @@ def report_backlog(run: Run) -> list[Table]:
     lagging = _lags(run, queues)
     consuming = _consuming(run, lagging, queues)
     waiting = backlog.pending(messages, lagging).cache()
-    by_group = backlog.groups(lagging, waiting, run.now_ms).cache()
+    by_group = run.reader.held(backlog.groups(lagging, waiting, run.now_ms))
     arriving = backlog.arrivals(messages, run.now_ms, run.options.window)
     return [
         run.table(
@@ -124,7 +124,7 @@ def _parts(run: Run, anatomy: DataFrame) -> list[Table]:
 def _lags(run: Run, queues: DataFrame) -> DataFrame:
     """What is committed now, held fast: files change beside a running broker."""
     offsets = backlog.of_users(run.reader.table("consumer_offsets"))
-    return backlog.lags(offsets, queues).localCheckpoint()
+    return run.reader.held(backlog.lags(offsets, queues))
 
 
 def _consuming(run: Run, lagging: DataFrame, queues: DataFrame) -> DataFrame:

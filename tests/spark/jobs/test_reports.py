@@ -38,6 +38,9 @@ class OfFrame(Reader):
         start = fn.min("queueOffset").alias("minOffset")
         return self._log.groupBy("broker", "topic", "queueId").agg(start, ends)
 
+    def held(self, frame: DataFrame) -> DataFrame:
+        return frame.localCheckpoint()
+
     def table(self, name: str, columns: Any = None, **more: str) -> DataFrame:
         if name == "messages":
             return self._log.select(*columns)

@@ -59,6 +59,15 @@ class Reader:
         ]  # fmt: skip
         return self.spark.createDataFrame(pa.Table.from_pylist(rows, _BOUNDS))
 
+    def held(self, frame: DataFrame) -> DataFrame:
+        """Give a table as it is now, for several queries; of a small place it is small, too.
+
+        Rows that Spark has at hand spare it most of a plan, and where there are none, all of it.
+        """
+        if self._is_small:
+            return self.spark.createDataFrame(frame.toArrow())
+        return frame.localCheckpoint()
+
     @property
     def has_files(self) -> bool:
         """Whether stores are read, and not brokers: then the whole log is there."""
