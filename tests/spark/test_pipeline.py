@@ -18,8 +18,10 @@ from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
 from firearrow.store.offline import Layout, verify
 from tests.spark.jobs import orders
+from tests.store.stores import append, opened
 from tools.demo import Shop, serving
 
+JOBS_MAX = 5  # for eleven tables
 NOW = ("--now", "2026-11-18T17:00:00Z")  # as the shop's store has it
 
 
@@ -57,6 +59,20 @@ def test_a_backlog_needs_files_only(spark: SparkSession, store: str) -> None:
     ]
     assert found["What waits, by tag"].values("messages") == [158, 156, 156, 40]
     assert found["Time to drain"].values("drainSeconds")[:2] == [None, None]  # no rate is known
+
+
+def test_where_no_group_lags_no_jobs_look_for_what_waits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A job costs a JVM that has just started more than it costs to read a small store."""
+    with opened(tmp_path / "store") as two:
+        append(two, b"body", "Orders", 0)
+        append(two, b"body", "Orders", 1)
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    found = run(spark, "backlog", "--path", str(tmp_path / "store"))
+    assert not any(table.rows for table in found.values())
+    assert len(set(tracker.getJobIdsForGroup()) - before) <= JOBS_MAX
 
 
 def test_what_is_no_users_message_is_seen_in_the_log(spark: SparkSession, store: str) -> None:
