@@ -23,7 +23,7 @@ Traceback (most recent call last):
   File "/opt/site-packages/firearrow/spark/batches.py", line 322, in _inside
     at = self._fail(
          ~~~~~~~~~~^
-        f"{self._store.root}/{file.path}: an entry says that its record lies at {places[row]} "
+        f"{self._store.root}/{file.path}: an entry says that its record is at {places[row]} "
         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     )
     ^
@@ -95,7 +95,7 @@ BATCHES = " (at line 241 of firearrow/spark/batches.py)"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (OF_WORKER + "firearrow.errors.CorruptStore: a: it lies at 0", "a: it lies at 0"),
+        (OF_WORKER + "firearrow.errors.CorruptStore: a: it is at 0", "a: it is at 0"),
         (OF_WORKER + "AssertionError", "AssertionError" + BATCHES),
         (OF_WORKER + "KeyError: 'a'", "KeyError: 'a'" + BATCHES),
         (

@@ -76,7 +76,7 @@ def _totals(messages: DataFrame) -> dict[str, list[int]]:
 
 
 def _made(spark: SparkSession, store: str, made: Path) -> dict[str, object]:
-    """Verify the store, make its queues and index anew, and archive it."""
+    """Verify the store, rebuild its queues and index, and archive it."""
     opener, settings = source({"path": store, "splitBytes": SPLIT})
     target, order = Archive(str(made / "archive")), Order(stretch_bytes=STRETCH_BYTES)
     verdict, verifiers = _by_whom(spark, lambda: verdict_of(spark, store))

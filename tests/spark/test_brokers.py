@@ -339,7 +339,7 @@ def test_ranges_that_are_not_there(server: Server) -> None:
                 assert sum(len(batch) for batch in origin.read(tasks[0], MESSAGES)) == rows
 
 
-def test_a_broker_that_starts_anew_elsewhere(tmp_path: Path) -> None:
+def test_a_broker_that_starts_again_elsewhere(tmp_path: Path) -> None:
     """Ends of queues and messages are asked for again, where the broker is now."""
     with serving(tmp_path) as first:
         create_topic(first, "T", queues=1)
@@ -369,7 +369,7 @@ def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(
         origin.close()
 
 
-def test_routes_are_asked_for_anew_after_a_while() -> None:
+def test_routes_are_asked_for_again_after_a_while() -> None:
     clock = FakeClock()
     with fake_cluster("a", queues=1) as cluster:
         given = parse({"nameServer": cluster.name_server, "subscribePattern": ".*"})

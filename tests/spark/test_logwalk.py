@@ -37,7 +37,7 @@ def test_records_inside_of_bodies_are_bodies(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_forged_into_a_body_is_told(tmp_path: Path) -> None:
-    """One that knows where it will lie: a piece that begins inside of the body would find it."""
+    """One that knows where it will be: a piece that begins inside of the body would find it."""
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(body=b"x" * 400)])
     path = root / "commitlog" / f"{0:020d}"

@@ -41,7 +41,7 @@ def test_a_store_without_its_queues(tmp_path: Path, caplog: pytest.LogCaptureFix
         read(root, subscribe="GoldenPlain")
     assert read(root, failOnDataLoss="false") == []
     assert f"lack {COUNT} messages" in told_reasons(caplog)
-    (root / "abort").touch()  # a start would make all queues anew
+    (root / "abort").touch()  # a start would rebuild all queues
     assert len(read(root)) == COUNT
 
 

@@ -165,7 +165,7 @@ def test_each_queue_may_have_a_time_of_its_own() -> None:
 # --- what is read, what is lost ---
 
 
-def test_a_plan_is_what_lies_between() -> None:
+def test_a_plan_is_what_is_between() -> None:
     found = plan({A0: 6, A1: 0}, {A0: 9, A1: 0, U0: 3}, BOUNDS)
     assert found.spans == {A0: Span(6, 9), U0: Span(2, 3)}
     assert found.losses == []

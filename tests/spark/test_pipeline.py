@@ -150,7 +150,7 @@ def test_damage_is_an_exit_code(
     assert json.loads(capsys.readouterr().out)["tables"][0]["rows"][0]["store"] == "damaged"
 
 
-def test_a_store_is_checked_and_its_queues_are_made_anew(
+def test_a_store_is_checked_and_its_queues_are_rebuilt(
     spark: SparkSession, store: str, tmp_path: Path
 ) -> None:
     def verdict(place: Path) -> dict[str, Table]:

@@ -55,7 +55,7 @@ class OneQueue:
         self.address = ""
 
     def address_of(self, queue: Queue, *, anew: bool = False) -> str:
-        """Where the broker is, and how often that was asked for anew."""
+        """Where the broker is, and how often that was asked for again."""
         assert queue == QUEUE
         self.addresses += anew
         return self.address

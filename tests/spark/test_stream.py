@@ -214,7 +214,7 @@ def test_retention_that_was_faster_is_an_error_or_is_skipped() -> None:
     assert query.step() is None
 
 
-def test_a_queue_that_began_anew_is_an_error_or_read_from_its_beginning() -> None:
+def test_a_queue_that_began_again_is_an_error_or_read_from_its_beginning() -> None:
     origin = held(a=(0, 10))
     query = Query(origin)
     assert query.step() == {A: 10}

@@ -1,4 +1,4 @@
-"""Where a store lies and how its broker is configured, as options of a command."""
+"""Where a store is and how its broker is configured, as options of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a store is made anew, and where: for `store rebuild` and `pipeline rebuild` alike."""
+"""What of a store is rebuilt, and where: for `store rebuild` and `pipeline rebuild` alike."""
 
 from __future__ import annotations
 

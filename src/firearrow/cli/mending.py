@@ -1,4 +1,4 @@
-"""`firearrow pipeline verify` and `rebuild`: what executors find in a store, and make anew."""
+"""`firearrow pipeline verify` and `rebuild`: what executors find in a store, and rebuild."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def report_verify(run: Run) -> list[Table]:
 
 
 def report_rebuild(run: Run) -> list[Table]:
-    """Make queues and index anew from the CommitLog, in place or below another directory."""
+    """Rebuild queues and index from the CommitLog, in place or below another directory."""
     options = run.options
     layout, order = layout_of(options, options.store), order_of(options)
     if options.dry_run:

@@ -93,7 +93,7 @@ class BatchUnits:
         return Bound(self.first_at_or_after(log_start, 0, end), end)
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first message in ``[start, end]`` of a record that lies there or later."""
+        """The first message in ``[start, end]`` of a record that is there or later."""
         row = bisect_left(self._place, physical_offset)
         found = int(self._first[row]) if row < len(self._first) else end
         return min(max(found, start), end)

@@ -309,7 +309,7 @@ class QueueBatches(Batches):
             return wanted
         row = int(good.argmin())
         self._fail(
-            f"{self._store.root}/{file.path}: an entry says that its record lies at {places[row]} "
+            f"{self._store.root}/{file.path}: an entry says that its record is at {places[row]} "
             f"and has {sizes[row]} bytes, which it can't"
         )
         return wanted.take(good)

@@ -115,7 +115,7 @@ class BrokerOrigin:
             try:
                 return self._bounds()
             except TRY_AGAIN as error:
-                log.info("ends of queues are asked for anew", extra={"error": error})
+                log.info("ends of queues are asked for again", extra={"error": error})
                 self._routes.clear()
                 pause(attempt)
         return self._bounds()

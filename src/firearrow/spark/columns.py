@@ -58,7 +58,7 @@ class Undecodable(Exception):
 class Messages:
     """Records of one broker; columns are made when they are asked for.
 
-    The records must lie in order in their buffer, and be sound (``Columns.valid``).
+    The records must be in order in their buffer, and be sound (``Columns.valid``).
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Messages:
 
     @cached_property
     def offset_id(self) -> pa.Array:
-        """The id that says where each record lies."""
+        """The id that says where each record is."""
         columns = self.columns
         if np.count_nonzero(columns.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)):
             return self._mixed_offset_ids()

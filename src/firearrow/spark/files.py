@@ -115,7 +115,7 @@ class FileOrigin:
         many = f"{total} messages that the log has" if total else "the end of a file"
         self._lost(
             f"queue {queue_id} of topic {topic!r} in {store.root}, which ends at {end},{others} "
-            f"lack {many}: `firearrow store rebuild` makes them anew"
+            f"lack {many}: `firearrow store rebuild` rebuilds them"
         )
 
     def _require_assigned(self, found: Collection[Queue]) -> None:

@@ -1,4 +1,4 @@
-"""IndexFiles as they lie there: entries as columns, and look-ups that say what they can't know.
+"""IndexFiles as they are: entries as columns, and look-ups that say what they can't know.
 
 A look-up by key gives the places of all messages whose key has the same hash, and the stretches of
 the log of which the index knows nothing, so that these two together are all that can have the key.
@@ -81,10 +81,10 @@ class IndexRows:
 def candidates(
     storage: Storage, topic: str, words: Collection[str], log_end: int
 ) -> list[tuple[int, int]]:
-    """Stretches of the log, in order, where all messages of a topic lie that have one of some words
+    """Stretches of the log, in order, where all messages of a topic are that have one of some words
     among their keys or as their unique id.
 
-    An id may also be one that says where the message lies. Of the last record of a file some keys
+    An id may also be one that says where the message is. Of the last record of a file some keys
     may be missing yet, so that it counts as unknown.
     """
     hashes = {_hash(f"{topic}#{word}") for word in words}

@@ -2,7 +2,7 @@
 
 A topic with ``queue.type=BatchCQ`` has one record for all messages of a batch send
 (``firearrow.store.batchqueue``). Consumers never see it, as clients take it apart. So does the
-table ``messages``: such a record is written anew, once for each of its messages, with the
+table ``messages``: such a record is written again, once for each of its messages, with the
 properties, body and flag of that message and everything else of its own. What reads records then
 need not know of it.
 

@@ -1,6 +1,6 @@
 """Walks the CommitLog without queues: where records begin, from any place on, and all of them.
 
-A record says at which physical offset it lies, so a place where magic, offset and the sum of the
+A record says at which physical offset it is, so a place where magic, offset and the sum of the
 parts agree is the beginning of one, and copied bytes inside of a body are not. Who reads a piece of
 a file begins there, reads every record that begins inside, and makes sure that the next piece
 begins where this one ended.
@@ -201,7 +201,7 @@ def _behind(store: Store, stretch: Stretch, at: int, stop: Stop, skip: bool) -> 
 
 
 def _sound(columns: Columns, base: int) -> Columns:
-    """The records up to the first that says that it lies elsewhere."""
+    """The records up to the first that says that it is elsewhere."""
     elsewhere = columns.physical_offset != columns.position + base
     if not elsewhere.any():
         return columns

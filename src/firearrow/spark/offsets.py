@@ -233,7 +233,7 @@ def plan(
 
     A queue that ``start`` lacks is new and begins at its earliest offset. Lost is what retention
     has deleted (below the earliest offset), what is above the latest, and what a queue held that
-    was deleted; a queue that has begun anew, with offsets below ``start``, is read from its
+    was deleted; a queue that has begun again, with offsets below ``start``, is read from its
     beginning.
     """
     spans: dict[Queue, Span] = {}

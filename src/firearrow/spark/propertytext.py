@@ -32,7 +32,7 @@ class PropertyText:
     """The property strings of ``len(bounds) - 1`` messages."""
 
     def __init__(self, text: Bytes, bounds: Ints, *, is_text: bool = False) -> None:
-        """``bounds`` are positions in ``text``, rising; row n lies between n and n + 1.
+        """``bounds`` are positions in ``text``, rising; row n is between n and n + 1.
 
         ``is_text`` says that it is known to be UTF-8; so are its pieces then.
         """
@@ -163,7 +163,7 @@ def cut(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType = _BINARY) ->
     """Copy pieces of a buffer into an array, of type binary or string; they must not overlap, and
     come in order.
 
-    The buffer is seen as pieces and what lies between them, and every other one is taken: so the
+    The buffer is seen as pieces and what is between them, and every other one is taken: so the
     copying is done by Arrow. Short pieces of one size are copied by numpy, which is faster there.
     """
     count = len(start)

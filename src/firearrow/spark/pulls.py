@@ -4,7 +4,7 @@ A broker gives at most so many messages, or so many bytes, as its configuration 
 or 256 KiB; less of what is no longer in memory), and its answer says where it ended. Waiting for
 that before asking for more would cost a round trip each; so the range is cut in advance into
 stretches of as many messages as answers have had lately. Where an answer ends before its stretch
-does, the rest is asked for anew.
+does, the rest is asked for again.
 
 What retention has deleted meanwhile is either an error or skipped, and logged.
 """
@@ -156,7 +156,7 @@ class Pulls:
         return [_Stretch(*span, pending) for span, pending in zip(spans, asked, strict=True)]
 
     def _prepare_again(self, error: OSError | BrokerError) -> None:
-        """Ask anew for what is not answered, perhaps elsewhere; or raise the error."""
+        """Ask again for what is not answered, perhaps elsewhere; or raise the error."""
         if self._attempts == ATTEMPTS_MAX:
             raise error
         pause(self._attempts)

@@ -56,7 +56,7 @@ class Queue(Protocol):
         """What it holds of a log that begins at ``log_start``."""
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+        """The first queue offset in ``[start, end]`` whose record is there or later."""
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
@@ -114,7 +114,7 @@ class FileQueue:
         return 0
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+        """The first queue offset in ``[start, end]`` whose record is there or later."""
         return bisect_left(range(end), physical_offset, start, key=self._physical)
 
     def _physical(self, queue_offset: int) -> int:

@@ -34,7 +34,7 @@ class RocksQueue:
         return Bound(self.first_at_or_after(max(log_start, 0), 0, self._last), self._last)
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+        """The first queue offset in ``[start, end]`` whose record is there or later."""
         return bisect_left(range(end), physical_offset, start, key=self._physical)
 
     def _key(self, queue_offset: int) -> bytes:

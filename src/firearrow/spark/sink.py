@@ -5,7 +5,7 @@ ends when a broker has acknowledged the last: at least once. Nothing takes back 
 task that is repeated sends its rows again. With ``idempotent=true`` it sends them under the same
 ids, if Spark gives it the same rows in the same order: the id (``UNIQ_KEY``) is made of the query,
 the number of the batch, of the task and of the row, and whoever keeps the ids that were seen can
-drop what comes twice. A batch job is such a query as a whole: run once more, it sends anew.
+drop what comes twice. A batch job is such a query as a whole: run once more, it sends again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker's state as it lies in ``config/``: topics, groups and offsets, in JSON or RocksDB.
+"""A broker's state as it is in ``config/``: topics, groups and offsets, in JSON or RocksDB.
 
 Which counts is the broker's rule: a database, unless the JSON file has a higher data version.
 Nothing is written.

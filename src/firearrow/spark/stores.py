@@ -273,7 +273,7 @@ class Store:
         the log has that they lack; 0 where that part has none of them, but a file was cut.
         ``ends`` is where some are known to end.
 
-        A queue without any entry may be of a topic that was deleted and made anew: it lacks nothing
+        A queue without any entry may be of a topic deleted and made again: it lacks nothing
         unless there are no queues at all.
         """
         stored = self.stored_queues

@@ -1,6 +1,6 @@
 """The tables beside ``messages``, from the files of a store: queues, index, state, timer.
 
-They are read as they lie there. A row's columns are made for all rows of a task at once; which of
+They are read as they are. A row's columns are made for all rows of a task at once; which of
 them are wanted is decided last, since none is dear beside a message's body.
 """
 

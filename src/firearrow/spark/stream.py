@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.to_json(end) if end != known else start
 
     def reportLatestOffset(self) -> offsets.OffsetJson | None:
-        """All that there was at the last look; what lies behind a step's end is the query's lag."""
+        """All that there was at the last look; what is behind a step's end is the query's lag."""
         bounds = self._seen
         if bounds is None:
             return None

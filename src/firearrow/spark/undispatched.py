@@ -117,7 +117,7 @@ class QueueAndAhead:
         return Bound(earliest, int(self._ahead.queue_offset[-1]) + 1)
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first queue offset in ``[start, end]`` whose record lies there or later."""
+        """The first queue offset in ``[start, end]`` whose record is there or later."""
         border = min(end, self._end)
         if start < border:
             found = self._stored.first_at_or_after(physical_offset, start, border)

@@ -186,7 +186,7 @@ def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
     assert run(origin, tmp_path, lenient) == Summary()
 
 
-def test_a_queue_that_began_anew_is_archived_from_its_beginning(tmp_path: Path) -> None:
+def test_a_queue_that_began_again_is_archived_from_its_beginning(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 10)})
     run(origin, tmp_path)
     lenient = Settings(fail_on_data_loss=False)

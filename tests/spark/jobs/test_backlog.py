@@ -44,7 +44,7 @@ def test_lag_counts_what_is_left_and_tells_what_is_lost(spark: SparkSession) -> 
         "consumer_offsets",
         offset("T", 0, 4, 2, 10),
         offset("T", 1, 1, 5, 9),  # retention was faster
-        offset("T", 2, 12, 0, 8),  # a queue that was made anew
+        offset("T", 2, 12, 0, 8),  # a queue that was rebuilt
     )
     assert rows(backlog.lags(offsets).orderBy("queueId"), "lag", "lost") == [(6, 0), (4, 4), (0, 0)]
 

@@ -1,4 +1,4 @@
-"""Queues of batches without a broker: seen, verified, made anew, mended."""
+"""Queues of batches without a broker: seen, verified, rebuilt, repaired."""
 
 import shutil
 import tracemalloc
@@ -278,7 +278,7 @@ DAMAGES: dict[str, Break] = {
 
 
 @pytest.mark.parametrize("invariant", DAMAGES)
-def test_each_damage_is_found_and_mended(root: Path, invariant: str) -> None:
+def test_each_damage_is_found_and_repaired(root: Path, invariant: str) -> None:
     before = contents(root / "batchconsumequeue")
     DAMAGES[invariant](root)
     found = verify(Layout(root)).findings

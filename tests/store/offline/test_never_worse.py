@@ -34,7 +34,7 @@ Places = list[tuple[int, int]]
 
 
 class Whole:
-    """A sound store: its directory, where its records lie, and what consumers can read."""
+    """A sound store: its directory, where its records are, and what consumers can read."""
 
     def __init__(self, root: Path, kind: str) -> None:
         self.root, self.kind = root, kind

@@ -53,7 +53,7 @@ def test_a_damaged_stretch_costs_its_messages_and_no_other(tmp_path: Path) -> No
             assert found == message
 
 
-def test_a_start_after_an_unclean_end_loses_nothing_behind_a_mended_place(tmp_path: Path) -> None:
+def test_a_start_after_an_unclean_end_loses_nothing_behind_a_repaired_place(tmp_path: Path) -> None:
     """The reason for covering: what recovery would have cut off is there."""
     for mended in (False, True):
         root = golden_store(tmp_path / str(mended))
@@ -213,7 +213,7 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     assert sorted(path for path in root.rglob("*") if path.is_file()) == files
 
 
-def test_nothing_is_mended_while_a_broker_runs(tmp_path: Path) -> None:
+def test_nothing_is_repaired_while_a_broker_runs(tmp_path: Path) -> None:
     root = own_store(tmp_path)
     with opened(root), pytest.raises(StoreLocked):
         apply(Layout(root), SystemClock())

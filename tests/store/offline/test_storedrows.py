@@ -187,7 +187,7 @@ def test_a_queue_whose_offsets_go_back_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_entry_that_the_next_start_will_not_write_is_missing(tmp_path: Path) -> None:
-    """A broker dispatches from the row on that says how far it was: what lies before is lost."""
+    """A broker dispatches from the row on that says how far it was: what is before is lost."""
     root = database_store(tmp_path)
     (root / "abort").write_text("1")
     with StoreView(Layout(root)) as view:

@@ -1,4 +1,4 @@
-"""Each invariant, broken on its own, is named by verification and mended by repair if it can be."""
+"""Each invariant, broken on its own, is named by verification and repaired if it can be."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_what_is_broken_is_named(damage: Damage, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [row for row in ALL if row.mended], ids=name)
-def test_what_can_be_mended_is(damage: Damage, tmp_path: Path) -> None:
+def test_what_can_be_repaired_is(damage: Damage, tmp_path: Path) -> None:
     root = prepared(damage, tmp_path)
     planned = plan(Layout(root))
     outcome = apply(Layout(root), SystemClock())

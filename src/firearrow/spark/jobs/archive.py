@@ -156,7 +156,7 @@ def archive(
 
     ``on_step`` is told of each step once it counts. Raises DataLost if messages are gone that the
     archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps), ConfigError if
-    it is of other stores or lies within one, and StoreLocked if another process changes it.
+    it is of other stores or is within one, and StoreLocked if another process changes it.
     """
     summary = Summary()
     with _job(workers, source, archive, settings, clock) as job:
@@ -215,7 +215,7 @@ def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
 
 
 def require_apart(paths: Iterable[str], archive: Archive) -> None:
-    """Raise ConfigError if an archive lies within a store, or a store within it."""
+    """Raise ConfigError if an archive is within a store, or a store within it."""
     root = archive.root.resolve()
     for path in paths:
         if "://" in path and not path.startswith("file://"):
@@ -272,7 +272,7 @@ def _job(
     settings: Settings | None,
     clock: Clock | None,
 ) -> Iterator[_Job]:
-    """Hold an archive for a job, once it is known to lie elsewhere than what it is of."""
+    """Hold an archive for a job, once it is known to be elsewhere than what it is of."""
     origin = source()
     if isinstance(origin, FileOrigin):
         require_apart(origin.options.place.paths, archive)
@@ -441,9 +441,9 @@ def _gap(queue: Queue, span: Span) -> Gap:
 def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[Gap]:
     """Give what of the spans was not written; each part is what one task has of a queue.
 
-    A task has no offset twice. So if parts don't overlap, lie within their spans and have as many
+    A task has no offset twice. So if parts don't overlap, are within their spans and have as many
     rows together, each offset was written exactly once. Raises CorruptStore for parts that overlap
-    or lie elsewhere.
+    or are elsewhere.
     """
     parts: dict[Queue, list[QueueRows]] = {queue: [] for queue in spans}
     for part in written:

@@ -7,7 +7,7 @@ between the two::
     table = Iceberg(archive, iceberg_table(catalog, "logs.messages"))
     follow(workers, source, archive, stop=stop, on_step=table.publish)
 
-No file is copied: an Iceberg table refers to the archive's files, and a Delta table's log lies in
+No file is copied: an Iceberg table refers to the archive's files, and a Delta table's log is in
 the archive's directory. Both are partitioned by topic and day. From then on files may only be
 joined by the table's own means (``firearrow.spark.jobs.compact`` refuses to).
 
@@ -133,7 +133,7 @@ def _published(mark: str | None, archive: Archive) -> int:
 
 
 class Delta:
-    """A Delta table whose log lies in an archive's directory."""
+    """A Delta table whose log is in an archive's directory."""
 
     def __init__(self, archive: Archive) -> None:
         claim(archive, "delta")

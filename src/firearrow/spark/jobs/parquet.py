@@ -44,7 +44,7 @@ CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter)
 
 class Written(msgspec.Struct, frozen=True):
     """What a task has written: its files, what it has of each queue, and of each broker's log the
-    message that lies furthest on."""
+    message that is furthest on."""
 
     files: tuple[DataFile, ...] = ()
     queues: tuple[QueueRows, ...] = ()
@@ -164,7 +164,7 @@ def _queues(table: pa.Table) -> Iterator[QueueRows]:
 
 
 def _marks(table: pa.Table) -> Iterator[Mark]:
-    """Give of each broker the message that lies furthest on in its log."""
+    """Give of each broker the message that is furthest on in its log."""
     furthest = table.group_by("broker").aggregate([("commitLogOffset", "max")])
     for row in furthest.to_pylist():
         broker, offset = row["broker"], row["commitLogOffset_max"]

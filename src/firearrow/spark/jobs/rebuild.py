@@ -1,4 +1,4 @@
-"""ConsumeQueues and IndexFiles made anew: ``firearrow store rebuild`` with executors that read.
+"""ConsumeQueues and IndexFiles rebuilt: ``firearrow store rebuild`` with executors that read.
 
 Executors give what stretches of the log lead to; the driver writes it, in the order of the log, so
 the bytes are those of a broker, and has the new files change places with the old.
@@ -36,7 +36,7 @@ def rebuilt(
     order: Order = ALL,
     clock: Clock | None = None,
 ) -> Rebuilt:
-    """Make queues, index or both anew, in place or below another directory.
+    """Rebuild queues, index or both, in place or below another directory.
 
     Raises StoreLocked while a broker runs, StoreError where ``to`` has such files.
     """
@@ -53,7 +53,7 @@ def written(
     order: Order = ALL,
     clock: Clock | None = None,
 ) -> DataFrame:
-    """Make queues, index or both anew and give the files that there are now.
+    """Rebuild queues, index or both and give the files that there are now.
 
     kind (queue, index, left out), file (relative to the store or ``to``; of what was left out the
     queue, or a topic that is not configured), bytes, remark (why it was left out). Raises what

@@ -1,4 +1,4 @@
-"""Verifies what lies around log, queues and index: checkpoint, abort, configuration, strays."""
+"""Verifies what is around log, queues and index: checkpoint, abort, configuration, strays."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_checkpoint_fields(
 
 
 def check_state(view: StoreView, findings: Findings) -> None:
-    """Say how the store was left, and what lies in it that no broker puts there."""
+    """Say how the store was left, and what is in it that no broker puts there."""
     if view.live:
         findings.add("store-closed", f"process {view.holder} has the store open", file="lock")
     elif not view.clean:

@@ -1,4 +1,4 @@
-"""Queues of batches as they lie in a store, read-only (``firearrow.store.batchqueue``).
+"""Queues of batches as they are in a store, read-only (``firearrow.store.batchqueue``).
 
 To who asks for entries by ``read``, each message of a record has one of its own, with the place of
 the record; ``all`` gives one a record. Who compares asks for units.

@@ -73,7 +73,7 @@ _RECORD_MAX: Final = 64 * 1024 * 1024
 
 
 class Found(NamedTuple):
-    """A record that was carved: where it said it lay, and where it lies."""
+    """A record that was carved: where it said it lay, and where it is."""
 
     physical_offset: int
     source: int
@@ -99,7 +99,7 @@ class Salvaged(msgspec.Struct, frozen=True):
 class Carver:
     """All sound records of some files.
 
-    Of two different records with one physical offset the one that lies in a file of the right name
+    Of two different records with one physical offset the one that is in a file of the right name
     counts, else the later stored one.
     """
 

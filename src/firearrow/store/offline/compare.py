@@ -206,7 +206,7 @@ class IndexRows:
 
     @property
     def rows(self) -> npt.NDArray[Any]:
-        """All entries from number 1 on, where they lie."""
+        """All entries from number 1 on, where they are."""
         start = self.entries_at + INDEX_ENTRY.itemsize
         return np.frombuffer(self._maps.of(self.file), INDEX_ENTRY, max(self.taken - 1, 0), start)
 
@@ -218,7 +218,7 @@ class IndexRows:
 
     @property
     def slot_heads(self) -> npt.NDArray[Any]:
-        """The slots, where they lie."""
+        """The slots, where they are."""
         return np.frombuffer(self._maps.of(self.file), ">i4", self.slots, HEADER.size)
 
     @cached_property

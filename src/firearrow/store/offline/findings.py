@@ -8,7 +8,7 @@ severity  meaning
 ========= ======================================================================================
 damage    messages are lost, unreachable or wrong, or would become so: the verdict is "damaged"
 warning   no message is affected yet, but something is not as a broker leaves it
-note      expected after an unclean end, or a limit of the look itself; the next start mends it
+note      expected after an unclean end, or a limit of the look itself; the next start repairs it
 ========= ======================================================================================
 """
 

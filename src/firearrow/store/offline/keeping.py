@@ -126,7 +126,7 @@ def _files_in(directory: Path) -> list[Path]:
 
 
 def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQueues:
-    """The queues of either kind, as they lie there. Raises ConfigError where they are in RocksDB,
+    """The queues of either kind, as they are. Raises ConfigError where they are in RocksDB,
     and its package is missing."""
     for path in (config.consume_queue_path, *config.rocks_queue_paths):
         if (path / "CURRENT").exists():

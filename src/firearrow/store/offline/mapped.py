@@ -143,7 +143,7 @@ def data_end(file: StoreFile) -> int:
 
 
 def list_files(*directories: Path, digits: int = NAME_DIGITS) -> Directory:
-    """List the files of one address space that lies in one or several directories."""
+    """List the files of one address space that is in one or several directories."""
     files: list[StoreFile] = []
     strays: list[Path] = []
     for path in (path for directory in directories for path in sorted_children(directory)):

@@ -1,7 +1,7 @@
-"""Keeps the notes for the next start true when queues or index are made anew in place.
+"""Keeps the notes for the next start true when queues or index are rebuilt in place.
 
 ``closed.json`` (``inventory``) says what a closed store had, ``left-out-queues.tsv`` (``leftout``)
-which queues lack messages. A start makes anew what does not fit them: of what was just made it must
+which queues lack messages. A start rebuilds what does not fit them: of what was just made it must
 not. What they say of all else still holds, as that the log ended further on.
 """
 
@@ -21,7 +21,7 @@ from firearrow.store.offline.view import Layout, StoreView
 
 
 def forget_made(layout: Layout, kept: Path, made: AbstractSet[QueueKey], *, index: bool) -> None:
-    """Have the notes say nothing of queues, and perhaps the index, that were made anew.
+    """Have the notes say nothing of queues, and perhaps the index, that were rebuilt.
 
     A queue that ends before what is noted of it as left out stays noted, for the next start. The
     notes as they were go to ``kept``.

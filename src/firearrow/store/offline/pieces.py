@@ -84,7 +84,7 @@ def following(parts: Iterable[Some], again: Callable[[Stretch], Some | None]) ->
 
     A stretch that does not begin where the one before it ended is looked at ``again``, from there
     on: so it is behind the last record of a file that is not full, and where bytes look like a
-    record. What lies behind the end of a file's records is left out.
+    record. What is behind the end of a file's records is left out.
     """
     before: Some | None = None
     for part in parts:

@@ -111,7 +111,7 @@ class QueueCheck:
 
     def _behind(self, first: int, count: int, entry: bytes) -> None:
         physical = int.from_bytes(entry[:8], "big")
-        text = f"the queue ends before {count} messages, the first of which lies at {physical}"
+        text = f"the queue ends before {count} messages, the first of which is at {physical}"
         kind = self._kind_of_missing(physical)
         self._found(kind, text, first, times=count, physical_offset=physical)
 
@@ -125,7 +125,7 @@ class QueueCheck:
             return
         have_physical, have_size, have_tag = ENTRY.unpack_from(found)
         if have_physical != physical:
-            text = f"points at {have_physical}, the record of this queue offset lies at {physical}"
+            text = f"points at {have_physical}, the record of this queue offset is at {physical}"
             self._found("queue-entry-position", text, at, physical_offset=physical)
         elif have_size != size:
             text = f"says {have_size} bytes, the record has {size}"

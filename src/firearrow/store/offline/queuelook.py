@@ -149,7 +149,7 @@ class _UnitsLook(_DirectoryLook):
         places = np.append(self._before[0], physical[:count])
         ends = np.append(self._before[1], (first + messages)[:count])
         for row in np.flatnonzero(places[1:] <= places[:-1]).tolist():
-            text = f"its record lies at {places[row + 1]}, that before it at {places[row]}"
+            text = f"its record is at {places[row + 1]}, that before it at {places[row]}"
             self._found("queue-order", text, int(first[row]))
         for row in np.flatnonzero(first[:count] < ends[:-1]).tolist():
             text = f"its messages begin at {first[row]}, those before it end at {ends[row]}"
@@ -192,7 +192,7 @@ class _FilesLook(_DirectoryLook):
         pairs = entries[blanks:count]
         falls = (np.diff(offsets) <= 0) & (pairs[1:] != pairs[:-1])  # an equal one stands in
         for number in np.flatnonzero(falls).tolist():
-            text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
+            text = f"its record is at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, first + blanks + number + 1)
         rest = entries[count:].tobytes()
         if (
@@ -257,7 +257,7 @@ class _RowsLook(_Look):
         falls = (np.diff(offsets) <= 0) & (whole[1:] != whole[:-1])
         ahead = len(whole) - len(entries)
         for number in np.flatnonzero(falls).tolist():
-            text = f"its record lies at {offsets[number + 1]}, that before it at {offsets[number]}"
+            text = f"its record is at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, int(numbers[number + 1 - ahead]))
 
     def _last(self) -> None:
@@ -269,7 +269,7 @@ class _RowsLook(_Look):
             have = int.from_bytes(entry[:8], "big") if entry else None
             if have != physical:
                 said = "there is no entry" if have is None else f"its entry says {have}"
-                text = f"its last message is said to lie at {physical}, {said}"
+                text = f"its last message is said to be at {physical}, {said}"
                 self._found("queue-row", text, queue_offset)
         end = self._queue.end
         if first is not None and first[1] > end and last is not None:

@@ -1,4 +1,4 @@
-"""Makes ConsumeQueues and IndexFiles anew from the CommitLog alone.
+"""Rebuilds ConsumeQueues and IndexFiles from the CommitLog alone.
 
 The log is read in stretches (``pieces``), through the store's own ``Dispatcher``; what they lead to
 is put in the order of the log into files beside the old ones, which change places with them at the
@@ -329,7 +329,7 @@ def rebuild(
     *,
     to: Path | None = None,
 ) -> Rebuilt:
-    """Make queues, index or both anew, in place or below another directory.
+    """Rebuild queues, index or both, in place or below another directory.
 
     In place the store is locked meanwhile. Raises StoreLocked while a broker runs, StoreError where
     ``to`` has such files, and as ``warnings`` does.
@@ -386,7 +386,7 @@ def rebuild_in_place(
 ) -> Rebuilt:
     """Make files beside the old ones and change their places; the caller has locked the store.
 
-    Of the queues that are chosen, such as the log has nothing of go. A database is made anew as a
+    Of the queues that are chosen, such as the log has nothing of go. A database is rebuilt as a
     whole; what was not chosen, and what the log has nothing of, is taken from the old one. ``kept``
     is where the old files go. What killed runs have left goes: as the store is locked, none runs.
     """

@@ -163,7 +163,7 @@ def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:
 
 
 def _files(view: StoreView, selection: Selection) -> list[StoreFile]:
-    """The files in which records of the selection may lie, by offsets and first store times."""
+    """The files in which records of the selection may be, by offsets and first store times."""
     chosen: list[StoreFile] = []
     files = view.log.files
     for file, after in zip(files, [*files[1:], None], strict=True):

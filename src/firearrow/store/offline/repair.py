@@ -133,7 +133,7 @@ class _Work(msgspec.Struct):
 
 
 def plan(layout: Layout, *, jobs: int | None = None, on_progress: OnProgress | None = None) -> Plan:
-    """Verify a store and say what would mend it; nothing is changed."""
+    """Verify a store and say what would repair it; nothing is changed."""
     look = _Look(layout, jobs, on_progress)
     verdict, work = look.plan()
     return Plan(str(layout.root), verdict, work.steps, work.given_again)
@@ -147,7 +147,7 @@ def apply(
     on_progress: OnProgress | None = None,
     give_again: bool = False,
 ) -> Outcome:
-    """Verify, mend and verify again. Raises StoreLocked while a broker runs.
+    """Verify, repair and verify again. Raises StoreLocked while a broker runs.
 
     Raises StoreError, having changed no message, where queue offsets would be given twice and
     ``give_again`` does not accept it, and where queue files are to be made of which neither
@@ -549,7 +549,7 @@ def _plan_rest(verdict: Verdict, work: _Work) -> None:
 class _Keeper:
     """The directory of what was replaced; its manifest has the steps, and where each piece was.
 
-    What a rebuild replaces lies there under its own name.
+    What a rebuild replaces is there under its own name.
     """
 
     def __init__(self, root: Path, directory: Path, steps: list[Step]) -> None:

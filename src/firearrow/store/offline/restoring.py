@@ -1,6 +1,6 @@
 """What damaged records of the log must have been, as far as the rest of the store proves it.
 
-A body has its CRC, a record is the sum of its parts, says where it lies, and its queue's entry says
+A body has its CRC, a record is the sum of its parts, says where it is, and its queue's entry says
 how large it is and which topic, queue and queue offset it belongs to. So most fixed fields are told
 twice. A field that disagrees with all that is told elsewhere gets the one value with which
 everything agrees: size, magic, physical offset, the kinds of hosts and of transaction, the upper
@@ -277,7 +277,7 @@ def _misplaced(view: StoreView, claim: Lost) -> Iterator[Mend]:
 
 def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
     """Whether the entry may be that of another message of the queue, or out of its order: one whose
-    neighbours do not lie on both sides of it, or of a later message whose own is damaged."""
+    neighbours are not on both sides of it, or of a later message whose own is damaged."""
     queue = view.queues[claim.topic, claim.queue_id]
     here = claim.physical_offset
     for step in (-1, 1):

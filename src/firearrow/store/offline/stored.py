@@ -1,4 +1,4 @@
-"""ConsumeQueues as they lie in a store, read-only: in files, or as rows of a database.
+"""ConsumeQueues as they are in a store, read-only: in files, or as rows of a database.
 
 Tools ask for entries side by side, as many bytes as ``entry_bytes`` each. Of a file these are the
 20 bytes of ``firearrow.store.consumequeue``, of a database the 28 of ``rocksformat``, which begin

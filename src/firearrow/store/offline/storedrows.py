@@ -73,7 +73,7 @@ class RocksQueue:
         return self.end
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record lies at or after a physical offset."""
+        """The queue offset of the first entry whose record is at or after a physical offset."""
         return queue_range(self, physical_offset)[0]
 
     def _at(self, queue_offset: int) -> bytes:

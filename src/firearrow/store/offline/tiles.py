@@ -7,7 +7,7 @@ that is none. So a damaged stretch is filled to the byte with sound records:
   the same place with the same size, so that queue offsets stay consecutive and the queue's entry
   stays right. It has no tags and no keys; consumers without a tag filter get it, with an empty body
   and the property ``FIREARROW_LOST``;
-* what lies between is covered by **fillers**: records of the topic ``RMQ_SYS_REPAIRED`` that are
+* what is between is covered by **fillers**: records of the topic ``RMQ_SYS_REPAIRED`` that are
   typed as a transaction's rollback, which no queue and no index takes up;
 * what reaches the end of a file is covered by the blank that ends a file.
 
@@ -75,7 +75,7 @@ def cover(
 
 
 def fits(lost: Iterable[Lost], start: int, end: int) -> list[Lost]:
-    """Those that lie within a stretch and do not overlap, in order."""
+    """Those that are within a stretch and do not overlap, in order."""
     chosen: list[Lost] = []
     at = start
     for message in sorted(lost):

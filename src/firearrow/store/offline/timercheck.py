@@ -89,7 +89,7 @@ def _check_links(
     offsets = units["physical_offset"].astype(np.int64)
     if not view.live:
         for number in np.flatnonzero((offsets < 0) | (offsets >= log_end)).tolist():
-            text = f"its record is said to lie at {offsets[number]}, the log ends at {log_end}"
+            text = f"its record is said to be at {offsets[number]}, the log ends at {log_end}"
             position = int(places[number]) - file.base
             findings.add("timer-unit", text, file=name, position=position)
     previous = units["previous"].astype(np.int64)
@@ -97,7 +97,7 @@ def _check_links(
     within = (previous >= start) & ~odd
     odd |= within & (previous % file.size_bytes % UNIT.itemsize != 0)
     for number in np.flatnonzero(odd).tolist():
-        text = f"the unit before it is said to lie at {previous[number]}"
+        text = f"the unit before it is said to be at {previous[number]}"
         findings.add("timer-chain", text, file=name, position=int(places[number]) - file.base)
 
 
@@ -127,7 +127,7 @@ def _check_wheel(
         there = (positions[row_in] == last) & same_second
     there |= last < start  # units of that time were deleted
     for number in np.flatnonzero(~there | (first > last)).tolist():
-        text = f"its last unit is said to lie at {last[number]}, where none of its second is"
+        text = f"its last unit is said to be at {last[number]}, where none of its second is"
         position = int(used[number]) * SLOT.itemsize
         findings.add("timer-wheel-slot", text, file="timerwheel", position=position)
 

@@ -1,4 +1,4 @@
-"""A store directory as it lies there, read-only: nothing is locked, created or changed.
+"""A store directory as it is, read-only: nothing is locked, created or changed.
 
 Sizes of files are taken from the files themselves, so no configuration is needed, and what does not
 fit is kept as an oddity for verification to judge: to look at a broken store never fails. The
@@ -44,7 +44,7 @@ _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
 
 class Layout(NamedTuple):
-    """Where a store lies: its root, and the directories of its CommitLog if they are elsewhere.
+    """Where a store is: its root, and the directories of its CommitLog if they are elsewhere.
 
     ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold,
     ``delay_levels`` the broker's messageDelayLevel. ``mends`` are bytes that are read in place of
@@ -250,7 +250,7 @@ class StoreView:
             return Checkpoint()
 
     def name_of(self, path: Path) -> str:
-        """A path for people: relative to the store where it lies in it."""
+        """A path for people: relative to the store where it is in it."""
         name = self._names.get(path)
         if name is None:
             name = str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)

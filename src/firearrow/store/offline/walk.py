@@ -192,7 +192,7 @@ def find_record(
 
 
 def _magic_positions(buffer: Buffer, start: int, end: int) -> Iterator[int]:
-    """Where one of the three magics lies whole, in order."""
+    """Where one of the three magics is whole, in order."""
     view = buffer if not isinstance(buffer, memoryview) else bytes(buffer)
     for low in range(start, end, _WINDOW_BYTES):
         high = min(low + _WINDOW_BYTES + 3, end)  # a magic belongs to where it begins
