@@ -3,8 +3,8 @@
 ``spark.read.format("rocketmq")`` reads the store's files (``path``) or pulls from brokers
 (``nameServer``); both give the same rows. ``firearrow.spark.tables`` names the columns,
 ``firearrow.spark.options`` the options, ``configure`` sets what a session needs,
-``register`` gives each topic a name in SQL, ``LagListener`` knows how far streaming queries are
-behind.
+``register`` gives each topic a name in SQL, ``decoded`` makes bodies typed columns, ``LagListener``
+knows how far streaming queries are behind.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from firearrow.logs import configure_if_nobody_does
 from firearrow.spark.session import configure
 
-__all__ = ["LagListener", "configure", "register"]
+__all__ = ["LagListener", "configure", "decoded", "register"]
 
 configure_if_nobody_does()
 
@@ -22,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from firearrow.spark.listener import LagListener
 
         return LagListener
+    if name == "decoded":
+        from firearrow.spark.bodies import decoded
+
+        return decoded
     if name == "register":
         from firearrow.spark.sqlnames import register
 

@@ -1,0 +1,107 @@
+"""A schema registry: Confluent's protocol over HTTP, and the frame of bodies that name a schema.
+
+======  ====  =======================================
+offset  size  meaning
+======  ====  =======================================
+0       1     0
+1       4     the schema's id in the registry, big-endian
+5             the body, written with that schema
+======  ====  =======================================
+
+So ``00 00 00 00 07 02`` is the body ``02``, written with schema 7.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from firearrow.errors import ConfigError, FirearrowError
+
+FRAME: Final = struct.Struct(">BI")
+ANSWER_SECONDS_MAX: Final = 10  # a registry answers from memory
+SCHEMAS_KEPT_MAX: Final = 1000  # by a worker; the schema of an id never changes
+
+
+def unframed(body: bytes) -> tuple[int, bytes] | None:
+    """Give the schema's id and what follows it; None for a body without the frame."""
+    if len(body) < FRAME.size or body[0] != 0:
+        return None
+    return FRAME.unpack_from(body)[1], body[FRAME.size :]
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Where schemas are: ``http://host:port``, with ``user:password@`` where they are needed."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"schema registry {self}: must begin with http:// or https://")
+
+    def __str__(self) -> str:
+        return urlunsplit(urlsplit(self.url)._replace(netloc=self._parts()[1]))
+
+    __repr__ = __str__  # without the password
+
+    def schema(self, schema_id: int) -> str | None:
+        """Give the Avro schema of an id, or None if there is none; raise if the registry fails."""
+        return _schema(self, f"/schemas/ids/{schema_id}")
+
+    def latest(self, subject: str) -> str:
+        """Give the newest Avro schema of a subject; raise ConfigError if it has none."""
+        found = _asked(self, f"/subjects/{quote(subject, safe='')}/versions/latest")
+        if found is None:
+            raise ConfigError(f"schema registry {self} has no subject {subject!r}")
+        return found
+
+    def _parts(self) -> tuple[str, str]:
+        user, _, host = urlsplit(self.url).netloc.rpartition("@")
+        return unquote(user), host
+
+
+def _asked(registry: Registry, path: str) -> str | None:
+    request = urllib.request.Request(str(registry).rstrip("/") + path)
+    user, _ = registry._parts()
+    if user:
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as response:
+            answer: dict[str, Any] = json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:  # it is the answer, too
+            if error.code == 404:
+                return None
+            raise FirearrowError(f"schema registry {registry}: {error} for {path}") from None
+    except (OSError, ValueError) as error:
+        raise FirearrowError(f"schema registry {registry}: {error} for {path}") from error
+    if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
+        raise ConfigError(f"schema registry {registry}: {path} is not one whole Avro schema")
+    return str(answer["schema"])
+
+
+class _UnknownSchema(Exception):
+    """Nothing to remember: the id may be registered later."""
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT_MAX)
+def _kept(registry: Registry, path: str) -> str:
+    found = _asked(registry, path)
+    if found is None:
+        raise _UnknownSchema
+    return found
+
+
+def _schema(registry: Registry, path: str) -> str | None:
+    try:
+        return _kept(registry, path)
+    except _UnknownSchema:
+        return None
