@@ -115,6 +115,14 @@ def test_objects_of_a_schema_come_back(spark: SparkSession, objects: list[dict[s
     assert [value.asDict(recursive=True) for value, _ in rows] == [empty | it for it in objects]
 
 
+def test_a_filter_parses_once(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = decoded(table(spark, []), "json", "a int, b int").where("undecoded is null")
+    rows.select("queueOffset", "value.*").explain()
+    plan = capsys.readouterr().out
+    above, filtered = plan.split("Filter ")
+    assert (above.count("from_json("), filtered.count("from_json(")) == (1, 1)
+
+
 PIECES = [
     '{"a": 1}',
     "{",

@@ -57,6 +57,7 @@ def test_several_paths_come_from_both_options() -> None:
         ({**FILES, "nameServer": "h:1"}, "exclude each other"),
         ({**FILES, "subscribe": "a", "subscribePattern": "b"}, "subscribe and subscribePattern"),
         ({**FILES, "subcribe": "a"}, "subcribe='a': there is no such option; did you mean subsc"),
+        ({**FILES, "bodyFormat": "json"}, "no such option: firearrow.spark.decoded(...) decodes"),
         ({**FILES, "table": "mesages"}, "table='mesages': allowed is messages, consume_queue"),
         ({**FILES, "splitBytes": "0"}, "splitBytes='0': allowed is a number of bytes"),
         ({**FILES, "minPartitions": "-1"}, "minPartitions='-1': allowed is a whole number above 0"),

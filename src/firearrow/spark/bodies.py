@@ -121,13 +121,18 @@ def _json(messages: DataFrame, fields: StructType) -> DataFrame:
     options = {**STRICT, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "failed"}
     in_object = F.concat(F.lit('{"value":'), text, F.lit(',"end":true}'))
     parsed = F.from_json(in_object, StructType(members), options)
-    whole = F.col("value.failed").isNull() & F.col("value.end") & _is_one_value(text)
+    one = _is_one_value(text)
+
+    def whole(it: Column) -> Column:
+        return it["failed"].isNull() & it["end"] & one
+
+    # Spark writes this into each filter on the value, and would run the parser for every use of its
+    # result there; as the element of an array it is made once.
+    value = F.get(F.filter(F.array(parsed), whole), F.lit(0))["value"]
     try:
-        # The parser's result is used more than once: in a step of its own it is made once.
-        both = messages.withColumn("value", parsed)
+        return _with_undecoded(messages.withColumn("value", value))
     except AnalysisException as error:
         raise _wrong_schema(fields.simpleString(), error) from None
-    return _with_undecoded(both.withColumn("value", F.when(whole, F.col("value.value"))))
 
 
 def _text() -> Column:

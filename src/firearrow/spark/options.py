@@ -25,6 +25,8 @@ MiB: Final = 1024 * KiB
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """What Spark itself is told by the same way."""
 
+_DECODING: Final = frozenset({"bodyformat", "bodyschema", "bodymessage", "schemaregistry"})
+
 Assignment = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
@@ -561,6 +563,8 @@ def _read(given: Mapping[str, str]) -> Options:
         if name not in _KNOWN and name not in SPARKS_OWN:
             near = get_close_matches(name, _KNOWN, 1)
             hint = f"; did you mean {_KNOWN[near[0]].name}?" if near else ""
+            if name in _DECODING:
+                hint = ": firearrow.spark.decoded(...) decodes the bodies of what load() returns"
             raise ConfigError(f"option {name}={texts[name]!r}: there is no such option{hint}")
     return Options(**{name: _group(group, texts) for name, group in _GROUPS.items()})
 
