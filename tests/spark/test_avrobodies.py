@@ -142,5 +142,5 @@ def test_what_can_not_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
     for wrong, told in wrong_arguments:
         with pytest.raises(ConfigError, match=told):
             decoded(table(spark, []), "avro", **wrong)
-    with pytest.raises(ConfigError, match="json bodies: a schema registry is for avro only"):
-        decoded(table(spark, []), "json", registry="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="subject 's': needs a schema registry, and no other"):
+        decoded(table(spark, []), "json", subject="s")

@@ -46,7 +46,7 @@ def test_what_is_no_answer_is_an_error() -> None:
         pass
     with pytest.raises(FirearrowError, match=rf"schema registry {url}: .*refused.* for /schemas"):
         Registry(url).schema(1)
-    told = "/schemas/ids/1 is not one whole Avro schema"
+    told = "/schemas/ids/1 is not one whole AVRO schema"
     with (
         serving_schemas({1: "{}"}, {}, more={"schemaType": "JSON"}) as (url, _),
         pytest.raises(ConfigError, match=told),

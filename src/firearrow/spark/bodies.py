@@ -23,6 +23,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, StringType, StructField, StructType
 
 from firearrow.errors import ConfigError
+from firearrow.spark.jsonschemas import struct_of
+from firearrow.spark.schemaregistry import FRAME, JSON, Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,10 +51,12 @@ def decoded(
 
     - ``json``: ``schema``, Spark's own, or its text such as ``id string, cents long``; or without
       one the bodies of the first ``sample`` messages;
-    - ``avro``: ``schema``, Avro's own as text or the name of a file. With ``registry``, the URL of
-      a schema registry, bodies begin with the id of the schema that they were written with; the
-      columns are then those of ``schema``, or of the newest schema of ``subject``;
+    - ``avro``: ``schema``, Avro's own as text or the name of a file;
     - ``protobuf``: the ``message`` of that full name in ``schema``, the name of a descriptor file.
+
+    With ``registry``, the URL of a schema registry, bodies in JSON and Avro begin with the id of
+    the schema that they were written with; ``subject`` is whose newest schema has the fields, if no
+    ``schema`` is given.
 
     Where a body is not of this format, or a field is not of its type, ``value`` is null and
     ``undecoded`` is the body. A message without a body (null) has neither.
@@ -64,7 +68,12 @@ def decoded(
     _require_arguments(body_format, schema, message, registry, subject)
     _require_columns(messages)
     if body_format == "json":
-        return _json(messages, _inferred(messages, sample) if schema is None else _fields(schema))
+        body = _text(F.col("body")) if registry is None else _text(_unframed())
+        if schema is not None:
+            return _json(messages, body, _fields(schema))
+        if registry is None or subject is None:
+            return _json(messages, body, _inferred(messages, body, sample))
+        return _json(messages, body, struct_of(Registry(registry).latest(subject, JSON)))
     text = schema if isinstance(schema, str) else None
     if body_format == "avro":
         return _in_workers(messages, _avro(text, registry, subject))
@@ -87,9 +96,11 @@ def _require_arguments(
         raise ConfigError("protobuf bodies: give a descriptor file as schema, and a message's name")
     if body_format != "protobuf" and message is not None:
         raise ConfigError(f"{body_format} bodies have no message {message!r}: for protobuf only")
-    if body_format != "avro" and (registry is not None or subject is not None):
-        raise ConfigError(f"{body_format} bodies: a schema registry is for avro only")
-    if body_format == "avro" and (schema is None) != (registry is not None and subject is not None):
+    if body_format == "protobuf" and (registry is not None or subject is not None):
+        raise ConfigError("protobuf bodies: a schema registry is for json and avro only")
+    if subject is not None and (registry is None or schema is not None):
+        raise ConfigError(f"subject {subject!r}: needs a schema registry, and no other schema")
+    if body_format == "avro" and schema is None and subject is None:
         raise ConfigError("avro bodies: give a schema, or a schema registry and a subject")
 
 
@@ -105,14 +116,13 @@ def _require_columns(messages: DataFrame) -> None:
 # --- JSON ---
 
 
-def _json(messages: DataFrame, fields: StructType) -> DataFrame:
+def _json(messages: DataFrame, text: Column, fields: StructType) -> DataFrame:
     """Decode by Spark's parser, which stops behind the first value of a text.
 
     What follows the value in the text would go unnoticed. So it is read as a member of an object
     that must come to its end, and as the only element of a list: what could follow in the one can't
     in the other.
     """
-    text = _text()
     members = [
         StructField("value", fields),
         StructField("end", BooleanType()),
@@ -135,9 +145,16 @@ def _json(messages: DataFrame, fields: StructType) -> DataFrame:
         raise _wrong_schema(fields.simpleString(), error) from None
 
 
-def _text() -> Column:
-    """The body as text; null if it is not UTF-8, of which Spark would make replacement signs."""
-    return F.try_validate_utf8(F.col("body").cast("string"))
+def _text(body: Column) -> Column:
+    """A body as text; null if it is not UTF-8, of which Spark would make replacement signs."""
+    return F.try_validate_utf8(body.cast("string"))
+
+
+def _unframed() -> Column:
+    """The body behind the frame of ``schemaregistry``; null if it has none."""
+    body = F.col("body")
+    framed = F.startswith(body, F.lit(b"\0")) & (F.length(body) >= FRAME.size)
+    return F.when(framed, F.substring(body, FRAME.size + 1, 1 << 30))
 
 
 def _is_one_value(text: Column) -> Column:
@@ -160,12 +177,11 @@ def _wrong_schema(schema: object, error: AnalysisException) -> ConfigError:
     return ConfigError(f"schema {schema!r}: {reason}")
 
 
-def _inferred(messages: DataFrame, sample: int) -> StructType:
+def _inferred(messages: DataFrame, text: Column, sample: int) -> StructType:
     if messages.isStreaming:
         raise ConfigError("a stream has no sample to infer a schema from: give a schema")
     if sample <= 0:
         raise ConfigError(f"a sample of {sample} messages: must be more than 0")
-    text = _text()
     objects = messages.select("body").limit(sample).where(_is_one_value(text))
     objects = objects.where(F.ltrim(text).startswith("{")).select(text.alias("body"))
     fields = messages.sparkSession.read.options(**STRICT, mode="DROPMALFORMED").json(objects).schema
@@ -191,7 +207,6 @@ class Bodies(Protocol):
 
 def _avro(schema: str | None, registry: str | None, subject: str | None) -> Bodies:
     from firearrow.spark.avrobodies import AvroBodies, given_schema  # needs fastavro
-    from firearrow.spark.schemaregistry import Registry
 
     asked = None if registry is None else Registry(registry)
     if schema is not None:

@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from firearrow.errors import ConfigError, FirearrowError
 
+AVRO, JSON = "AVRO", "JSON"  # as a registry calls them
 FRAME: Final = struct.Struct(">BI")
 ANSWER_SECONDS_MAX: Final = 10  # a registry answers from memory
 SCHEMAS_KEPT_MAX: Final = 1000  # by a worker; the schema of an id never changes
@@ -56,9 +57,9 @@ class Registry:
         """Give the Avro schema of an id, or None if there is none; raise if the registry fails."""
         return _schema(self, f"/schemas/ids/{schema_id}")
 
-    def latest(self, subject: str) -> str:
-        """Give the newest Avro schema of a subject; raise ConfigError if it has none."""
-        found = _asked(self, f"/subjects/{quote(subject, safe='')}/versions/latest")
+    def latest(self, subject: str, kind: str = AVRO) -> str:
+        """Give the newest schema of a subject; raise ConfigError if it has none of this kind."""
+        found = _asked(self, f"/subjects/{quote(subject, safe='')}/versions/latest", kind)
         if found is None:
             raise ConfigError(f"schema registry {self} has no subject {subject!r}")
         return found
@@ -68,7 +69,7 @@ class Registry:
         return unquote(user), host
 
 
-def _asked(registry: Registry, path: str) -> str | None:
+def _asked(registry: Registry, path: str, kind: str = AVRO) -> str | None:
     request = urllib.request.Request(str(registry).rstrip("/") + path)
     user, _ = registry._parts()
     if user:
@@ -83,8 +84,8 @@ def _asked(registry: Registry, path: str) -> str | None:
             raise FirearrowError(f"schema registry {registry}: {error} for {path}") from None
     except (OSError, ValueError) as error:
         raise FirearrowError(f"schema registry {registry}: {error} for {path}") from error
-    if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
-        raise ConfigError(f"schema registry {registry}: {path} is not one whole Avro schema")
+    if answer.get("schemaType", AVRO) != kind or answer.get("references"):
+        raise ConfigError(f"schema registry {registry}: {path} is not one whole {kind} schema")
     return str(answer["schema"])
 
 
