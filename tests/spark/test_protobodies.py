@@ -122,6 +122,32 @@ def test_what_is_no_such_message_is_undecoded(spark: SparkSession, file: str) ->
     assert [undecoded for _, undecoded in rows] == [None, *bodies[1:-1], None]
 
 
+def test_a_serializers_frame_names_the_message(spark: SparkSession, file: str) -> None:
+    """A schema's id, then where the message is in its file: first, second, or inside of another."""
+    line, order_, entry = (b"\0\0\0\0\x07" + at for at in (b"\0", b"\x02\x02", b"\x04\x02\0"))
+    url = "http://127.0.0.1:1"  # nothing to ask it for
+    bodies = [line + b"\x0a\x01a", order_ + b"\x0a\x01a", entry + b"\x0a\x01a", b"\x0a\x01a"]
+    names = {"Line": "sku", "Order": "id", "Order.CountsEntry": "key"}
+    for place, (message, name) in enumerate(names.items()):
+        messages = table(spark, bodies)
+        rows = decoded(messages, "protobuf", file, message=f"shop.{message}", registry=url)
+        found = both(rows)
+        assert [at for at, (value, _) in enumerate(found) if value is not None] == [place]
+        assert found[place][0][name] == "a"
+
+
+def test_a_far_message_has_a_long_index() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="many.proto")
+    for number in range(101):
+        file.message_type.add(name=f"M{number}").field.add(
+            name="a", number=1, type=Field.TYPE_STRING, label=ONE
+        )
+    found = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    decode = ProtoBodies(found, "M100", framed=True).decoder()
+    assert decode(b"\0\0\0\0\x01\x02\xc8\x01\x0a\x01x") == {"a": "x"}
+    assert decode(b"\0\0\0\0\x01\x02\xc6\x01\x0a\x01x") is None
+
+
 def test_what_can_not_be_is_told(spark: SparkSession, file: str, tmp_path: Path) -> None:
     (tmp_path / "none.desc").write_bytes(b"text")
     for path, message, told in [

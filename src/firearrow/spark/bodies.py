@@ -54,9 +54,9 @@ def decoded(
     - ``avro``: ``schema``, Avro's own as text or the name of a file;
     - ``protobuf``: the ``message`` of that full name in ``schema``, the name of a descriptor file.
 
-    With ``registry``, the URL of a schema registry, bodies in JSON and Avro begin with the id of
-    the schema that they were written with; ``subject`` is whose newest schema has the fields, if no
-    ``schema`` is given.
+    With ``registry``, the URL of a schema registry, bodies begin with the id of the schema that
+    they were written with. In JSON and Avro, ``subject`` is whose newest schema has the fields, if
+    no ``schema`` is given; Protobuf always needs a descriptor file.
 
     Where a body is not of this format, or a field is not of its type, ``value`` is null and
     ``undecoded`` is the body. A message without a body (null) has neither.
@@ -79,7 +79,7 @@ def decoded(
         return _in_workers(messages, _avro(text, registry, subject))
     assert text is not None
     assert message is not None
-    return _in_workers(messages, _protobuf(text, message))
+    return _in_workers(messages, _protobuf(text, message, registry))
 
 
 def _require_arguments(
@@ -96,8 +96,6 @@ def _require_arguments(
         raise ConfigError("protobuf bodies: give a descriptor file as schema, and a message's name")
     if body_format != "protobuf" and message is not None:
         raise ConfigError(f"{body_format} bodies have no message {message!r}: for protobuf only")
-    if body_format == "protobuf" and (registry is not None or subject is not None):
-        raise ConfigError("protobuf bodies: a schema registry is for json and avro only")
     if subject is not None and (registry is None or schema is not None):
         raise ConfigError(f"subject {subject!r}: needs a schema registry, and no other schema")
     if body_format == "avro" and schema is None and subject is None:
@@ -216,10 +214,10 @@ def _avro(schema: str | None, registry: str | None, subject: str | None) -> Bodi
     return AvroBodies(asked.latest(subject), asked)
 
 
-def _protobuf(schema: str, message: str) -> Bodies:
+def _protobuf(schema: str, message: str, registry: str | None) -> Bodies:
     from firearrow.spark.protobodies import ProtoBodies, given_descriptors  # needs protobuf
 
-    return ProtoBodies(given_descriptors(schema), message)
+    return ProtoBodies(given_descriptors(schema), message, framed=registry is not None)
 
 
 def _in_workers(messages: DataFrame, bodies: Bodies) -> DataFrame:

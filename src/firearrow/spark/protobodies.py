@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark.sql import types as T
 
 from firearrow.errors import ConfigError
+from firearrow.spark.schemaregistry import unframed
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -43,6 +44,7 @@ class ProtoBodies:
 
     descriptors: bytes = field(repr=False)
     message: str
+    framed: bool = False
 
     def fields(self) -> T.StructType:
         """Give the columns; raise ConfigError for a file or message that can't be."""
@@ -56,8 +58,14 @@ class ProtoBodies:
         descriptor = self._descriptor()
         of_bytes = message_factory.GetMessageClass(descriptor).FromString
         _, read = _structure(descriptor, ())
+        frame = _indexes(descriptor)
 
         def decode(body: bytes) -> dict[str, Any] | None:
+            if self.framed:
+                behind = unframed(body)
+                if behind is None or not behind[1].startswith(frame):
+                    return None
+                body = behind[1][len(frame) :]
             try:
                 message = of_bytes(body)
                 value: dict[str, Any] = read(message)
@@ -79,6 +87,31 @@ class ProtoBodies:
             raise ConfigError(
                 f"Protobuf message {self.message!r} is not in the descriptors"
             ) from None
+
+
+def _indexes(descriptor: Descriptor) -> bytes:
+    """Where a message is in its file, as Confluent's serializers write it behind a schema's id.
+
+    That is the number of steps and each step's index, as signed varints; the first message of a
+    file is a single 0.
+    """
+    steps: list[int] = []
+    at: Descriptor | None = descriptor
+    while at is not None:
+        around = at.containing_type
+        beside = around.nested_types if around else at.file.message_types_by_name.values()
+        steps.insert(0, [each.full_name for each in beside].index(at.full_name))
+        at = around
+    return b"\0" if steps == [0] else b"".join(map(_varint, [len(steps), *steps]))
+
+
+def _varint(number: int) -> bytes:
+    """A number of 0 or more in zigzag: twice the number, seven bits a byte, lowest first."""
+    rest, found = 2 * number, b""
+    while rest > 0x7F:
+        found += bytes([rest & 0x7F | 0x80])
+        rest >>= 7
+    return found + bytes([rest])
 
 
 def given_descriptors(path: str) -> bytes:
