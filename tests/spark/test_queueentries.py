@@ -69,6 +69,21 @@ def test_the_ends_of_a_queue(
     assert queue.entries(0, 100).physical_offset.tolist() == places
 
 
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_files_that_are_deleted_while_a_queue_is_read(tmp_path: Path, gone: int) -> None:
+    home = tmp_path / "consumequeue" / "T" / "0"
+    home.mkdir(parents=True)
+    paths = [home / f"{base:020}" for base in (0, 60, 120)]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"".join(entry(300 * number + at, 100) for at in (0, 100, 200)))
+    queue = FileQueues(LocalStorage(str(tmp_path))).open(("T", 0))
+    for path in paths[:gone]:
+        path.unlink()
+    left = range(3 * gone, 9)
+    assert queue.entries(0, 9).queue_offset.tolist() == list(left)
+    assert queue.bound(0) == (Bound(left.start, 9) if left else Bound(0, 0))
+
+
 def test_what_the_log_has_no_more_is_not_counted(tmp_path: Path) -> None:
     logs.write(tmp_path / "s", [logs.Sent() for _ in range(20)])
     queue = FileQueues(LocalStorage(str(tmp_path / "s"))).open(("T", 0))

@@ -47,7 +47,11 @@ class BatchUnits:
         parts: list[npt.NDArray[Any]] = []
         begins_written = True
         for number, file in enumerate(self._files):
-            buffer = self._storage.read(file.path)
+            try:
+                buffer = self._storage.read(file.path)
+            except FileNotFoundError:  # retention has deleted it since it was listed
+                begins_written = False
+                continue
             units = np.frombuffer(buffer, UNIT_DTYPE, len(buffer) // UNIT_BYTES)
             written = are_written(units)
             if number == 0:

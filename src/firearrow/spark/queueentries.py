@@ -82,9 +82,14 @@ class FileQueue:
         self._buffers: dict[int, memoryview] = {}
 
     def _buffer(self, number: int) -> memoryview:
+        """The bytes of a file; none if retention has deleted it since it was listed."""
         found = self._buffers.get(number)
         if found is None:
-            found = self._buffers[number] = self._storage.read(self._files[number].path)
+            try:
+                found = self._storage.read(self._files[number].path)
+            except FileNotFoundError:
+                found = memoryview(b"")
+            self._buffers[number] = found
         return found
 
     def _map(self, number: int) -> npt.NDArray[Any]:
@@ -120,7 +125,10 @@ class FileQueue:
     def _physical(self, queue_offset: int) -> int:
         number = bisect_right(self._bases, queue_offset) - 1
         at = (queue_offset - self._bases[number]) * ENTRY_BYTES
-        physical, size = _PLACE.unpack_from(self._buffer(number), at)
+        buffer = self._buffer(number)
+        if not len(buffer):
+            return -1
+        physical, size = _PLACE.unpack_from(buffer, at)
         return -1 if size == PRE_BLANK_SIZE else int(physical)
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:

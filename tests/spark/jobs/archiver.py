@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
 from threading import Event
 
@@ -40,6 +41,8 @@ def main() -> None:
         if child == 0:
             try:
                 archive_for_ever(*sys.argv[1:])
+            except BaseException:
+                traceback.print_exc()  # os._exit would end without a word
             finally:
                 os._exit(1)
         sys.stdout.write(f"{child}\n")
