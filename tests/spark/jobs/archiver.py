@@ -41,9 +41,8 @@ def main() -> None:
         if child == 0:
             try:
                 archive_for_ever(*sys.argv[1:])
-            except BaseException:
-                traceback.print_exc()  # os._exit would end without a word
-            finally:
+            finally:  # os._exit would end without a word
+                traceback.print_exc()
                 os._exit(1)
         sys.stdout.write(f"{child}\n")
         sys.stdout.flush()
