@@ -77,9 +77,11 @@ class FileConsumeQueues:
         batch_file_bytes: int = BATCH_FILE_BYTES,
         wants_batches: Callable[[str], bool] = no_topic,
         monotonic: Callable[[], float] = _no_time,
+        new_queues_max: float = NEW_QUEUES_MAX,
     ) -> None:
         self._fs = fs
         self._monotonic = monotonic
+        self._new_queues_max = new_queues_max
         self._directory = directory
         self._batch_directory = directory.parent / DIRECTORY
         self._file_size_bytes = file_size_bytes
@@ -257,7 +259,7 @@ class FileConsumeQueues:
                 if not queue.segments.files:
                     now = self._monotonic()
                     until = until or now + NEW_QUEUES_SECONDS
-                    if made == NEW_QUEUES_MAX or (made and now >= until):
+                    if made >= self._new_queues_max or (made and now >= until):
                         self._tell(refused, arrived, on_arrivals)
                         raise ManyNewQueues
                     made += 1

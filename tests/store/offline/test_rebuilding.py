@@ -32,7 +32,7 @@ from tests.store.offline.damage import (
     own_store,
     write,
 )
-from tests.store.stores import append, opened, small_config
+from tests.store.stores import append, opened, settle, small_config
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -77,6 +77,17 @@ def test_a_queue_that_goes_back_and_on_within_a_stretch_is_left_out(tmp_path: Pa
     made = rebuild(layout, SystemClock(), to=tmp_path / "made")
     assert made.left_out == {"T-0": "after 299 the log goes on with 5000"}
     assert not (tmp_path / "made/consumequeue/T/0").exists()
+
+
+def test_many_queues_are_made_in_one_go(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with opened(root) as store:
+        for number in range(200):
+            append(store, b"%d" % number, "T", number % 100)
+        settle(store)
+    made = rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
+    assert made.left_out == {}
+    assert contents(tmp_path / "made/consumequeue") == contents(root / "consumequeue")
 
 
 def test_in_place_the_old_files_are_kept(tmp_path: Path) -> None:

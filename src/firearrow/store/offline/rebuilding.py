@@ -21,6 +21,7 @@ RocketMQ does not start with queue files of another size than it is configured f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -511,6 +512,7 @@ def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | R
             sizes.queue_file_bytes,
             batch_file_bytes=sizes.batch_file_bytes,
             wants_batches=view.batch_topics.__contains__,
+            new_queues_max=math.inf,  # nobody waits for a round of these
         )
     compression = _DEFAULTS.rocksdb_compression_type
     return RocksConsumeQueues(to / database.name, to / "elsewhere", compression)
