@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from firearrow.errors import DataLost
+from firearrow.spark.offsets import Loss, require_whole
 from firearrow.spark.options import Reading
 
 log = logging.getLogger(__name__)
@@ -17,3 +19,19 @@ def lost(reading: Reading, what: str, cause: Exception | None = None) -> None:
             f"messages to read are missing: {what} (failOnDataLoss=false skips them)"
         ) from cause
     log.warning("messages are skipped", extra={"reason": what})
+
+
+def lost_spans(reading: Reading, losses: Sequence[Loss]) -> None:
+    """The same of queue offsets: DataLost names them, a warning is given for each."""
+    if reading.fail_on_data_loss:
+        require_whole(list(losses))
+    for loss in losses:
+        log.warning(
+            "messages are skipped",
+            extra={
+                **loss.queue.fields,
+                "queue_offset": loss.span.start,
+                "end_queue_offset": loss.span.end,
+                "reason": loss.reason,
+            },
+        )

@@ -12,7 +12,6 @@ runs; ``read`` is called on copies of it in the workers, which know nothing of t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,12 +29,11 @@ from pyspark.sql.streaming.datasource import (
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
+from firearrow.spark.losses import lost_spans
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Bound, Origin, Queue, Span
 from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
-
-log = logging.getLogger(__name__)
 
 _CHECKPOINT = "checkpoint"
 
@@ -192,18 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = offsets.from_json(start, _CHECKPOINT)
         last = offsets.from_json(end, _CHECKPOINT)
         plan = offsets.plan(first, last, self.origin.bounds())
-        if self.options.reading.fail_on_data_loss:
-            offsets.require_whole(plan.losses)
-        for loss in plan.losses:
-            log.warning(
-                "messages are skipped",
-                extra={
-                    **loss.queue.fields,
-                    "queue_offset": loss.span.start,
-                    "end_queue_offset": loss.span.end,
-                    "reason": loss.reason,
-                },
-            )
+        lost_spans(self.options.reading, plan.losses)
         return self.origin.partitions(plan.spans) if plan.spans else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

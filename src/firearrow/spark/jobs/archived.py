@@ -8,7 +8,6 @@ bounds: so what retention deletes meanwhile, because it is archived, is in the a
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +24,12 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.jobs.manifest import Archive, DataFile, QueueRows, State
-from firearrow.spark.offsets import Loss, require_whole
+from firearrow.spark.losses import lost_spans
+from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.origin import Bound, Origin, Queue, Span
 from firearrow.spark.propertytext import PropertyText
 from firearrow.spark.sizes import row_bytes
-
-log = logging.getLogger(__name__)
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
 _TIMES_MAX: Final = 4  # files of which the times of all messages are kept, for one search
@@ -223,18 +221,7 @@ class ArchivedOrigin:
             if queue in self._first and lost.start < lost.end:
                 reason = f"deleted, and the archive ends at {end}"
                 losses.append(Loss(queue, lost, reason))
-        if self.options.reading.fail_on_data_loss:
-            require_whole(losses)
-        for loss in losses:
-            log.warning(
-                "messages are skipped",
-                extra={
-                    **loss.queue.fields,
-                    "queue_offset": loss.span.start,
-                    "end_queue_offset": loss.span.end,
-                    "reason": loss.reason,
-                },
-            )
+        lost_spans(self.options.reading, losses)
 
     def _archive_tasks(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         clips: dict[str, list[Clip]] = {}
