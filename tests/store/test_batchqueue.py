@@ -14,6 +14,7 @@ from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
 from firearrow.store.batchqueue import UNIT, UNIT_DTYPE, FileBatchQueue, Unit, inner_count
 from firearrow.store.queues import ENTRY
 from tests.golden import expected, extract
+from tests.store.stores import append, opened, settle
 
 FILE_BYTES = 460  # ten units
 Sizes = list[int]
@@ -105,6 +106,19 @@ def test_of_records_with_one_time_upper_means_the_last(tmp_path: Path) -> None:
     queue.correct_min(2500)
     assert queue.at_time(0) == 9
     queue.close()
+
+
+def test_a_queue_without_messages_begins_at_minus_one(tmp_path: Path) -> None:
+    """As RocketMQ's BatchConsumeQueue says (BatchSendIT#testBatchSend_SysInnerBatch)."""
+    with opened(tmp_path) as store:
+        store.wants_batches = {"T"}.__contains__
+        found = [store.min_queue_offset(topic, 0) for topic in ("T", "Other")]
+        store.queue("T", 0)
+        found.append(store.min_queue_offset("T", 0))
+        assert found == [-1, 0, -1]
+        append(store, b"batch", sys_flag=INNER_BATCH | NEED_UNWRAP, properties={"INNER_NUM": "3"})
+        settle(store)
+        assert store.min_queue_offset("T", 0) == 0
 
 
 def test_an_empty_queue_has_nothing(tmp_path: Path) -> None:
