@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.spark.logwalk import first_stored_at, next_record
+from firearrow.spark.logwalk import next_record
 from firearrow.spark.stores import Store
 from tests.spark import logs, oracle
 from tests.spark.test_files import by_place, read
@@ -68,16 +68,3 @@ def test_zeros_inside_of_a_log_are_damage(split: str, tmp_path: Path) -> None:
         read(root, visibility="log", splitBytes=split)
     found = by_place(read(root, visibility="log", splitBytes=split, onCorrupt="skip"))
     assert [row["body"][0] for row in found] == [0, 1, 2, 6, 7, 8, 9, 10, 11]
-
-
-def test_times_are_found_in_any_file(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    logs.write(root, [logs.Sent(body=b"x" * 100, step_ms=10) for _ in range(50)], 1000)
-    store = Store(str(root))
-    end = store.log[-1].end
-    rows = oracle.log(root, "")
-    for number, row in enumerate(rows):
-        stored = logs.START_MS + 10 * (number + 1)
-        assert first_stored_at(store, stored, end) == row["commitLogOffset"]
-        assert first_stored_at(store, stored - 9, end) == row["commitLogOffset"]
-    assert first_stored_at(store, stored + 1, end) >= rows[-1]["commitLogOffset"] + 1

@@ -24,7 +24,7 @@ from firearrow.spark.batches import Batches, Parts, QueueBatches
 from firearrow.spark.filters import Narrow
 from firearrow.spark.indexfiles import candidates
 from firearrow.spark.logorder import InOrder
-from firearrow.spark.logwalk import Stretch, first_stored_at, walk
+from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import Bound, Queue, Span, Stored
@@ -33,6 +33,7 @@ from firearrow.spark.queueentries import Queue as EntryQueue
 from firearrow.spark.sizes import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
+from firearrow.spark.storedtimes import StoredTimes
 from firearrow.spark.stores import Store, open_stores
 from firearrow.spark.undispatched import NO_EXTENT, Extent
 from firearrow.store.batchqueue import MESSAGES_MAX
@@ -82,7 +83,7 @@ class FileOrigin:
         Raises ConfigError for a topic that no store has.
         """
         before = self.__dict__.pop("stores", {})  # what was seen before may have grown or gone
-        for seen in ("_places", "_queues"):
+        for seen in ("_times", "_queues"):
             self.__dict__.pop(seen, None)
         stores = open_stores(self.options, before.values())
         self.stores = {store.broker: store for store in stores}
@@ -174,14 +175,15 @@ class FileOrigin:
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
         """Where in each span what was stored at or after a time begins."""
+        brokers = {queue.broker for queue in spans}
+        places = {broker: self._place_at(self.stores[broker], timestamp_ms) for broker in brokers}
         found: dict[Queue, int] = {}
         for queue, span in spans.items():
             if queue not in self._queues:
                 self._queues[queue] = self.stores[queue.broker].queues.open(
                     (queue.topic, queue.queue_id)
                 )
-            place = self._place_at(self.stores[queue.broker], timestamp_ms)
-            found[queue] = self._queues[queue].first_at_or_after(place, *span)
+            found[queue] = self._queues[queue].first_at_or_after(places[queue.broker], *span)
         return found
 
     @cached_property
@@ -189,16 +191,15 @@ class FileOrigin:
         return {}
 
     @cached_property
-    def _places(self) -> dict[tuple[str, int], int]:
+    def _times(self) -> dict[str, StoredTimes]:
         return {}
 
     def _place_at(self, store: Store, timestamp_ms: int) -> int:
         """Where in the log what was stored at or after a time begins."""
-        key = store.root, timestamp_ms
-        if key not in self._places:
-            end = store.log[-1].end if store.log else 0
-            self._places[key] = first_stored_at(store, timestamp_ms, end)
-        return self._places[key]
+        times = self._times.get(store.root)
+        if times is None:
+            times = self._times[store.root] = StoredTimes(store, store.records_end)
+        return times.first_at(timestamp_ms)
 
     # --- tasks ---
 

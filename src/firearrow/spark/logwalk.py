@@ -66,42 +66,6 @@ def _find(window: memoryview, base: int, limit: int) -> int | None:
     return None
 
 
-def first_stored_at(store: Store, timestamp_ms: int, end: int) -> int:
-    """The physical offset of the first record before ``end`` stored at a time or later.
-
-    Store times rise along a log; ``end`` if there is none.
-    """
-    files = [file for file in store.log if file.base < end]
-    low, high = 0, len(files)
-    while low < high:  # the first file that begins at that time or later
-        middle = (low + high) // 2
-        first = _stored_ms(store, files[middle], files[middle].base)
-        if first is None or first >= timestamp_ms:
-            high = middle
-        else:
-            low = middle + 1
-    if low == 0:
-        return files[0].base if files else end
-    file = files[low - 1]
-    begin, stop = file.base, min(file.end, end)
-    while begin < stop:  # the first byte from which on the next record is of that time or later
-        middle = (begin + stop) // 2
-        at = next_record(store, file, middle, stop)
-        if at is None or (_stored_ms(store, file, at) or 0) >= timestamp_ms:
-            stop = middle
-        else:
-            begin = at + 1
-    at = next_record(store, file, begin, min(file.end, end))
-    return at if at is not None else min(file.end, end)
-
-
-def _stored_ms(store: Store, file: NumberedFile, physical_offset: int) -> int | None:
-    at = physical_offset - file.base
-    window = store.storage.window(file.path, at, at + RECORD_BYTES_MAX)
-    columns = scan(window, 0, len(window), 1)
-    return int(columns.store_ms[0]) if len(columns) else None
-
-
 class Stretch(NamedTuple):
     """A part of a file: the records that begin in ``[start, end)`` of the log.
 

@@ -368,6 +368,9 @@ def limit_in_order(
     """
     if limits.hold(spans):
         return dict(spans)
+    waiting = {queue: span for queue, span in spans.items() if span.start < span.end}
+    if len(waiting) == 1:
+        return limits.fill({}, waiting)  # a queue is in the order of the log
     low_ms, high_ms = 0, _LAST_MS
     low = {queue: span.start for queue, span in spans.items()}
     high = {queue: span.end for queue, span in spans.items()}

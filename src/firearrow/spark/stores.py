@@ -189,6 +189,11 @@ class Store:
         return found
 
     @property
+    def records_end(self) -> int:
+        """Where the records of the log end, if somebody has looked; else where its files do."""
+        return self._log_end if self.found_ahead is None else self.found_ahead.end
+
+    @property
     def _log_end(self) -> int:
         return self.log[-1].end if self.log else 0
 

@@ -1,0 +1,80 @@
+"""Where in a CommitLog what was stored at a time or later begins."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+from firearrow.message.record import RECORD_BYTES_MAX
+from firearrow.spark.logwalk import next_record
+from firearrow.store.scan import scan
+
+if TYPE_CHECKING:
+    from firearrow.spark.stores import Store
+
+_NEAR_BYTES: Final = 128 * 1024  # of so much of the log all times are read in one go
+
+
+class StoredTimes:
+    """Finds times in the log of a store whose records end at ``end``, or before.
+
+    Store times rise along a log, so this is a binary search over its bytes. The times that it comes
+    upon are kept: a step of a stream that is limited asks for forty times, each nearer to the last.
+    Without that each of them took some twenty looks at the log.
+    """
+
+    def __init__(self, store: Store, end: int) -> None:
+        self._store = store
+        self._end = end
+        self._places: list[int] = []  # of the records that were read, in order
+        self._times: list[int] = []
+
+    def first_at(self, timestamp_ms: int) -> int:
+        """The physical offset of the first record of a time or later; the end if there is none."""
+        row = bisect_left(self._times, timestamp_ms)
+        begin = self._places[row - 1] + 1 if row else self._store.log_start
+        stop = found = self._places[row] if row < len(self._places) else self._end
+        while stop - begin > _NEAR_BYTES:
+            middle = (begin + stop) // 2
+            at = self._next(middle, stop)
+            if at is None:
+                if stop == found == self._end:
+                    self._end = found = middle
+                stop = middle
+                continue
+            _, [stored_ms] = self._read(at, at + 1)
+            if stored_ms >= timestamp_ms:
+                stop, found = middle, at
+            else:
+                begin = at + 1
+        at = self._next(begin, stop)
+        while at is not None:
+            places, times = self._read(at, stop)
+            row = bisect_left(times, timestamp_ms)
+            if row < len(times):
+                return places[row]
+            at = self._next(places[-1] + 1, stop)
+        return found
+
+    def _next(self, physical_offset: int, stop: int) -> int | None:
+        """Where the first record begins between two places of the log."""
+        for file in self._store.log:
+            start, end = max(physical_offset, file.base), min(stop, file.end)
+            if start < end and (found := next_record(self._store, file, start, end)) is not None:
+                return found
+        return None
+
+    def _read(self, at: int, stop: int) -> tuple[list[int], list[int]]:
+        """The records from one on up to a place, at least that one: where they are, and of when."""
+        file = self._store.log_file(at)
+        assert file is not None
+        start = at - file.base
+        window = self._store.storage.window(file.path, start, stop - file.base)
+        columns = scan(window, 0, len(window))
+        if not len(columns):
+            window = self._store.storage.window(file.path, start, start + RECORD_BYTES_MAX)
+            columns = scan(window, 0, len(window), 1)
+        places, times = columns.physical_offset.tolist(), columns.store_ms.tolist()
+        known = slice(bisect_left(self._places, at), bisect_right(self._places, places[-1]))
+        self._places[known], self._times[known] = places, times
+        return places, times
