@@ -63,10 +63,10 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
-from zlib import crc32
 
 from firearrow.errors import MessageError
 from firearrow.message import properties as properties_codec
+from firearrow.message.crc import crc32
 from firearrow.message.hosts import pack_host, unpack_host
 from firearrow.message.model import MessageView
 from firearrow.message.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX

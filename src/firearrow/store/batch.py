@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
 from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
+from firearrow.message.crc import crc32
 from firearrow.message.record import HEADS_BY_HOSTS
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.queues import ConsumeQueue

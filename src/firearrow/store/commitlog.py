@@ -29,11 +29,11 @@ from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 
 from firearrow.errors import DiskFull, MessageError
+from firearrow.message.crc import crc32
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import mmap
 import struct
-import zlib
 from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.message.crc import crc32
 from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from firearrow.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from firearrow.store.crc import ROW_BYTES_MAX, ROWS_MIN, crc32_of_rows
@@ -258,7 +258,7 @@ class Columns:
         view = memoryview(self.buffer)
         starts, ends = self.body_start.tolist(), (self.body_start + self.body_size).tolist()
         parts = map(view.__getitem__, map(slice, starts, ends))  # no loop of ours: bodies are many
-        return np.fromiter(map(zlib.crc32, parts), np.int64, len(self))
+        return np.fromiter(map(crc32, parts), np.int64, len(self))
 
 
 def _fixed_parts(buffer: Buffer, position: Ints, end: int) -> npt.NDArray[Any]:

@@ -22,13 +22,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from mmap import mmap
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import MessageError
 from firearrow.message.compress import is_as_said
+from firearrow.message.crc import crc32
 from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, read_frame
 from firearrow.message.sysflag import (
