@@ -15,12 +15,14 @@ import argparse
 import json
 import mmap
 import random
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +36,7 @@ from benchmarks.sparkfloor import Repeated
 from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
+from firearrow.spark.bodies import decoded
 from firearrow.spark.options import parse as parse_options
 from firearrow.spark.source import MessageReader, open_origin
 from firearrow.spark.tables import DECLARED, MESSAGES
@@ -50,7 +53,9 @@ SEED: Final = 5
 TOPICS: Final = 20
 QUEUES: Final = 4
 START_MS: Final = 1_795_000_000_000
-BODIES: Final = {"760": (100, 1024), "300": (60, 140)}  # bytes, from ... to before ...
+SIZES: Final = {"760": (100, 1024), "300": (60, 140)}  # of bodies: bytes, from ... to before ...
+KINDS: Final = ("random", "json")
+ORDER: Final = "id string, customer long, cents long, paid boolean, lines array<string>"
 REBUILD_GOAL: Final = "4 times the original's, by the same log: see benchmarks/README.md"
 LEAN: Final = ("topic", "queueOffset", "storeTimestamp")
 # What a record does not hold as it is: made of it, or, of the broker, beside it.
@@ -81,7 +86,20 @@ class Step:
     seconds: float
 
 
-def make_store(root: Path, bodies: tuple[int, int], log_bytes: int) -> int:
+def order(number: int, noise: bytes) -> bytes:
+    """An order in JSON, about as long as ``noise``, from which its numbers and words are."""
+    text = noise.hex()
+    fields = {
+        "id": f"order-{number}",
+        "customer": int(text[:8], 16),
+        "cents": int(text[8:12], 16),
+        "paid": noise[6] < 128,
+        "lines": [text[at : at + 16] for at in range(16, len(text) - 176, 40)],
+    }
+    return json.dumps(fields).encode()
+
+
+def make_store(root: Path, sizes: tuple[int, int], log_bytes: int, kind: str = "random") -> int:
     """Write a log of about so many bytes and its queues; return its exact size."""
     chance = random.Random(SEED)
     noise = chance.randbytes(1 << 20)
@@ -93,7 +111,8 @@ def make_store(root: Path, bodies: tuple[int, int], log_bytes: int) -> int:
         queues = [store.queue(f"topic-{n:02d}", q) for n in range(TOPICS) for q in range(QUEUES)]
         number = end = 0
         while end < log_bytes:
-            size, at = chance.randrange(*bodies), chance.randrange(len(noise) - bodies[1])
+            size, at = chance.randrange(*sizes), chance.randrange(len(noise) - sizes[1])
+            body = noise[at : at + size]
             pairs = (
                 f"KEYS\x01order-{number}",
                 f"UNIQ_KEY\x01{number:032X}",
@@ -102,8 +121,8 @@ def make_store(root: Path, bodies: tuple[int, int], log_bytes: int) -> int:
             )
             now_ms = START_MS + number // 3
             place = store.log.append(
-                chance.choice(queues), noise[at : at + size], "\x02".join(pairs).encode(), 0, 0,
-                now_ms - 5, hosts[number % 8], now_ms, 0,
+                chance.choice(queues), order(number, body) if kind == "json" else body,
+                "\x02".join(pairs).encode(), 0, 0, now_ms - 5, hosts[number % 8], now_ms, 0,
             )  # fmt: skip
             number += 1
             end = place + size
@@ -248,6 +267,16 @@ def through_spark(spark: SparkSession, root: Path, size: int, rounds: int) -> It
     for name, make, target in cases:
         seconds, _ = best(lambda m=make: m().collect(), rounds, 2)  # type: ignore[misc]
         yield Measured(name, size / MB / seconds, seconds, target)
+
+
+def typed(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
+    """Orders as typed columns, decoded in the JVM."""
+    messages = spark.read.format("rocketmq").schema(of_spark(["body"])).load(str(root))
+    totals = decoded(messages, "json", ORDER).selectExpr(
+        "count(undecoded)", "sum(value.cents)", "max(value.id)", "sum(size(value.lines))"
+    )
+    seconds, _ = best(totals.collect, rounds, 2)
+    yield Measured("Spark, JSON bodies decoded", size / MB / seconds, seconds)
 
 
 def floors(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
@@ -396,7 +425,8 @@ def stream_steps(
 def main(arguments: list[str] | None = None) -> int:
     """Make the logs, read them and print what came out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    parser.add_argument("--record", choices=list(BODIES), action="append", help="bytes of a record")
+    parser.add_argument("--record", choices=list(SIZES), action="append", help="bytes of a record")
+    parser.add_argument("--bodies", choices=KINDS, action="append", help="what is in them")
     parser.add_argument("--log-bytes", type=int, default=GiB - (1 << 24), help="of each log")
     parser.add_argument("--rounds", type=int, default=3, help="of each case; the best counts")
     parser.add_argument("--alone", action="store_true", help="without Spark")
@@ -405,19 +435,23 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(dir=given.work_dir) as home:
-        for record in given.record or BODIES:
-            root = Path(home) / f"store-{record}"
-            size = make_store(root, BODIES[record], given.log_bytes)
+        for record, kind in product(given.record or SIZES, given.bodies or KINDS):
+            name = record if kind == "random" else f"{record} {kind}"
+            root = Path(home) / f"store-{record}-{kind}"
+            size = make_store(root, SIZES[record], given.log_bytes, kind)
             found = [*limits(root, size, given.rounds), *alone(root, size, given.rounds)]
             if not given.alone:
                 with session() as spark:
                     found += floors(spark, root, size, given.rounds)
                     found += through_spark(spark, root, size, given.rounds)
+                    if kind == "json":
+                        found += typed(spark, root, size, given.rounds)
                     found += jobs(spark, root, size, given.rounds)
                     found += streams(spark, root, size)
-            results[record] = [asdict(measured) for measured in found]
+            results[name] = [asdict(measured) for measured in found]
             for measured in found:
-                print(line(record, measured))
+                print(line(name, measured), flush=True)
+            shutil.rmtree(root)
     if given.json:
         found_by = {"firearrow": commit(), "results": results}
         given.json.write_text(json.dumps(found_by, indent=1) + "\n", encoding="utf-8")

@@ -25,7 +25,7 @@ from benchmarks import remoting, toolchain
 from benchmarks.generator import Generator, Load
 from benchmarks.machine import commit
 from benchmarks.servers import Deployment, launch_firearrow
-from benchmarks.spark import BODIES, MB, QUEUES, TOPICS, GiB, best, make_store, session
+from benchmarks.spark import MB, QUEUES, SIZES, TOPICS, GiB, best, make_store, session
 from firearrow.message.record import iter_records
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.manifest import Archive
@@ -75,7 +75,7 @@ def log_of(root: Path, size_gib: float) -> int:
     """Make a log, if it is not there; return the bytes of it that hold records."""
     mark = root.with_suffix(".bytes")
     if not mark.exists():
-        size = make_store(root, BODIES["760"], int(size_gib * (GiB - SPARE_BYTES)))
+        size = make_store(root, SIZES["760"], int(size_gib * (GiB - SPARE_BYTES)))
         mark.write_text(str(size))
     return int(mark.read_text())
 
