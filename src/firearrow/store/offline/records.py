@@ -1,9 +1,9 @@
 """Records of a store by place, queue, key, tag or time.
 
 Where a queue is asked for, its ConsumeQueue leads to the records, and behind its end what the log
-has for it (``undispatched``); where a key of a topic is, the index does; else the log is read, but
-for the files that a time span leaves out. All that is found is compared with the whole selection,
-so a wrong entry leads to nothing wrong.
+has for it (``undispatched``); there is no other way to those of a light queue. Where a key of a
+topic is, the index does; else the log is read, but for the files that a time span leaves out. All
+that is found is compared with the whole selection, so a wrong entry leads to nothing wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
-from firearrow.message.names import java_hash
+from firearrow.message.names import is_lmq, java_hash
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import inner_count
 from firearrow.store.offline.compare import IndexRows, index_geometry
@@ -72,8 +72,18 @@ class Selection(msgspec.Struct, frozen=True):
 def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     """The records of a selection in the order of the log; of an exact queue in its order."""
     chosen = selection
-    if chosen.physical_to == chosen.physical_from + 1:
-        places: Iterator[int] = iter((chosen.physical_from,))
+    if chosen.topic is not None and is_lmq(chosen.topic):
+        # a light queue leads to messages that say of themselves that they are in another one
+        light = msgspec.structs.replace(chosen, queue_id=chosen.queue_id or 0)
+        queue = _queue(view, light)
+        chosen = msgspec.structs.replace(
+            chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER
+        )
+        places: Iterator[int] = iter(())
+        if queue is not None:
+            places = chain(_of_queue(view, queue, light), _behind_queue(view, queue, light))
+    elif chosen.physical_to == chosen.physical_from + 1:
+        places = iter((chosen.physical_from,))
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
         places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
     elif queue := _queue(view, chosen):
@@ -101,9 +111,10 @@ def read(view: StoreView, physical_offset: int) -> MessageView | None:
     if len(head) < 8 or not 0 < size <= _RECORD_BYTES_MAX:
         return None
     try:
-        return decode_record(view.log_bytes(physical_offset, size))
+        found = decode_record(view.log_bytes(physical_offset, size))
     except MessageError:
         return None
+    return found if found.physical_offset == physical_offset else None
 
 
 def _by_key(view: StoreView, topic: str, key: str) -> Iterator[int]:
