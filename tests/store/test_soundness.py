@@ -208,8 +208,10 @@ def test_bodies_are_checked_if_asked(tmp_path: Path, count: int) -> None:
                 assert ("doesn't match its CRC" in store.explain_offset(first)) is check
 
 
-def test_what_clients_can_not_decompress_goes_out_by_itself(tmp_path: Path) -> None:
-    """It may have been sent like that."""
+def test_what_clients_can_not_decompress_goes_out_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was sent like that, so it is not damaged."""
     flags = with_compression(0, Compression.ZLIB)
     with opened(tmp_path) as store:
         for number in range(6):
@@ -222,6 +224,9 @@ def test_what_clients_can_not_decompress_goes_out_by_itself(tmp_path: Path) -> N
             pulls.append((found.count, found.next_offset))
             at = found.next_offset
         assert pulls == [(2, 2), (1, 3), (1, 4), (2, 6)]
+        assert store.runtime_facts()["damagedRecords"] == "0"
+    assert not [line for line in told(caplog) if line["event"] == "record is damaged"]
+    assert len([line for line in told(caplog) if "by itself" in line["event"]]) == 2
 
 
 def test_damaged_entries_are_passed_over_one_by_one(tmp_path: Path) -> None:

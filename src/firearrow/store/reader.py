@@ -29,6 +29,7 @@ from firearrow.store.soundness import (
     PLAIN_MIN,
     Checked,
     Damaged,
+    Fault,
     Places,
     are_plain,
     faults_of,
@@ -323,7 +324,7 @@ class Reader:
             if fault is None:
                 kept.append(number)
                 continue
-            self._note(queue, queue_offset, physical, fault.why)
+            self._note(queue, queue_offset, physical, fault)
             if fault.frames:
                 return (kept, number) if kept else ([number], number + 1)
         return (kept if faults else everything), len(copies)
@@ -332,12 +333,12 @@ class Reader:
         """Whether an entry is damaged, and not that of a record which has expired."""
         if 0 <= physical < self._log.end_offset:
             return False
-        self._note(queue, queue_offset, physical, "the log ends before it")
+        self._note(queue, queue_offset, physical, Fault("the log ends before it"))
         return True
 
-    def _note(self, queue: ConsumeQueue, queue_offset: int, physical: int, why: str) -> None:
+    def _note(self, queue: ConsumeQueue, queue_offset: int, physical: int, fault: Fault) -> None:
         place = f"queue {queue.topic}-{queue.queue_id}, queue offset {queue_offset}"
-        self._damaged.note(physical, place, why)
+        self._damaged.note(physical, place, fault)
 
     def _result(self, queue: ConsumeQueue, following: int, records: bytes, count: int) -> GetResult:
         lowest, highest = queue.min_offset, queue.max_offset

@@ -99,31 +99,34 @@ _HOSTS: Final = {
 
 
 class Fault(NamedTuple):
-    """What is wrong with a record. If it ``frames``, it harms only who takes its body apart."""
+    """What is wrong with a record. If it ``frames``, it harms only who takes its body apart: then it
+    is as its producer sent it."""
 
     why: str
     frames: bool = False
 
 
 class Damaged:
-    """The damaged records that were met: how many, and each named once in the log."""
+    """The damaged records that were met: how many, and each named once in the log. Those that were
+    sent so are named, too."""
 
     def __init__(self) -> None:
         self.count = 0
         self._named: dict[int, None] = {}
 
-    def note(self, physical_offset: int, place: str, why: str) -> None:
+    def note(self, physical_offset: int, place: str, fault: Fault) -> None:
         """Name a record, unless it was named before; only so many are remembered."""
         if physical_offset in self._named:
             return
         if len(self._named) >= _NAMED_MAX:
             del self._named[next(iter(self._named))]
         self._named[physical_offset] = None
-        self.count += 1
-        log.error(
-            "record is damaged",
-            extra={"physical_offset": physical_offset, "place": place, "reason": why},
-        )
+        extra = {"physical_offset": physical_offset, "place": place, "reason": fault.why}
+        if fault.frames:
+            log.warning("message goes out by itself: consumers can't decompress it", extra=extra)
+        else:
+            self.count += 1
+            log.error("record is damaged", extra=extra)
 
 
 class Checked:
