@@ -287,7 +287,8 @@ class Reader:
                 base, limit, mapped = segment.base, segment.end, segment.map
             start = physical - base
             if size < RECORD_BYTES_MIN or physical + size > limit:
-                self._note(queue, at, physical, f"its entry says that it has {size} bytes")
+                why = f"its entry says that it has {size} bytes"
+                self._note(queue, at, physical, Fault(why))
                 continue
             copies.append(mapped[start : start + size])
             places.append((physical, size, at))
@@ -396,9 +397,8 @@ class Reader:
         if self._leads_nowhere(queue, unit.queue_offset, physical):
             return b""
         if size < RECORD_BYTES_MIN:
-            self._note(
-                queue, unit.queue_offset, physical, f"its entry says that it has {size} bytes"
-            )
+            why = f"its entry says that it has {size} bytes"
+            self._note(queue, unit.queue_offset, physical, Fault(why))
             return b""
         return self._log.record(physical, size)
 

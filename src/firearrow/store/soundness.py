@@ -99,8 +99,8 @@ _HOSTS: Final = {
 
 
 class Fault(NamedTuple):
-    """What is wrong with a record. If it ``frames``, it harms only who takes its body apart: then it
-    is as its producer sent it."""
+    """What is wrong with a record. If it ``frames``, it is as its producer sent it, and harms only
+    who takes its body apart."""
 
     why: str
     frames: bool = False
