@@ -5,7 +5,6 @@ import socket
 from typing import Annotated, Literal
 
 import pytest
-from msgspec import Meta
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.config.table import (
@@ -28,7 +27,7 @@ class Kiosk(ServerConfig, frozen=True):
     """A server that exists only here."""
 
     open_on_sunday: bool = False
-    shelf_count: Annotated[CountInt, Meta(description="shelves")] = 3
+    shelf_count: Annotated[CountInt, "shelves"] = 3
     sign_text: str = "Kiosk"
     shutter_kind: Literal["ROLLING", "FOLDING"] = "ROLLING"
     broker_ip1: str = ""

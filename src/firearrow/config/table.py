@@ -1,11 +1,11 @@
 """A server's configuration is one frozen struct: the table that everything else is read from.
 
 A field of such a struct is a configuration key. Its name is the snake case of RocketMQ's, its type
-says which values are allowed, its default is RocketMQ's, and the description in its `Meta` is what
-the documentation prints:
+says which values are allowed, its default is RocketMQ's, and the text beside its type is what the
+documentation prints:
 
     class StoreConfig(ServerConfig, frozen=True):
-        max_index_num: Annotated[PositiveInt, Meta(description="entries of ...")] = 20_000_000
+        max_index_num: Annotated[PositiveInt, "entries of one IndexFile"] = 20_000_000
 
     take(StoreConfig, {"maxIndexNum": "500"})   ->  (StoreConfig(max_index_num=500), {})
     take(StoreConfig, {"maxIndexNum": "many"})  ->  ConfigError: maxIndexNum=many: allowed is a
@@ -291,7 +291,7 @@ def _key(field: msgspec.structs.FieldInfo) -> Key:
         least=next((meta.ge for meta in metas if meta.ge is not None), None),
         most=next((meta.le for meta in metas if meta.le is not None), None),
         default=field.default if field.default_factory is msgspec.NODEFAULT else None,
-        description=next((meta.description for meta in metas if meta.description), ""),
+        description=next((mark for mark in marks if isinstance(mark, str) and mark != LIVE), ""),
         pattern=next((meta.pattern for meta in metas if meta.pattern), ""),
         texts=next((meta.title for meta in metas if meta.title), ""),
         is_live=LIVE in marks,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import field
 
 from firearrow.config.table import (
     LIVE,
@@ -30,88 +30,54 @@ class NamesrvConfig(ServerConfig, frozen=True):
     """Where a name server listens, what it keeps, and how it treats brokers."""
 
     # --- connections ---
-    listen_port: Annotated[
-        Port,
-        Meta(description="port to listen on; 0 takes a free one"),
-    ] = 9876
-    bind_address: Annotated[
-        Host,
-        Meta(description="address to listen on"),
-    ] = "0.0.0.0"
+    listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 9876
+    bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
     server_channel_max_idle_time_seconds: Annotated[
-        PositiveInt,
-        Meta(description="seconds of silence after which a connection is closed"),
+        PositiveInt, "seconds of silence after which a connection is closed"
     ] = 120
     request_memory_bytes_max: Annotated[
         CountLong,
-        Meta(
-            description="bytes that unfinished requests and unread answers of all connections may "
-            "hold together, at least 64 MiB; 0: a quarter of the memory"
-        ),
+        "bytes that unfinished requests and unread answers of all connections may hold together, "
+        "at least 64 MiB; 0: a quarter of the memory",
     ] = 0
 
     # --- files ---
-    kv_config_path: Annotated[
-        FilePath,
-        Meta(description="file that keeps the key-value configuration"),
-    ] = field(default_factory=lambda: _in_home("kvConfig.json"))
-    config_store_path: Annotated[
-        FilePath,
-        Meta(description="file that a changed configuration is written to"),
-    ] = field(default_factory=lambda: _in_home("namesrv.properties"))
-    config_black_list: Annotated[
-        KeyList,
-        Meta(description="keys that no client may change, separated by `;`"),
-    ] = "configBlackList;configStorePath;kvConfigPath"
+    kv_config_path: Annotated[FilePath, "file that keeps the key-value configuration"] = field(
+        default_factory=lambda: _in_home("kvConfig.json")
+    )
+    config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = (
+        field(default_factory=lambda: _in_home("namesrv.properties"))
+    )
+    config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = (
+        "configBlackList;configStorePath;kvConfigPath"
+    )
 
     # --- routes ---
     scan_not_active_broker_interval: Annotated[
-        PositiveLong,
-        Meta(description="ms between checks for brokers that no longer report"),
-        LIVE,
+        PositiveLong, "ms between checks for brokers that no longer report", LIVE
     ] = 5000
     delete_topic_with_broker_registration: Annotated[
-        bool,
-        Meta(description="whether a topic that a broker no longer registers is removed"),
-        LIVE,
+        bool, "whether a topic that a broker no longer registers is removed", LIVE
     ] = False
     order_message_enable: Annotated[
-        bool,
-        Meta(description="whether routes carry the order configuration of their topic"),
-        LIVE,
+        bool, "whether routes carry the order configuration of their topic", LIVE
     ] = False
     return_order_topic_config_to_broker: Annotated[
-        bool,
-        Meta(description="whether brokers get the order configuration when they register"),
-        LIVE,
+        bool, "whether brokers get the order configuration when they register", LIVE
     ] = True
     support_acting_master: Annotated[
-        bool,
-        Meta(description="whether a slave may stand in for a lost master in routes"),
-        LIVE,
+        bool, "whether a slave may stand in for a lost master in routes", LIVE
     ] = False
     notify_min_broker_id_changed: Annotated[
-        bool,
-        Meta(description="whether brokers are notified when the smallest id of their name changes"),
-        LIVE,
+        bool, "whether brokers are notified when the smallest id of their name changes", LIVE
     ] = False
-    enable_all_topic_list: Annotated[
-        bool,
-        Meta(description="whether clients may list all topics"),
-        LIVE,
-    ] = True
+    enable_all_topic_list: Annotated[bool, "whether clients may list all topics", LIVE] = True
     enable_topic_list: Annotated[
-        bool,
-        Meta(description="whether clients may list topics by cluster and kind"),
-        LIVE,
+        bool, "whether clients may list topics by cluster and kind", LIVE
     ] = True
     need_wait_for_service: Annotated[
-        bool,
-        Meta(description="whether routes are withheld for waitSecondsForService after the start"),
-        LIVE,
+        bool, "whether routes are withheld for waitSecondsForService after the start", LIVE
     ] = False
     wait_seconds_for_service: Annotated[
-        CountInt,
-        Meta(description="seconds after the start in which routes are withheld"),
-        LIVE,
+        CountInt, "seconds after the start in which routes are withheld", LIVE
     ] = 45

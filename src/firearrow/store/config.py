@@ -46,253 +46,177 @@ class StoreConfig(ServerConfig, frozen=True):
     """Where a store lives, how large its files are, and when they reach the disk."""
 
     # --- where ---
-    store_path_root_dir: Annotated[
-        FilePath,
-        Meta(description="directory of the store"),
-    ] = field(default_factory=lambda: str(Path.home() / "store"))
+    store_path_root_dir: Annotated[FilePath, "directory of the store"] = field(
+        default_factory=lambda: str(Path.home() / "store")
+    )
     store_path_commit_log: Annotated[
-        OptionalPath,
-        Meta(description="directory of the CommitLog; empty: `commitlog` in the store"),
+        OptionalPath, "directory of the CommitLog; empty: `commitlog` in the store"
     ] = ""
 
     # --- how queues are kept ---
     store_type: Annotated[
         StoreType,
-        Meta(
-            description="how queues are kept: `default` in files of their own, `defaultRocksDB` in "
-            "one database, for very many of them (needs the extra `rocksdb`)"
-        ),
+        "how queues are kept: `default` in files of their own, `defaultRocksDB` in one database, "
+        "for very many of them (needs the extra `rocksdb`)",
     ] = "default"
     use_separate_store_path_for_rocksdb_cq: Annotated[
-        bool,
-        Meta(
-            description="whether the database is in `consumequeue_rocksdb` and not in "
-            "`consumequeue`"
-        ),
+        bool, "whether the database is in `consumequeue_rocksdb` and not in `consumequeue`"
     ] = False
     rocksdb_compression_type: Annotated[
-        RocksCompression,
-        Meta(description="how files of the database are compressed"),
+        RocksCompression, "how files of the database are compressed"
     ] = "lz4"
 
     # --- light queues ---
     enable_lmq: Annotated[
-        bool,
-        Meta(
-            description="whether there are light queues: `%LMQ%...`, without a topic of their own"
-        ),
+        bool, "whether there are light queues: `%LMQ%...`, without a topic of their own"
     ] = False
     enable_multi_dispatch: Annotated[
         bool,
-        Meta(
-            description="whether messages that ask for it are put into light queues too; implied "
-            "by `enableLmq` if queues are in RocksDB"
-        ),
+        "whether messages that ask for it are put into light queues too; implied by `enableLmq` "
+        "if queues are in RocksDB",
     ] = False
-    enable_lmq_quota: Annotated[
-        bool,
-        Meta(description="whether maxLmqConsumeQueueNum applies"),
-    ] = False
+    enable_lmq_quota: Annotated[bool, "whether maxLmqConsumeQueueNum applies"] = False
     max_lmq_consume_queue_num: Annotated[
-        PositiveInt,
-        Meta(description="largest number of light queues; a send that needs one more is refused"),
+        PositiveInt, "largest number of light queues; a send that needs one more is refused"
     ] = 20_000
 
     # --- how large ---
-    mapped_file_size_commit_log: Annotated[
-        PositiveInt,
-        Meta(description="bytes of one CommitLog file"),
-    ] = 1024 * 1024 * 1024
+    mapped_file_size_commit_log: Annotated[PositiveInt, "bytes of one CommitLog file"] = (
+        1024 * 1024 * 1024
+    )
     mapped_file_size_consume_queue: Annotated[
-        PositiveInt,
-        Meta(description="bytes of one ConsumeQueue file, rounded up to whole entries of 20"),
+        PositiveInt, "bytes of one ConsumeQueue file, rounded up to whole entries of 20"
     ] = 300_000 * CONSUME_QUEUE_UNIT_BYTES
     mapper_file_size_batch_consume_queue: Annotated[
         PositiveInt,
-        Meta(
-            description="bytes of one file of a queue of batches (`queue.type=BatchCQ`), rounded "
-            "up to whole entries of 46"
-        ),
+        "bytes of one file of a queue of batches (`queue.type=BatchCQ`), rounded up to whole "
+        "entries of 46",
     ] = BATCH_FILE_BYTES
-    max_hash_slot_num: Annotated[
-        PositiveInt,
-        Meta(description="hash slots of one IndexFile"),
-    ] = 5_000_000
-    max_index_num: Annotated[
-        PositiveInt,
-        Meta(description="entries of one IndexFile"),
-    ] = 20_000_000
+    max_hash_slot_num: Annotated[PositiveInt, "hash slots of one IndexFile"] = 5_000_000
+    max_index_num: Annotated[PositiveInt, "entries of one IndexFile"] = 20_000_000
     max_message_size: Annotated[
-        BodyBytes,
-        Meta(description="bytes of the largest body; a larger one is refused with code 13"),
+        BodyBytes, "bytes of the largest body; a larger one is refused with code 13"
     ] = 4 * 1024 * 1024
 
     # --- what is indexed ---
-    message_index_enable: Annotated[
-        bool,
-        Meta(description="whether keys and ids are indexed"),
-    ] = True
+    message_index_enable: Annotated[bool, "whether keys and ids are indexed"] = True
 
     # --- when it is on disk ---
-    broker_role: Annotated[
-        BrokerRole,
-        Meta(description="role of the broker; replication is not supported yet"),
-    ] = "ASYNC_MASTER"
+    broker_role: Annotated[BrokerRole, "role of the broker; replication is not supported yet"] = (
+        "ASYNC_MASTER"
+    )
     flush_disk_type: Annotated[
-        FlushDiskType,
-        Meta(description="whether a send is answered before or after its bytes are on disk"),
+        FlushDiskType, "whether a send is answered before or after its bytes are on disk"
     ] = "ASYNC_FLUSH"
     sync_flush_timeout: Annotated[
-        PositiveInt,
-        Meta(description="ms that a send waits for the disk before it is answered with code 10"),
+        PositiveInt, "ms that a send waits for the disk before it is answered with code 10"
     ] = 5000
     flush_interval_commit_log: Annotated[
-        PositiveInt,
-        Meta(description="ms between flushes of the CommitLog under ASYNC_FLUSH"),
+        PositiveInt, "ms between flushes of the CommitLog under ASYNC_FLUSH"
     ] = 500
     flush_commit_log_least_pages: Annotated[
-        CountInt,
-        Meta(description="pages of 4 KiB below which such a flush is left out; 0: none is"),
+        CountInt, "pages of 4 KiB below which such a flush is left out; 0: none is"
     ] = 4
     flush_commit_log_thorough_interval: Annotated[
-        PositiveInt,
-        Meta(description="ms after which the CommitLog is flushed however little has come"),
+        PositiveInt, "ms after which the CommitLog is flushed however little has come"
     ] = 10_000
     flush_interval_consume_queue: Annotated[
-        PositiveInt,
-        Meta(description="ms between flushes of the ConsumeQueues"),
+        PositiveInt, "ms between flushes of the ConsumeQueues"
     ] = 1000
     flush_consume_queue_least_pages: Annotated[
-        CountInt,
-        Meta(description="pages of 4 KiB below which a queue is left out of such a flush"),
+        CountInt, "pages of 4 KiB below which a queue is left out of such a flush"
     ] = 2
     flush_consume_queue_thorough_interval: Annotated[
-        PositiveInt,
-        Meta(
-            description="ms after which all ConsumeQueues are flushed and the checkpoint advances"
-        ),
+        PositiveInt, "ms after which all ConsumeQueues are flushed and the checkpoint advances"
     ] = 60_000
 
     # --- how long it is kept ---
     file_reserved_time: Annotated[
-        CountInt,
-        Meta(description="hours since its last message for which a CommitLog file is kept"),
-        LIVE,
+        CountInt, "hours since its last message for which a CommitLog file is kept", LIVE
     ] = 72
     delete_when: Annotated[
-        Hours,
-        Meta(description="hours of the day (local time) in which older files are deleted"),
-        LIVE,
+        Hours, "hours of the day (local time) in which older files are deleted", LIVE
     ] = "04"
     unconsumed_policy: Annotated[
         UnconsumedPolicy,
-        Meta(
-            description="what happens to an old file with messages that a group has not consumed "
-            "yet: `delete` deletes it, as RocketMQ does; `warn` deletes it and logs which groups "
-            "lose messages; `keep` keeps it, even if sends must be refused then"
-        ),
+        "what happens to an old file with messages that a group has not consumed yet: `delete` "
+        "deletes it, as RocketMQ does; `warn` deletes it and logs which groups lose messages; "
+        "`keep` keeps it, even if sends must be refused then",
         LIVE,
     ] = "delete"
     clean_resource_interval: Annotated[
-        PositiveInt,
-        Meta(description="ms between checks of the disk and of the files that can be deleted"),
+        PositiveInt, "ms between checks of the disk and of the files that can be deleted"
     ] = 10_000
     delete_commit_log_files_interval: Annotated[
-        CountInt,
-        Meta(description="ms between the deletion of one CommitLog file and the next"),
-        LIVE,
+        CountInt, "ms between the deletion of one CommitLog file and the next", LIVE
     ] = 100
     delete_consume_queue_files_interval: Annotated[
-        CountInt,
-        Meta(description="ms between the deletion of one ConsumeQueue file and the next"),
-        LIVE,
+        CountInt, "ms between the deletion of one ConsumeQueue file and the next", LIVE
     ] = 100
     delete_file_batch_max: Annotated[
-        PositiveInt,
-        Meta(description="CommitLog files that are deleted at one check"),
-        LIVE,
+        PositiveInt, "CommitLog files that are deleted at one check", LIVE
     ] = 10
     disk_max_used_space_ratio: Annotated[
-        Percent,
-        Meta(description="percent of used disk above which older files are deleted at any hour"),
-        LIVE,
+        Percent, "percent of used disk above which older files are deleted at any hour", LIVE
     ] = 75
     disk_space_clean_forcibly_ratio: Annotated[
         Percent,
-        Meta(
-            description="percent of used disk, taken as 30 to 85, above which the oldest files are "
-            "deleted whatever their age"
-        ),
+        "percent of used disk, taken as 30 to 85, above which the oldest files are deleted "
+        "whatever their age",
         LIVE,
     ] = 85
     disk_space_warning_level_ratio: Annotated[
         Percent,
-        Meta(
-            description="percent of used disk, taken as 35 to 90, above which sends are refused, "
-            "until it is no more than diskSpaceCleanForciblyRatio again"
-        ),
+        "percent of used disk, taken as 35 to 90, above which sends are refused, until it is no "
+        "more than diskSpaceCleanForciblyRatio again",
         LIVE,
     ] = 90
     clean_file_forcibly_enable: Annotated[
-        bool,
-        Meta(description="whether files are deleted before their time when the disk gets full"),
-        LIVE,
+        bool, "whether files are deleted before their time when the disk gets full", LIVE
     ] = True
 
     # --- start ---
     check_crc_on_recover: Annotated[
-        bool,
-        Meta(description="whether recovery checks the CRC of every body that it reads"),
+        bool, "whether recovery checks the CRC of every body that it reads"
     ] = True
 
     # --- reading ---
     check_crc_on_read: Annotated[
         bool,
-        Meta(
-            description="whether pulls and look-ups check the CRC of every body and withhold what "
-            "doesn't match it, which takes 0.4 to 0.8 µs for 1 KiB. Bodies that clients decode "
-            "further (compressed ones, inner batches) are always checked. RocketMQ "
-            "has no such key, and its clients don't check"
-        ),
+        "whether pulls and look-ups check the CRC of every body and withhold what doesn't match "
+        "it, which takes 0.4 to 0.8 µs for 1 KiB. Bodies that clients decode further (compressed "
+        "ones, inner batches) are always checked. RocketMQ has no such key, and its clients "
+        "don't check",
     ] = False
     max_transfer_bytes_on_message_in_memory: Annotated[
-        PositiveInt,
-        Meta(description="bytes of one pull from the recent part of the log"),
+        PositiveInt, "bytes of one pull from the recent part of the log"
     ] = 256 * 1024
     max_transfer_count_on_message_in_memory: Annotated[
-        PositiveInt,
-        Meta(description="messages of one pull from the recent part of the log"),
+        PositiveInt, "messages of one pull from the recent part of the log"
     ] = 32
     max_transfer_bytes_on_message_in_disk: Annotated[
-        PositiveInt,
-        Meta(description="bytes of one pull from the older part of the log"),
+        PositiveInt, "bytes of one pull from the older part of the log"
     ] = 64 * 1024
     max_transfer_count_on_message_in_disk: Annotated[
-        PositiveInt,
-        Meta(description="messages of one pull from the older part of the log"),
+        PositiveInt, "messages of one pull from the older part of the log"
     ] = 8
     access_message_in_memory_max_ratio: Annotated[
-        Percent,
-        Meta(description="percent of the machine's memory that counts as the recent part"),
+        Percent, "percent of the machine's memory that counts as the recent part"
     ] = 40
     max_filter_message_size: Annotated[
-        PositiveInt,
-        Meta(description="bytes of ConsumeQueue that one pull scans for a matching tag"),
+        PositiveInt, "bytes of ConsumeQueue that one pull scans for a matching tag"
     ] = 16_000
     default_query_max_num: Annotated[
-        PositiveInt,
-        Meta(description="messages that one query by key returns at most"),
+        PositiveInt, "messages that one query by key returns at most"
     ] = 32
 
     # --- other servers ---
     ha_listen_port: Annotated[
-        Port,
-        Meta(description="port that is announced for replication, which is not supported yet"),
+        Port, "port that is announced for replication, which is not supported yet"
     ] = 10912
-    message_delay_level: Annotated[
-        DelayLevelList,
-        Meta(description="the delay levels, shortest first"),
-    ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first"] = (
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    )
 
     @property
     def root_path(self) -> Path:
