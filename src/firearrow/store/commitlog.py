@@ -34,7 +34,7 @@ import numpy as np
 
 from firearrow.errors import DiskFull, MessageError
 from firearrow.message.crc import crc32
-from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_blank
+from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 from firearrow.store.queues import QueueEnd
@@ -432,11 +432,6 @@ class CommitLog:
         ):
             return None
         return self.record(physical_offset, size)
-
-    def is_blank_at(self, physical_offset: int) -> bool:
-        """Whether a blank ends the file here."""
-        word = self.record(physical_offset, BLANK_BYTES)
-        return word is not None and int.from_bytes(word[4:], "big", signed=True) == MAGIC_BLANK
 
     def cut(self, end_offset: int) -> None:
         """Forget everything from ``end_offset`` on."""

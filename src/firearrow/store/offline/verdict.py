@@ -75,10 +75,6 @@ class Verdict(msgspec.Struct, frozen=True):
     findings: list[Finding]
     skipped: list[str]
 
-    def by_severity(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
-        return [finding for finding in self.findings if finding.severity is severity]
-
 
 class LogState(msgspec.Struct, frozen=True):
     """Where the log ends, and its stretches without records: damaged ones, and those behind it."""
