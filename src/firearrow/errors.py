@@ -121,6 +121,11 @@ class BrokerError(FirearrowError):
         return f"code {self.code}{server}: {self.remark or 'no remark'}"
 
     @classmethod
+    def of(cls, code: int, remark: str | None, address: str | None = None) -> BrokerError:
+        """Give the error for an answer of a server, of the class for its code."""
+        return cls.lookup(code)(code, remark or "", address)
+
+    @classmethod
     def lookup(cls, code: int) -> type[BrokerError]:
         """Return the class for a response code: its own, its family's, or `BrokerError`."""
         found = _BY_CODE.get(code)

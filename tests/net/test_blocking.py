@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import ssl
 import subprocess
@@ -17,7 +18,7 @@ from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.command import request as command
-from firearrow.wire.frame import AnyCommand, encode_request
+from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials, signature
 from tests.net.background import answering, encrypting, in_thread
 
@@ -69,8 +70,14 @@ class Counterpart:
         return None
 
     def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
-        peer.send(encode_request(command(40, opaque=request.opaque)))
-        return Response()
+        """Ask the client, and answer what it answers."""
+
+        def answered(answer: asyncio.Future[AnyCommand]) -> None:
+            peer.reply(request, Response(answer.result().code, answer.result().remark))
+
+        assert request.opaque == 1  # as that of our call
+        peer.call(command(40)).add_done_callback(answered)
+        return None
 
 
 @pytest.fixture
@@ -98,7 +105,7 @@ def test_answers_out_of_order_reach_their_callers_on_one_connection(
     pending = [client.begin(counterpart.address, LAST_FIRST, {"n": n}) for n in range(10)]
     assert [each.result().ext["n"] for each in pending] == list(map(str, range(10)))
     assert len({peer for peer, _ in counterpart.held}) == 1
-    assert all(each.is_done for each in pending)
+    assert all(each.done() for each in pending)
 
 
 def test_requests_of_one_kind_can_be_sent_in_one_go(counterpart: Counterpart) -> None:
@@ -108,6 +115,24 @@ def test_requests_of_one_kind_can_be_sent_in_one_go(counterpart: Counterpart) ->
     client.close()
     assert [answer["n"] for answer in answers] == list(map(str, range(100)))
     assert len({answer["Signature"] for answer in answers}) == 100
+
+
+def test_what_is_beyond_the_limit_waits_for_answers(counterpart: Counterpart) -> None:
+    client = BlockingClient(calls_max=3)
+    pending = client.begin_all(counterpart.address, ECHO, [{"n": n} for n in range(10)])
+    pending.append(client.begin(counterpart.address, ECHO, {"n": 10}))
+    assert [each.result().ext["n"] for each in pending] == list(map(str, range(11)))
+    client.close()
+
+
+def test_a_limit_that_answers_do_not_free_in_time(counterpart: Counterpart) -> None:
+    client = BlockingClient(calls_max=1, timeout_seconds=0.05)
+    first = client.begin(counterpart.address, SILENT)
+    lost = f"^the connection to {counterpart.address} is lost: it took nothing for 0.05 s$"
+    with pytest.raises(ConnectionError, match=lost):
+        client.begin(counterpart.address, SILENT)
+    with pytest.raises(ConnectionError, match=lost):
+        first.result()
 
 
 def test_neither_side_stops_the_other_by_not_reading(
@@ -122,10 +147,12 @@ def test_neither_side_stops_the_other_by_not_reading(
     assert all(answer.body == body for answer in answers)
 
 
-def test_a_request_of_the_servers_is_no_answer(
+def test_a_request_of_the_servers_is_no_answer_and_is_refused(
     client: BlockingClient, counterpart: Counterpart
 ) -> None:
-    assert client.call(counterpart.address, ASK_BACK).is_response
+    answer = client.begin(counterpart.address, ASK_BACK).answer()
+    assert answer.is_response
+    assert (answer.code, answer.remark) == (3, " request type 40 not supported")
 
 
 def test_a_refusal_is_the_error_of_its_code(

@@ -1,21 +1,23 @@
 """The client: answers to whom they belong, and errors that say what happened."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 
 from firearrow.clock import SystemClock
-from firearrow.errors import BrokerError, ConfigError, NotPermitted
+from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotPermitted, NotSupported
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Handler, Peer, Server
+from firearrow.wire.calls import NO_HANDLERS, Answering
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
+from firearrow.wire.command import request as command
 from firearrow.wire.frame import AnyCommand
 from tests.net.conftest import Run
 
-ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST = 1, 2, 3, 4, 5, 6
+ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK = range(1, 9)
 
 
 class Counterpart:
@@ -34,6 +36,8 @@ class Counterpart:
             HANG_UP: lambda peer, request: peer.abort(),
             TALK_ROT: lambda peer, request: peer.send(b"\xff" * 8),
             LAST_FIRST: self.last_first,
+            GO_AWAY: lambda peer, request: Response(ResponseCode.GO_AWAY, "bye"),
+            ASK_BACK: self.ask_back,
         }
 
     def echo(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -51,13 +55,26 @@ class Counterpart:
                 held_peer.reply(held, Response(fields=held.ext))
         return None
 
+    def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
+        """Ask the client what its request says, and answer what it answers."""
+
+        def answered(answer: asyncio.Future[AnyCommand]) -> None:
+            told = answer.result()
+            peer.reply(request, Response(told.code, told.remark, told.ext, told.body))
+
+        asked = command(int(request.ext["code"]), request.ext, request.body)
+        peer.call(asked).add_done_callback(answered)
+        return None
+
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Client, str, Counterpart]]:
+async def connected(
+    handlers: Mapping[int, Answering] = NO_HANDLERS,
+) -> AsyncIterator[tuple[Client, str, Counterpart]]:
     counterpart = Counterpart()
     server = Server(counterpart.handlers(), SystemClock())
     port = await server.start("127.0.0.1", 0)
-    client = Client()
+    client = Client(handlers)
     try:
         yield client, f"127.0.0.1:{port}", counterpart
     finally:
@@ -105,6 +122,65 @@ def test_an_overdue_answer_ends_the_connection(run: Run) -> None:
                 await client.call(address, SILENT, timeout_seconds=0.05)
             await client.call(address, ECHO)
             assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+def test_others_learn_why_the_connection_ended(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            other = asyncio.ensure_future(client.call(address, SILENT))
+            late = f"{address} did not answer in 0.05 s"
+            with pytest.raises(TimeoutError, match=f"^{late}$"):
+                await client.call(address, SILENT, timeout_seconds=0.05)
+            lost = f"^the connection to {address} is lost: closed, because {late}$"
+            with pytest.raises(ConnectionError, match=lost):
+                await other
+
+    run(main())
+
+
+def test_a_caller_that_gives_up_disturbs_no_other(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await client.call(address, SILENT, timeout_seconds=0.01)
+            for _ in range(3):
+                await client.call(address, ECHO)
+            assert len(counterpart.peers) == 1
+
+    run(main())
+
+
+def test_a_server_that_stops_is_asked_on_a_new_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            with pytest.raises(BrokerUnavailable, match="bye"):
+                await client.call(address, GO_AWAY)
+            await client.call(address, ECHO)
+            assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+def test_a_server_asks_while_it_is_asked(run: Run) -> None:
+    handlers: dict[int, Answering] = {
+        39: lambda asked: Response(fields={"told": asked.ext["n"]}, body=asked.body[::-1])
+    }
+
+    async def main() -> None:
+        async with connected(handlers) as (client, address, _):
+            calls = [
+                client.call(address, ASK_BACK, {"code": 39, "n": n}, b"abc") for n in range(10)
+            ]
+            answers = await asyncio.gather(*calls)
+            assert [(it.ext["told"], it.body) for it in answers] == [
+                (str(n), b"cba") for n in range(10)
+            ]
+            with pytest.raises(NotSupported, match=" request type 40 not supported"):
+                await client.call(address, ASK_BACK, {"code": 40})
 
     run(main())
 

@@ -1,9 +1,9 @@
 """A remoting client that blocks, for workers that have no event loop.
 
-One connection an address, requests matched by opaque, any number of them under way: ``begin`` sends
-a request and returns at once, ``Pending.result`` waits for its answer. What waits for one answer
-also takes in those to others, and writes what the socket had no room for, so neither side can stop
-the other by not reading.
+One connection an address, any number of requests under way: ``begin`` sends one and returns at
+once, ``Pending.result`` waits for its answer. What waits for one answer also takes in those to
+others, and writes what the socket had no room for, so neither side can stop the other by not
+reading.
 
 A connection that breaks fails what is under way on it, in words that name the address; the next
 request opens it again. A client belongs to one thread.
@@ -15,22 +15,21 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.net.address import host_and_port
+from firearrow.wire.calls import CALLS_MAX, Line
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, request
-from firearrow.wire.connection import Connection
-from firearrow.wire.frame import AnyCommand, encode_request
+from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials, sign
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 10.0
-OPAQUE_MAX: Final = (1 << 31) - 1  # the binary header has 32 signed bits for it
 RECEIVE_BYTES: Final = 256 * 1024
 UNSENT_BYTES_MAX: Final = 8 << 20  # beyond it ``begin`` waits until the peer has taken some
 
@@ -77,25 +76,23 @@ OPEN: Final = Access()
 class Pending:
     """A request that is under way."""
 
-    __slots__ = ("_answer", "_deadline", "_error", "_line", "_timeout_seconds")
+    __slots__ = ("_answer", "_connection", "_deadline", "_error")
 
-    def __init__(self, line: _Line, deadline: float, timeout_seconds: float) -> None:
-        self._line = line
+    def __init__(self, connection: _Connection, deadline: float) -> None:
+        self._connection = connection
         self._deadline = deadline
-        self._timeout_seconds = timeout_seconds
         self._answer: AnyCommand | None = None
         self._error: OSError | None = None
 
-    @property
-    def is_done(self) -> bool:
+    def done(self) -> bool:
         """Whether ``result`` has nothing to wait for."""
         return self._answer is not None or self._error is not None
 
-    def finish(self, answer: AnyCommand) -> None:
+    def set_result(self, answer: AnyCommand) -> None:
         """Note the answer."""
         self._answer = answer
 
-    def fail(self, error: OSError) -> None:
+    def set_exception(self, error: OSError) -> None:
         """Note that none will come."""
         self._error = error
 
@@ -105,12 +102,9 @@ class Pending:
         Raises ConnectionError when the connection breaks and TimeoutError when nothing comes in
         time; then the connection is closed, for its server may be gone without a word.
         """
-        line = self._line
-        while not self.is_done:
-            if not line.pump(self._deadline):
-                late = f"{line.address} did not answer in {self._timeout_seconds:g} s"
-                line.close(f"closed, because {late}")
-                self._error = TimeoutError(late)
+        while not self.done():
+            if not self._connection.pump(self._deadline):
+                self._connection.expire(self._deadline)
         if self._error is not None:
             raise self._error
         assert self._answer is not None
@@ -122,21 +116,21 @@ class Pending:
         if answer.code == 0:
             return answer
         if answer.code == ResponseCode.GO_AWAY:
-            self._line.close("the server is stopping")
-        raise BrokerError.lookup(answer.code)(answer.code, answer.remark or "", self._line.address)
+            self._connection.close("the server is stopping")
+        raise BrokerError.of(answer.code, answer.remark, self._connection.address)
 
 
-class _Line:
+class _Connection:
     """One connection to a server."""
 
-    def __init__(self, address: str, connection: socket.socket, clock: Clock) -> None:
+    def __init__(
+        self, address: str, connection: socket.socket, clock: Clock, calls_max: int
+    ) -> None:
         self.address = address
         self._socket: socket.socket | None = connection
         self._encrypted = isinstance(connection, ssl.SSLSocket)
         self._clock = clock
-        self._wire = Connection()
-        self._waiting: dict[int, Pending] = {}
-        self._opaque = 0
+        self._line: Line[Pending] = Line(address, calls_max=calls_max)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._poll = select.poll()
@@ -144,29 +138,49 @@ class _Line:
 
     def is_open(self) -> bool:
         """Whether requests can be sent, as far as one can know."""
-        if self._socket is not None and not self._waiting:
+        if self._socket is not None and not self._line.calls:
             self._read()  # the server may have closed a connection that was idle
         return self._socket is not None
 
     def send(self, commands: Iterable[AnyCommand], timeout_seconds: float) -> list[Pending]:
-        """Send requests in one go, under the next opaques; what the socket does not take waits."""
-        deadline = self._clock.monotonic() + timeout_seconds
+        """Send requests in one go; what the socket does not take waits, as do more than can be
+        under way."""
+        now = self._clock.monotonic()
+        deadline = now + timeout_seconds
+        calls = self._line.calls
         frames: list[bytes] = []
         sent: list[Pending] = []
         for command in commands:
-            self._opaque = self._opaque % OPAQUE_MAX + 1
-            command.opaque = self._opaque
-            frames.append(encode_request(command))
-            pending = self._waiting[self._opaque] = Pending(self, deadline, timeout_seconds)
+            if calls.is_full:
+                self._queue(frames)
+                self._pump_while(lambda: calls.is_full, deadline, timeout_seconds)
+                frames.clear()
+            pending = Pending(self, deadline)
+            frames.append(calls.begin(command, pending, now, timeout_seconds))
             sent.append(pending)
+        self._queue(frames)
+        self._pump_while(lambda: self._unsent_bytes > UNSENT_BYTES_MAX, deadline, timeout_seconds)
+        return sent
+
+    def _queue(self, frames: Iterable[bytes]) -> None:
+        """Write frames, or keep what the socket does not take."""
         data = b"".join(frames)
         self._unsent.append(memoryview(data))
         self._unsent_bytes += len(data)
         self._write()
-        while self._unsent_bytes > UNSENT_BYTES_MAX:
+
+    def _pump_while(
+        self, holds: Callable[[], bool], deadline: float, timeout_seconds: float
+    ) -> None:
+        while holds():
             if not self.pump(deadline):
                 self.close(f"it took nothing for {timeout_seconds:g} s")
-        return sent
+
+    def expire(self, deadline: float) -> None:
+        """Close if an answer was due by then: the server may be gone without a word."""
+        why = self._line.calls.expire(deadline)
+        if why is not None:
+            self.close(f"closed, because {why}")
 
     def pump(self, deadline: float) -> bool:
         """Read what comes and write what waits; False if neither was possible in time."""
@@ -199,12 +213,11 @@ class _Line:
                 return  # that was all; TLS hands out one of its records at a time
 
     def _take(self, data: bytes) -> None:
-        for command in self._wire.receive(data):
-            pending = self._waiting.pop(command.opaque, None) if command.is_response else None
-            if pending is not None:  # else a server's request, or an answer that nobody wants
-                pending.finish(command)
-        if self._wire.violation is not None:
-            self.close(self._wire.violation)
+        replies = self._line.receive(data)
+        if replies:
+            self._queue([replies])
+        if self._line.violation is not None:
+            self.close(self._line.violation)
 
     def _write(self) -> None:
         """Write as much as the socket takes."""
@@ -231,26 +244,29 @@ class _Line:
         connection.close()
         self._unsent.clear()
         self._unsent_bytes = 0
-        for pending in self._waiting.values():
-            pending.fail(ConnectionError(f"the connection to {self.address} is lost: {why}"))
-        self._waiting.clear()
+        self._line.calls.end(why)
 
 
 class BlockingClient:
-    """Calls servers by address (``host:port``)."""
+    """Calls servers by address (``host:port``).
+
+    What is begun beyond ``calls_max`` on a connection waits until others are answered.
+    """
 
     def __init__(
         self,
         access: Access = OPEN,
         *,
         timeout_seconds: float = CALL_SECONDS_MAX,
+        calls_max: int = CALLS_MAX,
         clock: Clock | None = None,
     ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._calls_max = calls_max
         self._credentials = access.credentials
         self._tls = None if access.tls is None else access.tls.context()
         self._clock = clock or SystemClock()
-        self._lines: dict[str, _Line] = {}
+        self._connections: dict[str, _Connection] = {}
 
     def begin(
         self,
@@ -267,7 +283,8 @@ class BlockingClient:
         none.
         """
         command = self._request(code, fields, body)
-        [pending] = self._line(address).send([command], timeout_seconds or self._timeout_seconds)
+        seconds = timeout_seconds or self._timeout_seconds
+        [pending] = self._connection(address).send([command], seconds)
         return pending
 
     def begin_all(
@@ -275,7 +292,7 @@ class BlockingClient:
     ) -> list[Pending]:
         """Send requests of one kind in one go: as ``begin``, for less than a call of it each."""
         commands = [self._request(code, fields) for fields in each]
-        return self._line(address).send(commands, self._timeout_seconds)
+        return self._connection(address).send(commands, self._timeout_seconds)
 
     def _request(
         self, code: int, fields: Mapping[str, FieldValue], body: bytes = b""
@@ -299,16 +316,17 @@ class BlockingClient:
 
     def close(self) -> None:
         """Close all connections."""
-        for line in self._lines.values():
-            line.close("this side closed it")
-        self._lines.clear()
+        for connection in self._connections.values():
+            connection.close("this side closed it")
+        self._connections.clear()
 
-    def _line(self, address: str) -> _Line:
-        line = self._lines.get(address)
-        if line is None or not line.is_open():
-            line = _Line(address, self._connect(address), self._clock)
-            self._lines[address] = line
-        return line
+    def _connection(self, address: str) -> _Connection:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open():
+            opened = self._connect(address)
+            connection = _Connection(address, opened, self._clock, self._calls_max)
+            self._connections[address] = connection
+        return connection
 
     def _connect(self, address: str) -> socket.socket:
         host, port = host_and_port(address)

@@ -34,8 +34,10 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
 from firearrow.machine import memory_bytes
 from firearrow.net.budget import Budget
+from firearrow.net.futures import Answered, FutureCalls
+from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
-from firearrow.wire.command import Response
+from firearrow.wire.command import Response, not_supported
 from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
 from firearrow.wire.frame import AnyCommand, encode_request, encode_response
 
@@ -64,6 +66,8 @@ IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
 STORE_ERROR_SECONDS: Final = 60.0  # in which the same trouble of the store is logged once
 _STORE_ERRORS_MAX: Final = 256
+CALL_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
+CALLS_MAX: Final = 1024  # to one client; what they hold of it is what was sent
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
 
 
@@ -86,6 +90,7 @@ class Peer(asyncio.Protocol):
         self._paused = False
         self._waits = False
         self._is_dropped = False
+        self._calls: FutureCalls | None = None  # until the first
         self.is_gathered = False  # whether the server has requests that it will answer soon
         self._transport: asyncio.Transport | None = None
         self.address = "unknown"
@@ -114,6 +119,8 @@ class Peer(asyncio.Protocol):
         """Forget the peer and tell who keeps something for it (called by asyncio)."""
         self._transport = None
         self._take_backlog()
+        if self._calls is not None:
+            self._calls.end(str(exc or "it was closed"))
         self._server.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -166,6 +173,8 @@ class Peer(asyncio.Protocol):
         for request in waiting:
             flag = request.flag
             if flag and flag & FLAG_RESPONSE:
+                if self._calls is not None:
+                    self._calls.take(request)
                 continue
             try:
                 answer = handlers[request.code](self, request)
@@ -267,10 +276,7 @@ class Peer(asyncio.Protocol):
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
         if isinstance(error, KeyError) and request.code not in self._server.handlers:
-            return Response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {request.code} not supported",
-            )
+            return not_supported(request.code)
         log.error(
             "request failed",
             extra={"code": request.code, "address": self.address},
@@ -303,6 +309,24 @@ class Peer(asyncio.Protocol):
         """Send a one-way request of ours; a peer that doesn't read gets none."""
         if not self._paused:
             self.send(encode_request(command))
+
+    def call(self, command: AnyCommand, *, timeout_seconds: float = CALL_SECONDS_MAX) -> Answered:
+        """Send a request of ours, and give what will be its answer, whatever the code of that.
+
+        It ends by TimeoutError when nothing comes in time (the connection stays: a client may be
+        at work), and by ConnectionError when the connection ends. Raises ConnectionError when it
+        has, when the peer does not read, or when too many answers of it are waited for.
+        """
+        if not self.is_open or self._has_ended:
+            raise ConnectionError(f"{self.address} is not connected any more")
+        if self._paused:
+            raise ConnectionError(f"{self.address} does not read what it was sent before")
+        loop = self._server.loop
+        if self._calls is None:
+            self._calls = FutureCalls(Calls(self.address, CALLS_MAX), loop)
+        frame, answer = self._calls.begin(command, loop.time(), timeout_seconds)
+        self.send(frame)
+        return answer
 
     def send(self, frames: bytes) -> None:
         """Write whole frames; nothing happens once the connection is gone."""

@@ -61,6 +61,11 @@ class Response(msgspec.Struct, gc=False):
     body: bytes = b""
 
 
+def not_supported(code: int) -> Response:
+    """Answer a request of a code that is not served, in RocketMQ's words."""
+    return Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+
+
 def request(
     code: int,
     fields: Mapping[str, FieldValue] = NO_FIELDS,

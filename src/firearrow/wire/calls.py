@@ -1,0 +1,174 @@
+"""Calls and their answers on one connection, whichever side asks, without socket and clock.
+
+A request carries a number, its opaque, and the answer to it the same. ``Calls`` gives requests
+their numbers and keeps who waits for which until the answer is here, the time is over, or the
+connection is. ``Line`` is all of a client's end of a connection but its socket: it reads what
+comes, and answers what the server asks. A server has ``Calls`` for what it asks its clients.
+
+Times are seconds of any clock that the caller has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from firearrow.errors import BrokerError
+from firearrow.wire.command import Response, not_supported
+from firearrow.wire.connection import Connection
+from firearrow.wire.frame import AnyCommand, encode_request, encode_response
+
+OPAQUE_MAX: Final = (1 << 31) - 1  # the binary header has 32 signed bits for it
+CALLS_MAX: Final = 65_536  # some 400 bytes each, besides what the caller keeps
+
+Answering = Callable[[AnyCommand], Response | None]
+"""Answers a request of the server's, or has nothing to say; BrokerError refuses it."""
+
+NO_HANDLERS: Final[Mapping[int, Answering]] = {}
+
+
+class Waiting(Protocol):
+    """Who waits for an answer: an ``asyncio.Future`` can."""
+
+    def done(self) -> bool:
+        """Whether it does not wait any more."""
+
+    def set_result(self, answer: AnyCommand, /) -> object:
+        """Take the answer."""
+
+    def set_exception(self, error: OSError, /) -> object:
+        """Take note that there is none."""
+
+
+W = TypeVar("W", bound=Waiting)
+
+
+class _Call(NamedTuple, Generic[W]):
+    waiting: W
+    deadline: float
+    seconds: float
+
+
+class Calls(Generic[W]):
+    """The calls to one peer that are not answered yet."""
+
+    __slots__ = ("_address", "_calls", "_calls_max", "_opaque", "_why")
+
+    def __init__(self, address: str, calls_max: int = CALLS_MAX, last_opaque: int = 0) -> None:
+        self._address = address
+        self._calls: dict[int, _Call[W]] = {}
+        self._calls_max = calls_max
+        self._opaque = last_opaque
+        self._why: str | None = None  # the connection is lost
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other call can begin."""
+        return len(self._calls) >= self._calls_max
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the first call is overdue; goes through all of them."""
+        return min((call.deadline for call in self._calls.values()), default=None)
+
+    def begin(self, command: AnyCommand, waiting: W, now: float, seconds: float) -> bytes:
+        """Give the frame of a request that is to be answered within some seconds.
+
+        Raises ConnectionError when too many others wait or the connection is lost already,
+        LocalProtocolError when its fields do not fit a header.
+        """
+        if self._why is not None:
+            raise self._lost(self._why)
+        if self.is_full:
+            raise ConnectionError(
+                f"{len(self._calls)} calls to {self._address} wait for answers: that is the limit"
+            )
+        frame = self.tell(command)
+        self._calls[command.opaque] = _Call(waiting, now + seconds, seconds)
+        return frame
+
+    def tell(self, command: AnyCommand) -> bytes:
+        """Give the frame of a request that nobody waits for."""
+        opaque = self._opaque % OPAQUE_MAX + 1
+        while opaque in self._calls:  # it has been waited for since the numbers began again
+            opaque = opaque % OPAQUE_MAX + 1
+        self._opaque = command.opaque = opaque
+        return encode_request(command)
+
+    def take(self, answer: AnyCommand) -> None:
+        """Give an answer to whoever waits for it; else it is dropped."""
+        call = self._calls.pop(answer.opaque, None)
+        if call is not None and not call.waiting.done():
+            call.waiting.set_result(answer)
+
+    def forget(self, command: AnyCommand) -> None:
+        """Drop the answer to a request when it comes."""
+        self._calls.pop(command.opaque, None)
+
+    def expire(self, now: float) -> str | None:
+        """End what is overdue, by TimeoutError; says so in one sentence, if anything was."""
+        overdue = [opaque for opaque, call in self._calls.items() if call.deadline <= now]
+        why = None
+        for opaque in overdue:
+            call = self._calls.pop(opaque)
+            late = f"{self._address} did not answer in {call.seconds:g} s"
+            why = why or late
+            if not call.waiting.done():
+                call.waiting.set_exception(TimeoutError(late))
+        return why
+
+    def end(self, why: str) -> None:
+        """End all, by ConnectionError, and let none begin: the connection is lost."""
+        self._why = why
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.waiting.done():
+                call.waiting.set_exception(self._lost(why))
+
+    def _lost(self, why: str) -> ConnectionError:
+        return ConnectionError(f"the connection to {self._address} is lost: {why}")
+
+
+class Line(Generic[W]):
+    """A client's end of a connection.
+
+    ``handlers`` answer what the server asks, by the code of its request; any other is refused.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        handlers: Mapping[int, Answering] = NO_HANDLERS,
+        calls_max: int = CALLS_MAX,
+    ) -> None:
+        self.calls: Calls[W] = Calls(address, calls_max)
+        self._handlers = handlers
+        self._wire = Connection()
+
+    @property
+    def violation(self) -> str | None:
+        """Why the connection can't be used any more, if the server broke the protocol."""
+        return self._wire.violation
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what came, and give what is to be sent: answers to requests of the server's."""
+        replies: list[bytes] = []
+        for command in self._wire.receive(data):
+            if command.is_response:
+                self.calls.take(command)
+            else:
+                replies.append(self._reply(command))
+        return b"".join(replies)
+
+    def _reply(self, request: AnyCommand) -> bytes:
+        handler = self._handlers.get(request.code)
+        try:
+            answer = not_supported(request.code) if handler is None else handler(request)
+        except BrokerError as error:
+            answer = Response(error.code, error.remark)
+        if answer is None or request.is_oneway:
+            return b""
+        return encode_response(answer, request.opaque, request.binary)
