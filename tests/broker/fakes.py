@@ -21,6 +21,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, DiskFull
+from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Finished
 from firearrow.store import Boundary, QueueRange
 from firearrow.wire import fastjson
@@ -58,6 +59,9 @@ class FakeChannel:
     def push(self, command: AnyCommand) -> None:
         assert command.is_oneway
         self.pushed.append((command.code, command.ext))
+
+    def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
+        raise ConnectionError("nobody answers here")
 
     def close(self, reason: str) -> None:
         self.closed = reason

@@ -215,3 +215,20 @@ def test_cleaning(java: JavaClient, dealt: str, command: str) -> None:
     before = java.pull_consumer().read(dealt)
     assert "success" in java.mqadmin(command, "-b", java.server.broker)
     assert java.pull_consumer().read(dealt) == before
+
+
+def test_a_consumer_is_asked_what_it_does_and_to_consume(
+    java: JavaClient, topic: str, group: str
+) -> None:
+    (report,) = java.producer().send(topic, [Outgoing(body=b"once more", queue=1)])
+    consumer = java.push_consumer(group, topic)
+    consumer.wait_for(1)
+    [client_id] = re.findall(r"\S+@\S+", java.mqadmin("consumerConnection", "-g", group))
+    printed = java.mqadmin("consumerStatus", "-g", group, "-i", client_id, "-s")
+    assert fields(printed, ":")["consumerGroup"] == group
+    assert len(rows(printed, topic)) >= 4  # its subscription, queues and rates
+    assert "ConsumeMessageThread" in printed  # -s: what its threads do
+    for message_id in (report.offset_msg_id, report.msg_id):
+        asked = ("-t", topic, "-i", message_id, "-g", group, "-d", client_id)
+        assert "consumeResult=CR_SUCCESS" in java.mqadmin("queryMsgById", *asked)
+    assert [message.body for message in consumer.wait_for(3)] == [b"once more"] * 3

@@ -76,7 +76,7 @@ class Counterpart:
             peer.reply(request, Response(answer.result().code, answer.result().remark))
 
         assert request.opaque == 1  # as that of our call
-        peer.call(command(40)).add_done_callback(answered)
+        peer.call(command(40), 10).add_done_callback(answered)
         return None
 
 

@@ -63,7 +63,7 @@ class Counterpart:
             peer.reply(request, Response(told.code, told.remark, told.ext, told.body))
 
         asked = command(int(request.ext["code"]), request.ext, request.body)
-        peer.call(asked).add_done_callback(answered)
+        peer.call(asked, 10).add_done_callback(answered)
         return None
 
 

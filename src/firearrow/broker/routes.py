@@ -7,6 +7,7 @@ from typing import NamedTuple
 from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
 from firearrow.broker.processors.admin_groups import GroupAdminProcessor
 from firearrow.broker.processors.admin_topics import TopicAdminProcessor
+from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.pull import PullProcessor
@@ -60,6 +61,7 @@ def handlers_of(parts: Parts, pulls: PullProcessor) -> dict[int, Handler]:
         QueryProcessor(store, topics),
         OffsetProcessor(settings, topics, groups, offsets, store, pulls.held.release),
         ClientProcessor(settings, topics, groups, clients, locks),
+        AskingProcessor(settings, store, topics, groups, clients),
         TopicAdminProcessor(settings, topics, offsets, clients, store, stats),
         GroupAdminProcessor(settings, topics, groups, offsets, clients, store, stats),
         BrokerAdminProcessor(settings, topics, store, stats, clock),

@@ -66,7 +66,6 @@ IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
 STORE_ERROR_SECONDS: Final = 60.0  # in which the same trouble of the store is logged once
 _STORE_ERRORS_MAX: Final = 256
-CALL_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
 CALLS_MAX: Final = 1024  # to one client; what they hold of it is what was sent
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
 
@@ -143,6 +142,8 @@ class Peer(asyncio.Protocol):
         """Answer before the connection closes (called by asyncio)."""
         self._server.answer_gathered()
         self._has_ended = True
+        if self._calls is not None and not self._backlog:
+            self._calls.end("it says nothing more")
         return bool(self._backlog or self.owed)
 
     def take(self, requests: list[AnyCommand]) -> None:
@@ -286,8 +287,7 @@ class Peer(asyncio.Protocol):
 
     def reply(self, request: AnyCommand, response: Response) -> None:
         """Answer a request that was left open."""
-        if not request.flag & FLAG_ONEWAY:
-            self.send(encode_response(response, request.opaque, request.binary))
+        self._send_all([self._encoded(request, response)])
         if self._has_ended:
             self._read_on()
 
@@ -310,7 +310,7 @@ class Peer(asyncio.Protocol):
         if not self._paused:
             self.send(encode_request(command))
 
-    def call(self, command: AnyCommand, *, timeout_seconds: float = CALL_SECONDS_MAX) -> Answered:
+    def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
         """Send a request of ours, and give what will be its answer, whatever the code of that.
 
         It ends by TimeoutError when nothing comes in time (the connection stays: a client may be

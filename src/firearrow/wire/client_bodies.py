@@ -199,6 +199,13 @@ class ResetOffsets(Body, frozen=True):
     offset_table: dict[MessageQueue, int]
 
 
+class ConsumerStatus(Body, frozen=True):
+    """221: where a consumer is in its queues; 223: the same of all consumers, by client."""
+
+    message_queue_table: dict[MessageQueue, int] = {}
+    consumer_table: dict[str, dict[MessageQueue, int]] = {}
+
+
 class GroupList(Body, frozen=True):
     """300: names of groups."""
 

@@ -162,6 +162,30 @@ class ConsumerGroupHeader(Header):
     consumer_group: str
 
 
+class AskConsumer(Header):
+    """307: a consumer of a group."""
+
+    consumer_group: str
+    client_id: str
+
+
+class ConsumeDirectly(Header):
+    """309: a message, by its offset id, and the consumer that is to have it."""
+
+    consumer_group: str
+    client_id: str = ""
+    msg_id: str = ""
+    topic: str = ""
+
+
+class ConsumerStatusHeader(Header):
+    """223: a group's consumers of a topic, or the one with an id."""
+
+    topic: str
+    group: str
+    client_addr: str = ""
+
+
 class ProducerGroupHeader(Header):
     """204: a producer group."""
 

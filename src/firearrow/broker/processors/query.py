@@ -61,15 +61,7 @@ class QueryProcessor:
 
     def view_message(self, peer: Peer, request: AnyCommand) -> Answer:
         """33: the record at a physical offset."""
-        header = fields_of(request, ViewMessage)
-        record = self._store.record_at(header.offset)
-        if record is None:
-            why = self._store.explain_offset(header.offset)
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {header.offset}: {why}",
-            )
-        return Response(body=record)
+        return Response(body=record_at(self._store, fields_of(request, ViewMessage).offset))
 
     def search_offset(self, peer: Peer, request: AnyCommand) -> Answer:
         """29: the queue offset of a store time."""
@@ -100,3 +92,15 @@ class QueryProcessor:
         header = fields_of(request, QueueHeader)
         earliest_ms, _ = self._store.time_span(header.topic, header.queue_id)
         return Response(fields={"timestamp": earliest_ms})
+
+
+def record_at(store: MessageStore, physical_offset: int) -> bytes:
+    """The record at a place of the log; BrokerError says why there is none."""
+    record = store.record_at(physical_offset)
+    if record is None:
+        why = store.explain_offset(physical_offset)
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"can not find message by the offset, {physical_offset}: {why}",
+        )
+    return record

@@ -26,6 +26,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.message import names
+from firearrow.net.futures import Answered
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     SUBSCRIBE_ALL,
@@ -56,6 +57,10 @@ class Channel(Protocol):
 
     def push(self, command: AnyCommand) -> None:
         """Send a one-way request."""
+        ...
+
+    def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
+        """Send a request, and give what will be its answer."""
         ...
 
     def close(self, reason: str) -> None:
@@ -177,6 +182,11 @@ class ConsumerGroup:
     def client_ids(self) -> list[str]:
         """Give the ids of the members."""
         return [member.client_id for member in self.members.values()]
+
+    def member(self, client_id: str) -> Member | None:
+        """Give the member with an id."""
+        found = (member for member in self.members.values() if member.client_id == client_id)
+        return next(found, None)
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
         """Take over the subscriptions of a heartbeat; whether the topics have changed."""
