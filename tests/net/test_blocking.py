@@ -128,7 +128,7 @@ def test_what_is_beyond_the_limit_waits_for_answers(counterpart: Counterpart) ->
 def test_a_limit_that_answers_do_not_free_in_time(counterpart: Counterpart) -> None:
     client = BlockingClient(calls_max=1, timeout_seconds=0.05)
     first = client.begin(counterpart.address, SILENT)
-    lost = f"^the connection to {counterpart.address} is lost: it took nothing for 0.05 s$"
+    lost = f"^the connection to {counterpart.address} is lost: it answered nothing for 0.05 s$"
     with pytest.raises(ConnectionError, match=lost):
         client.begin(counterpart.address, SILENT)
     with pytest.raises(ConnectionError, match=lost):

@@ -153,13 +153,15 @@ class _Connection:
         for command in commands:
             if calls.is_full:
                 self._queue(frames)
-                self._pump_while(lambda: calls.is_full, deadline, timeout_seconds)
+                late = f"it answered nothing for {timeout_seconds:g} s"
+                self._pump_while(lambda: calls.is_full, deadline, late)
                 frames.clear()
             pending = Pending(self, deadline)
             frames.append(calls.begin(command, pending, now, timeout_seconds))
             sent.append(pending)
         self._queue(frames)
-        self._pump_while(lambda: self._unsent_bytes > UNSENT_BYTES_MAX, deadline, timeout_seconds)
+        late = f"it took nothing for {timeout_seconds:g} s"
+        self._pump_while(lambda: self._unsent_bytes > UNSENT_BYTES_MAX, deadline, late)
         return sent
 
     def _queue(self, frames: Iterable[bytes]) -> None:
@@ -169,12 +171,10 @@ class _Connection:
         self._unsent_bytes += len(data)
         self._write()
 
-    def _pump_while(
-        self, holds: Callable[[], bool], deadline: float, timeout_seconds: float
-    ) -> None:
+    def _pump_while(self, holds: Callable[[], bool], deadline: float, late: str) -> None:
         while holds():
             if not self.pump(deadline):
-                self.close(f"it took nothing for {timeout_seconds:g} s")
+                self.close(late)
 
     def expire(self, deadline: float) -> None:
         """Close if an answer was due by then: the server may be gone without a word."""
