@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 from firearrow.cli.main import build_parser
 from firearrow.cli.pipeline import report_of, session
 from firearrow.cli.screen import as_text
+from firearrow.client.pulls import Asking
+from firearrow.client.queues import Queue
 from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView
 from firearrow.message.names import dlq_topic, retry_topic
@@ -94,15 +96,11 @@ class Shop:
 
     def pull(self, group: str, topic: str, queue_id: int) -> Iterator[MessageView]:
         """Give the messages of a queue, from the beginning to the end."""
+        asking, queue = Asking(group), Queue(topic, "broker-a", queue_id)
         at = 0
         while True:
-            answer = self._client.begin(
-                self._broker,
-                RequestCode.PULL_MESSAGE,
-                {"consumerGroup": group, "topic": topic, "queueId": queue_id, "queueOffset": at,
-                 "maxMsgNums": PULL, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
-                 "subscription": "*", "subVersion": 0, "expressionType": "TAG"},
-            ).answer()  # fmt: skip
+            fields = asking.fields(queue, at, PULL)
+            answer = self._client.begin(self._broker, RequestCode.PULL_MESSAGE, fields).answer()
             if answer.code == NOT_FOUND:
                 return
             found = list(iter_records(answer.body))

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from firearrow.client.queues import Queue
+from firearrow.client.sending import Sent
 from firearrow.errors import NotPermitted
 from firearrow.net.blocking import Access, BlockingClient
 from firearrow.spark.brokers import BrokerOrigin
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.options import Options, for_sink, parse
-from firearrow.spark.origin import Origin, Queue
-from firearrow.spark.sending import Sent
+from firearrow.spark.origin import Origin
 from firearrow.spark.sink import BatchWriter
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from firearrow.client.pulls import Asking
+from firearrow.client.queues import Queue
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
 from firearrow.net.blocking import BlockingClient
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
-from tests.interop.servers import SMALL_FILES, Server, serve
+from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
 
 PULLED_AT_ONCE = 32
 
@@ -48,14 +50,10 @@ def stored(server: Server, topic: str, queues: int = 4) -> list[MessageView]:
 def _queue(
     client: BlockingClient, address: str, topic: str, queue_id: int
 ) -> Iterator[MessageView]:
+    asking, queue = Asking("by_hand"), Queue(topic, BROKER_NAME, queue_id)
     queue_offset = 0
     while True:
-        fields: dict[str, FieldValue] = {
-            "consumerGroup": "by_hand", "topic": topic, "queueId": queue_id,
-            "queueOffset": queue_offset, "maxMsgNums": PULLED_AT_ONCE, "sysFlag": 4,
-            "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
-            "expressionType": "TAG",
-        }  # fmt: skip
+        fields = asking.fields(queue, queue_offset, PULLED_AT_ONCE)
         answer = client.begin(address, RequestCode.PULL_MESSAGE, fields).answer()
         if answer.code != 0:
             assert answer.code == 19, answer

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.spark.origin import Bound, Queue, Span
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
 
 DAY_MS = 86_400_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark.origin import Bound
+from firearrow.client.queues import Bound
 from firearrow.spark.queueentries import BatchQueue, FileQueues
 from firearrow.spark.storage import LocalStorage
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.client.queues import Span
 from firearrow.errors import CorruptStore
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import encode_record
@@ -19,7 +20,6 @@ from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.batches import Batches, Parts, Topics
 from firearrow.spark.filters import Narrow, Numbers
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Span
 from firearrow.spark.tables import MESSAGES
 from firearrow.store.scan import Columns, scan
 

@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.client.routes import Target
 from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
-from firearrow.spark.batching import BATCH_BYTES_MAX, Target, pieces_of, writable
+from firearrow.spark.batching import BATCH_BYTES_MAX, pieces_of
 from firearrow.spark.outgoing import Ids, Rows, rows_of
-from firearrow.wire.bodies import BrokerData, QueueData, Route
 
 TARGETS = [Target("a", "a:1", 0), Target("a", "a:1", 1), Target("b", "b:1", 0)]
 NAMES = ["T", "U", "%RETRY%g"]
+
+
+def no_targets(topic: str) -> list[Target]:
+    raise AssertionError(f"nobody has to know the queues of {topic}")
 
 
 def encoded(**columns: Any) -> Rows:
@@ -54,7 +58,7 @@ def test_every_row_is_in_one_piece_and_in_order(
     if with_keys:
         columns["orderKey"] = pa.array(keys, pa.string())
     rows = encoded(**columns)
-    pieces = list(pieces_of(rows, [TARGETS] * len(rows.topics), count_max))
+    pieces = list(pieces_of(rows, lambda _: TARGETS, count_max))
     places: dict[tuple[str, Target | None, bool], list[int]] = {}
     keys_of: dict[tuple[str, str], set[Target | None]] = {}
     for piece in pieces:
@@ -81,7 +85,7 @@ def test_every_row_is_in_one_piece_and_in_order(
 def test_a_piece_has_no_more_bytes_than_it_may_but_for_one_message() -> None:
     sizes = [400_000, 400_000, 400_000, BATCH_BYTES_MAX + 1, 10, 10]
     rows = encoded(body=pa.array([bytes(size) for size in sizes]))
-    pieces = [list(map(len, bodies(piece.members))) for piece in pieces_of(rows, [[]], 100)]
+    pieces = [list(map(len, bodies(piece.members))) for piece in pieces_of(rows, no_targets, 100)]
     assert pieces == [[400_000, 400_000], [400_000], [BATCH_BYTES_MAX + 1], [10, 10]]
 
 
@@ -89,8 +93,8 @@ def test_the_queue_of_a_number_that_several_brokers_have() -> None:
     """The number decides on the broker, so that the rows of one number stay together."""
     several = [Target(name, name, n) for name in ("a", "b") for n in range(4)]
     rows = encoded(body=pa.array([b""] * 8), queueId=pa.array([0, 1, 2, 3] * 2))
-    found = {(p.target.queue_id, p.target.broker_name) for p in pieces_of(rows, [several], 9)
-             if p.target is not None}  # fmt: skip
+    targets = [piece.target for piece in pieces_of(rows, lambda _: several, 9)]
+    found = {(target.queue_id, target.broker_name) for target in targets if target is not None}
     assert found == {(0, "a"), (1, "b"), (2, "a"), (3, "b")}
 
 
@@ -98,34 +102,13 @@ def test_the_queue_of_a_number_that_several_brokers_have() -> None:
 def test_a_queue_that_a_topic_has_not(queue_id: int) -> None:
     rows = encoded(body=pa.array([b"", b""]), queueId=pa.array([0, queue_id]))
     with pytest.raises(MessageError, match=f"topic 'T' has no queue {queue_id} .* but 0 to 1"):
-        list(pieces_of(rows, [TARGETS], 10))
-
-
-def test_the_queues_that_can_be_written_to() -> None:
-    route = Route(
-        queue_datas=[
-            QueueData("b", 1, 3, 6),
-            QueueData("a", 8, 2, 6),
-            QueueData("read-only", 4, 4, 4),
-            QueueData("slave-only", 4, 4, 6),
-        ],
-        broker_datas=[
-            BrokerData("C", "a", {0: "a:1", 1: "a:2"}),
-            BrokerData("C", "b", {0: "b:1"}),
-            BrokerData("C", "read-only", {0: "r:1"}),
-            BrokerData("C", "slave-only", {1: "s:1"}),
-        ],
-    )
-    a = [Target("a", "a:1", 0), Target("a", "a:1", 1)]
-    b = [Target("b", "b:1", n) for n in range(3)]
-    assert writable(route) == [*a, *b]
-    assert writable(route, 2) == [*a, *b[:2]]
+        list(pieces_of(rows, lambda _: TARGETS, 10))
 
 
 def test_all_rows_alike_are_not_moved() -> None:
     rows = encoded(body=pa.array([b"%d" % n for n in range(10)]))
     assert not np.any(rows.topic_number)
-    assert [bodies(piece.members) for piece in pieces_of(rows, [[]], 5)] == [
+    assert [bodies(piece.members) for piece in pieces_of(rows, no_targets, 5)] == [
         [b"0", b"1", b"2", b"3", b"4"],
         [b"5", b"6", b"7", b"8", b"9"],
     ]

@@ -15,26 +15,26 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from firearrow.client import pulls
+from firearrow.client.queues import NOT_STORED, Bound, Queue, Span, Stored
 from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
 from firearrow.net.blocking import BlockingClient
-from firearrow.spark import pulls
-from firearrow.spark.brokers import ROUTE_SECONDS_MAX, BrokerOrigin, BrokerPartition, Part
+from firearrow.spark.brokers import BrokerOrigin, BrokerPartition, Part
 from firearrow.spark.filters import Narrow, Numbers, Texts
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.options import for_sink, parse
-from firearrow.spark.origin import NOT_STORED, Bound, Queue, Span, Stored
 from firearrow.spark.sink import BatchWriter
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
+from tests.client.fakes import fake_cluster
 from tests.golden import extract, settings_file
 from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
 from tests.loglines import told
 from tests.spark.brokers import create_topic, serving, stored
-from tests.spark.fakes import fake_cluster
 from tests.spark.jobs.inline import Inline
 
 ROWS = 3000
@@ -367,33 +367,6 @@ def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(
         with pytest.raises(ConnectionError, match=r"^127.0.0.1:1 can't be reached"):
             origin.bounds()
         origin.close()
-
-
-def test_routes_are_asked_for_again_after_a_while() -> None:
-    clock = FakeClock()
-    with fake_cluster("a", queues=1) as cluster:
-        given = parse({"nameServer": cluster.name_server, "subscribePattern": ".*"})
-        origin = BrokerOrigin(given, clock=clock)
-        assert set(origin.bounds()) == {Queue("T", "a", 0)}
-        cluster.queues = 2
-        assert set(origin.bounds()) == {Queue("T", "a", 0)}
-        clock.now += ROUTE_SECONDS_MAX
-        assert set(origin.bounds()) == {Queue("T", "a", 0), Queue("T", "a", 1)}
-        origin.close()
-
-
-class FakeClock:
-    """Time that a test lets pass."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        """Seconds."""
-        return self.now
-
-    def now_ms(self) -> int:
-        """Milliseconds."""
-        return int(self.now * 1000)
 
 
 def test_spark_reads_a_batch_and_a_stream(

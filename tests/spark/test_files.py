@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.client.queues import Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, Numbers
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Span
 from firearrow.spark.source import MessageReader
 from firearrow.spark.tables import DECLARED, MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES

@@ -6,9 +6,9 @@ import uuid
 from types import SimpleNamespace
 from typing import Any
 
+from firearrow.client.queues import Queue
 from firearrow.spark import LagListener
 from firearrow.spark.listener import QueueLag
-from firearrow.spark.origin import Queue
 
 RUN = uuid.uuid4()
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.offsets import (
     EARLIEST,
@@ -31,7 +32,6 @@ from firearrow.spark.offsets import (
     to_json,
     with_idle,
 )
-from firearrow.spark.origin import Bound, Queue, Span
 
 A0, A1, B0 = Queue("T", "a", 0), Queue("T", "a", 1), Queue("T", "b", 0)
 U0 = Queue("U", "a", 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.spark.origin import Bound
+from firearrow.client.queues import Bound
 from firearrow.spark.queueentries import FileQueues
 from firearrow.spark.rocksentries import rocks_queues
 from firearrow.spark.storage import LocalStorage

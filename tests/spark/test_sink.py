@@ -13,14 +13,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from firearrow.client.sending import Sent
 from firearrow.errors import ConfigError
 from firearrow.spark.options import for_sink
-from firearrow.spark.sending import Sent
 from firearrow.spark.sink import BatchWriter, StreamWriter, Written
+from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
 from tests.loglines import told
 from tests.spark.brokers import create_topic, serving, stored
-from tests.spark.fakes import fake_cluster
 
 
 @pytest.fixture(scope="module")

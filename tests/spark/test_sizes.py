@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.offsets import limit_bytes, row_count
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.sizes import UNKNOWN_BYTES, Sized, row_bytes
 from tests import golden
 from tests.spark.origins import RECORD_BYTES, MemoryOrigin

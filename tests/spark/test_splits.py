@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark.origin import Span
+from firearrow.client.queues import Span
 from firearrow.spark.queueentries import FileQueues
 from firearrow.spark.splits import cut
 from firearrow.spark.storage import LocalStorage

@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark import offsets
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Bound, Queue
 from firearrow.spark.stream import StreamReader
 from firearrow.spark.tables import MESSAGES
 from tests.broker.fakes import HandClock

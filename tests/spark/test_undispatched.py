@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from firearrow.client.queues import Bound, Queue
 from firearrow.errors import CorruptStore, DataLost
 from firearrow.spark import undispatched
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.logwalk import walk
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Bound, Queue
 from firearrow.store.offline import Layout, Selection, StoreView, find
 from firearrow.store.rocks import RocksConsumeQueues
 from tests import golden

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from firearrow.client.routes import Cluster
 from firearrow.errors import ConfigError
 from firearrow.net.blocking import Access as NetAccess
 from firearrow.net.blocking import BlockingClient, Tls
-from firearrow.net.cluster import Cluster
 from firearrow.spark.options import Access, Place
 from firearrow.wire.signature import Credentials
 

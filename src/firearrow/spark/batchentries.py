@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.spark.origin import Bound
+from firearrow.client.queues import Bound
 from firearrow.spark.storage import NumberedFile, Storage
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE, are_written
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firearrow.client.queues import Span
 from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.spark.choosing import chosen_rows
@@ -22,7 +23,6 @@ from firearrow.spark.filters import Narrow
 from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.logorder import InOrder, Wanted
 from firearrow.spark.options import Choice, Options
-from firearrow.spark.origin import Span
 from firearrow.spark.queueentries import LMQ_PREFIX, Ints
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile

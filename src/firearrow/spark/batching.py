@@ -2,77 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
+from firearrow.client.routes import Target
+from firearrow.client.sending import Piece
 from firearrow.errors import MessageError
 from firearrow.message.names import is_retry
 from firearrow.spark.outgoing import Ints, Rows
-from firearrow.wire.bodies import PERM_WRITE, Route
 
 # Upstream's limit of a request's body is 4 MiB; a quarter keeps a broker's answer times even.
 BATCH_BYTES_MAX: Final = 1024 * 1024
-MASTER: Final = 0
-
 _PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue and whether alone
 
 
-class Target(NamedTuple):
-    """A queue that may be written to."""
-
-    broker_name: str
-    address: str
-    queue_id: int
-
-
-class Piece(NamedTuple):
-    """Messages of one topic as the body of a batch send; ``alone`` if it has to be a single one.
-
-    ``target`` is None unless it must be that one.
-    """
-
-    topic: str
-    members: bytes
-    messages: int
-    alone: bool
-    target: Target | None
-
-    def halves(self) -> tuple[Piece, Piece]:
-        """The first and the second half of the messages, of which there must be two at least."""
-        half = self.messages // 2
-        assert half
-        at = 0
-        for _ in range(half):
-            at += int.from_bytes(self.members[at : at + 4], "big")
-        first = self._replace(members=self.members[:at], messages=half)
-        return first, self._replace(members=self.members[at:], messages=self.messages - half)
-
-
-def writable(route: Route, queues_max: int | None = None) -> list[Target]:
-    """The queues that may be written to, in the order in which Java's clients have them."""
-    masters = {
-        broker.broker_name: broker.broker_addrs[MASTER]
-        for broker in route.broker_datas
-        if MASTER in broker.broker_addrs
-    }
-    return [
-        Target(queues.broker_name, masters[queues.broker_name], queue_id)
-        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
-        if queues.perm & PERM_WRITE and queues.broker_name in masters
-        for queue_id in range(min(queues.write_queue_nums, queues_max or queues.write_queue_nums))
-    ]
-
-
-def pieces_of(rows: Rows, targets: Sequence[Sequence[Target]], count_max: int) -> Iterator[Piece]:
+def pieces_of(
+    rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int
+) -> Iterator[Piece]:
     """Cut rows into batches of at most ``count_max`` messages.
 
-    ``targets`` are the queues of each of the rows' topics; they are looked at only where rows have
-    a queue or an order key. Raises MessageError for a queue that a topic has not.
+    ``targets_of`` gives the queues of a topic; it is asked only where rows have a queue or an order
+    key. Raises MessageError for a queue that a topic has not.
     """
     if not len(rows):
         return
+    pinned = rows.queue_id is not None or rows.order_hash is not None
+    targets = [targets_of(topic) for topic in rows.topics] if pinned else []
     members, groups = rows.members, rows.topic_number << (_PLACE_BITS + 1)
     places = _places(rows, targets)
     if places is not None:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from firearrow.client.queues import Bound, Queue, Span, Stored
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
@@ -27,7 +28,6 @@ from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
-from firearrow.spark.origin import Bound, Queue, Span, Stored
 from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
 from firearrow.spark.queueentries import Queue as EntryQueue
 from firearrow.spark.sizes import UNKNOWN_BYTES

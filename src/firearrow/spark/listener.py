@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
-from firearrow.spark.origin import Queue
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

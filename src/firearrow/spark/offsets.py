@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, DataLost
-from firearrow.spark.origin import Bound, Queue, Span
 
 OffsetJson = dict[str, dict[str, dict[str, int]]]
 OffsetAt = Callable[[Queue, int], int | None]

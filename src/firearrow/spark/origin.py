@@ -1,4 +1,4 @@
-"""What both ways in have in common: queues, ranges of them, and where messages come from.
+"""What both ways in have in common: where messages come from.
 
 A batch read and each step of a stream is: ask the origin for the bounds of its queues, decide on a
 range of queue offsets for each, let the origin cut those ranges into tasks, read each task.
@@ -7,50 +7,13 @@ range of queue offsets for each, let the origin cut those ranges into tasks, rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from firearrow.client.queues import Bound, Queue, Span, Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
-
-
-class Queue(NamedTuple):
-    """One queue of one broker."""
-
-    topic: str
-    broker: str
-    queue_id: int
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """Give what names it in a line of the log."""
-        return {"topic": self.topic, "broker_name": self.broker, "queue_id": self.queue_id}
-
-
-class Span(NamedTuple):
-    """Queue offsets from ``start`` up to, and without, ``end``."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What a queue holds now: offsets from ``earliest`` up to, and without, ``latest``."""
-
-    earliest: int
-    latest: int
-
-
-class Stored(NamedTuple):
-    """When a record was stored and born: with its place in the log, what no other log has."""
-
-    store_ms: int
-    born_ms: int
-
-
-NOT_STORED: Final = Stored(-1, -1)
 
 
 @runtime_checkable

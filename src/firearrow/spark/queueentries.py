@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.client.queues import Bound
 from firearrow.spark.batchentries import BatchUnits
-from firearrow.spark.origin import Bound
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files
 from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.checkpoint import Checkpoint

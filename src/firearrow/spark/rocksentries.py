@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from firearrow.client.queues import Bound
 from firearrow.database import Table
 from firearrow.spark.databases import CopiedDatabase, is_database
-from firearrow.spark.origin import Bound
 from firearrow.spark.queueentries import ENTRY, ENTRY_BYTES, Entries, QueueKey, entry_columns
 from firearrow.spark.storage import Storage
 from firearrow.store import rocksformat as rows

@@ -25,13 +25,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from firearrow.client.sending import Sender, Sent
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 from firearrow.message.ids import month_start_ms
 from firearrow.spark.access import cluster_of
+from firearrow.spark.batching import pieces_of
 from firearrow.spark.options import Options
 from firearrow.spark.outgoing import Ids, check_columns, rows_of
-from firearrow.spark.sending import Sender, Sent
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,15 @@ class _Sending:
         ids = self._ids()
         cluster = cluster_of(options.place, options.access)
         try:
-            sender = Sender(cluster, sink, options.place.broker_name)
+            sender = Sender(
+                cluster,
+                sink.producer_group,
+                retries=sink.retries,
+                broker_name=options.place.broker_name,
+            )
             for batch in batches:
-                sender.send(rows_of(batch, ids, sink.topic, sink.order_key))
+                rows = rows_of(batch, ids, sink.topic, sink.order_key)
+                sender.send(pieces_of(rows, sender.targets_of, sink.send_batch))
             return Written(sender.finish())
         finally:
             cluster.client.close()

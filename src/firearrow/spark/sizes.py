@@ -12,7 +12,8 @@ from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from firearrow.spark.origin import Origin, Queue, Span
+from firearrow.client.queues import Queue, Span
+from firearrow.spark.origin import Origin
 from firearrow.spark.tables import MESSAGES
 
 SAMPLE_ROWS: Final = 32

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, narrowed
 from firearrow.spark.options import Options, Range, for_sink, parse
-from firearrow.spark.origin import Queue, Span
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
 

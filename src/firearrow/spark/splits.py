@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.spark.origin import Span
+from firearrow.client.queues import Span
 from firearrow.spark.queueentries import Queue, QueueKey
 
 Ints = npt.NDArray[np.int64]

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from firearrow.client.queues import NOT_STORED, Stored
 from firearrow.errors import ConfigError, DataLost
 from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import Stretch
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
-from firearrow.spark.origin import NOT_STORED, Stored
 from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, QueueKey, Queues
 from firearrow.spark.rocksentries import RocksQueues, rocks_queues
 from firearrow.spark.stateread import TOPICS, state_table

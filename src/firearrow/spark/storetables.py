@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from firearrow.client.queues import Span
 from firearrow.errors import ConfigError
 from firearrow.spark.columns import timestamps
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.indexfiles import INDEX_DIRECTORY, INDEX_NAME_DIGITS, IndexRows
 from firearrow.spark.options import Options
-from firearrow.spark.origin import Span
 from firearrow.spark.queueentries import QueueKey
 from firearrow.spark.splits import Part
 from firearrow.spark.stateread import GROUPS, OFFSETS, state_table

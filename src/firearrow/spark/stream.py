@@ -26,12 +26,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.options import Options
-from firearrow.spark.origin import Bound, Origin, Queue, Span
+from firearrow.spark.origin import Origin
 from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from firearrow.client.queues import Bound
 from firearrow.errors import DataLost
 from firearrow.spark.logwalk import next_record, walk
-from firearrow.spark.origin import Bound
 from firearrow.spark.queueentries import BatchQueue, Entries, Queue, QueueKey, Queues
 from firearrow.spark.storage import Storage
 from firearrow.store.offline.undispatched import (

@@ -11,6 +11,7 @@ from threading import Event
 import pyarrow.dataset as ds
 import pytest
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark.jobs.archive import (
     Settings,
@@ -25,7 +26,6 @@ from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.manifest import Archive, Gap, QueueRows
 from firearrow.spark.jobs.workers import local_workers
 from firearrow.spark.offsets import Position
-from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
 from tests.broker.fakes import HandClock
 from tests.golden import expected, extract

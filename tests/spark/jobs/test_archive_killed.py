@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from firearrow.client.queues import Queue
 from firearrow.errors import DataLost, FirearrowError
 from firearrow.message.batch import encode_batch
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Queue
 from firearrow.spark.source import batch_spans, open_origin
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.command import FieldValue, request

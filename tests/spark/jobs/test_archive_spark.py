@@ -17,13 +17,13 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from firearrow.client.queues import Bound, Queue
 from firearrow.spark.jobs.archive import Settings, archive, read_archive, source
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.replay import chosen, replay
 from firearrow.spark.jobs.restore import restore
 from firearrow.spark.jobs.sources import ArchiveMessages
 from firearrow.spark.jobs.workers import SparkWorkers
-from firearrow.spark.origin import Bound, Queue
 from tests.crash.victim import serving as serving_small
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.jobs.archive import Settings, archive, source
 from firearrow.spark.jobs.archived import ArchivedOrigin
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.options import parse
-from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
 from tests.broker.fakes import HandClock

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import LAKES, compact
 from firearrow.spark.jobs.manifest import Archive
-from firearrow.spark.origin import Bound, Queue
 from tests.broker.fakes import HandClock
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.jobs.test_archive import every, rows_of

@@ -14,12 +14,12 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.table import Table, Transaction
 
+from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.lake import Delta, Iceberg, additions, iceberg_table
 from firearrow.spark.jobs.manifest import Archive
-from firearrow.spark.origin import Bound, Queue
 from tests.broker.fakes import HandClock
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError, CorruptStore, StoreLocked
 from firearrow.spark.jobs.manifest import Archive, DataFile, Gap, Manifest
 from firearrow.spark.offsets import OffsetJson
-from firearrow.spark.origin import Queue
 
 A = Queue("T", "a", 0)
 

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.parquet import CAN_BLOOM, partition_path, write_messages
-from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
 from tests.spark.origins import MemoryOrigin, Piece
 

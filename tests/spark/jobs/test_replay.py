@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from firearrow.client.queues import Bound, Queue
+from firearrow.client.sending import send_fields
 from firearrow.errors import ConfigError, TopicNotFound
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH
@@ -23,8 +25,6 @@ from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.replay import Selection, replay
 from firearrow.spark.jobs.restore import restore
 from firearrow.spark.jobs.sources import SENT, ArchiveMessages, Messages, OriginMessages
-from firearrow.spark.origin import Bound, Queue
-from firearrow.spark.sending import send_fields
 from firearrow.wire.codes import RequestCode
 from tests.golden import expected, extract
 from tests.interop.servers import Server

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import BrokerBusy, CorruptStore, MessageError, StoreLocked
 from firearrow.message import properties
 from firearrow.message.batch import BatchMember
 from firearrow.spark.jobs.resending import Ledger, Marks, Pace, Progress, Resend
-from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.tables import MESSAGES
 from tests.broker.fakes import HandClock
 from tests.spark.jobs.inline import Killed

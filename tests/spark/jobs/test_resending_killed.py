@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
+from firearrow.client.queues import Bound, Queue
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.resending import BATCH_ROWS, Ledger, Progress
-from firearrow.spark.origin import Bound, Queue
 from firearrow.wire.codes import RequestCode
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline

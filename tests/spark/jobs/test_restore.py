@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.compact import compact
@@ -13,7 +14,6 @@ from firearrow.spark.jobs.manifest import Archive
 from firearrow.spark.jobs.plans import Report
 from firearrow.spark.jobs.restore import restore, routes_of
 from firearrow.spark.jobs.workers import local_workers
-from firearrow.spark.origin import Bound, Queue, Span
 from tests.interop.servers import Server
 from tests.spark.brokers import serving, stored
 from tests.spark.jobs.inline import Inline

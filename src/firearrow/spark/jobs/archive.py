@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
+from firearrow.client.queues import Bound, Queue, Span, Stored
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark import offsets
@@ -44,7 +45,7 @@ from firearrow.spark.jobs.manifest import Archive, Gap, Manifest, Mark, QueueRow
 from firearrow.spark.jobs.parquet import Written, write_messages
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import MiB, parse
-from firearrow.spark.origin import Bound, Logged, Origin, Queue, Span, Stored
+from firearrow.spark.origin import Logged, Origin
 from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
 from firearrow.spark.stream import Committing, require_streamable

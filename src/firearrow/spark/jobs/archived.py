@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.jobs.manifest import Archive, DataFile, QueueRows, State
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
-from firearrow.spark.origin import Bound, Origin, Queue, Span
+from firearrow.spark.origin import Origin
 from firearrow.spark.propertytext import PropertyText
 from firearrow.spark.sizes import row_bytes
 

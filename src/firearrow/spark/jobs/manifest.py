@@ -33,10 +33,10 @@ from typing import Final
 
 import msgspec
 
+from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError, CorruptStore, StoreLocked
 from firearrow.files import make_directory, sync_directory
 from firearrow.spark.offsets import OffsetJson, from_json
-from firearrow.spark.origin import Queue
 
 FORMAT: Final = 1
 _HOME: Final = "_firearrow"

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.files import replace_atomically
 from firearrow.spark.jobs.resending import (
@@ -31,7 +32,6 @@ from firearrow.spark.jobs.resending import (
 from firearrow.spark.jobs.sources import Messages
 from firearrow.spark.jobs.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.origin import Queue, Span
 
 Sleep = Callable[[float], object]
 Choose = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -32,15 +32,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from firearrow.client.queues import Queue
+from firearrow.client.routes import writable
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
 from firearrow.message.names import is_dlq, is_retry, is_system_topic
-from firearrow.spark.batching import writable
 from firearrow.spark.jobs import plans
 from firearrow.spark.jobs.sources import Messages, Spans
 from firearrow.spark.jobs.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.origin import Queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
+from firearrow.client.queues import Queue
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, CorruptStore, MessageError, StoreLocked
 from firearrow.files import make_directory, replace_atomically
@@ -41,7 +42,6 @@ from firearrow.message import properties
 from firearrow.message.batch import BatchMember
 from firearrow.message.compress import compress, compression_of
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
-from firearrow.spark.origin import Queue
 
 SETTLE_SECONDS: Final = 3.0  # what a broker's own time-out of a send is
 ATTEMPTS_MAX: Final = 5

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Source
 from firearrow.spark.jobs.manifest import Archive, QueueRows
 from firearrow.spark.options import Options, Range, parse
-from firearrow.spark.origin import Queue, Span
 from firearrow.spark.source import open_origin
 from firearrow.spark.tables import MESSAGES
 

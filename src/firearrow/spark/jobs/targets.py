@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from firearrow.client.pulls import Asking
+from firearrow.client.queues import Queue
+from firearrow.client.routes import Cluster, read_number
+from firearrow.client.sending import send_fields
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.message.record import iter_records
-from firearrow.net.cluster import Cluster
 from firearrow.spark.access import cluster_of
 from firearrow.spark.jobs.resending import BATCH_BYTES, member_bytes
 from firearrow.spark.options import Options, for_sink
-from firearrow.spark.origin import Queue
-from firearrow.spark.sending import send_fields
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 
 GROUP: Final = "firearrow-resend"
 PULL_MESSAGES: Final = 256
 _READ_WRITE: Final = 6
-_ALL_TAGS: Final = 4  # a pull that brings its subscription, and does not wait
 _AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
@@ -93,25 +93,14 @@ class BrokerQueue:
         place = self._place
         fields: dict[str, FieldValue] = {"topic": place.topic, "queueId": place.queue_id}
         answer = self._client.call(self._address(), RequestCode.GET_MAX_OFFSET, fields)
-        return int(answer.ext["offset"])
+        return read_number(answer, "offset", self._address())
 
     def properties(self, start: int) -> Iterator[dict[str, str]]:
         """The properties of its messages from an offset on."""
+        asking = Asking(GROUP)
         at = start
         while True:
-            fields: dict[str, FieldValue] = {
-                "consumerGroup": GROUP,
-                "topic": self._place.topic,
-                "queueId": self._place.queue_id,
-                "queueOffset": at,
-                "maxMsgNums": PULL_MESSAGES,
-                "sysFlag": _ALL_TAGS,
-                "commitOffset": 0,
-                "suspendTimeoutMillis": 0,
-                "subscription": "*",
-                "subVersion": 0,
-                "expressionType": "TAG",
-            }
+            fields = asking.fields(self._place, at, PULL_MESSAGES)
             pending = self._client.begin(self._address(), RequestCode.PULL_MESSAGE, fields)
             answer = pending.answer()
             if answer.code == ResponseCode.PULL_NOT_FOUND:
@@ -120,7 +109,7 @@ class BrokerQueue:
                 pending.result()
             for view in iter_records(answer.body):
                 yield view.properties
-            following = int(answer.ext["nextBeginOffset"])
+            following = read_number(answer, "nextBeginOffset", self._address())
             if answer.code != 0 and following <= at:
                 return  # it was asked for more than it has
             at = following

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from firearrow.client import sending
+from firearrow.client.sending import Sender, Sent
 from firearrow.errors import BrokerBusy, InvalidRequest, MessageError, NotPermitted, TopicNotFound
 from firearrow.message.batch import split_batch
-from firearrow.spark import sending
 from firearrow.spark.access import cluster_of
+from firearrow.spark.batching import pieces_of
 from firearrow.spark.options import for_sink
 from firearrow.spark.outgoing import Ids, Rows, rows_of
-from firearrow.spark.sending import Sender, Sent
-from tests.spark.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
+from tests.client.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +34,11 @@ def rows(count: int = 1, **columns: Any) -> Rows:
 
 @contextmanager
 def sender_to(cluster: FakeCluster, **options: str) -> Iterator[Sender]:
-    given = for_sink({"nameServer": cluster.name_server, "sendBatch": "10", **options})
+    given = for_sink({"nameServer": cluster.name_server, **options})
     found = cluster_of(given.place, given.access)
     try:
-        yield Sender(found, given.sink, given.place.broker_name)
+        sink, broker_name = given.sink, given.place.broker_name
+        yield Sender(found, sink.producer_group, retries=sink.retries, broker_name=broker_name)
     finally:
         found.client.close()
 
@@ -44,7 +46,8 @@ def sender_to(cluster: FakeCluster, **options: str) -> Iterator[Sender]:
 def send(cluster: FakeCluster, *all_rows: Rows, **options: str) -> Sent:
     with sender_to(cluster, **options) as sender:
         for each in all_rows:
-            sender.send(each)
+            count_max = int(options.get("sendBatch", "10"))
+            sender.send(pieces_of(each, sender.targets_of, count_max))
         return sender.finish()
 
 

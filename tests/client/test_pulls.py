@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.client import pulls
+from firearrow.client.pulls import Asking, Pulls
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import BrokerError, DataLost, GroupNotFound, RemoteProtocolError
 from firearrow.message.record import encode_record, iter_records
 from firearrow.net.blocking import BlockingClient
 from firearrow.net.server import Answer, Peer
-from firearrow.spark import pulls
-from firearrow.spark.origin import Queue, Span
-from firearrow.spark.pulls import Asking, Pulls
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand

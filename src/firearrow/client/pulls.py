@@ -18,16 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from firearrow.errors import (
-    BrokerBusy,
-    BrokerError,
-    BrokerFailed,
-    BrokerUnavailable,
-    DataLost,
-    RemoteProtocolError,
-)
+from firearrow.client.queues import Queue, Span
+from firearrow.client.routes import TRY_AGAIN, read_number
+from firearrow.errors import BrokerError, DataLost, RemoteProtocolError
 from firearrow.net.blocking import BlockingClient, Pending
-from firearrow.spark.origin import Queue, Span
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -43,7 +37,6 @@ ATTEMPTS_MAX: Final = 4
 PAUSE_SECONDS: Final = 0.25  # before the second attempt; then twice as long each time
 
 _SUBSCRIPTION_FLAG: Final = 4
-TRY_AGAIN: Final = (OSError, BrokerBusy, BrokerFailed, BrokerUnavailable)
 _NOTHING_HERE: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -138,8 +131,7 @@ class Pulls:
         answer = self._under_way[0].pending.answer()
         if answer.code == 0 or answer.code in _NOTHING_HERE:
             return answer
-        kind = BrokerError.lookup(answer.code)
-        raise kind(answer.code, answer.remark or "", self._address)
+        raise BrokerError.of(answer.code, answer.remark, self._address)
 
     def _ask_ahead(self) -> None:
         """Ask for more, in one go: a write costs more than what is written."""
@@ -173,7 +165,7 @@ class Pulls:
 
     def _take(self, stretch: _Stretch, answer: AnyCommand) -> bytes:
         """The records of an answer; what it left of its stretch is asked for again."""
-        following = self._number(answer, "nextBeginOffset")
+        following = read_number(answer, "nextBeginOffset", self._address)
         records = answer.body if answer.code == 0 else b""
         if records:
             following = max(following, stretch.start + 1)
@@ -237,13 +229,6 @@ class Pulls:
         if self._full_answers == GROW_AFTER:
             self._full_answers = 0
             self._stretch = min(2 * self._stretch, STRETCH_MAX)
-
-    def _number(self, answer: AnyCommand, name: str) -> int:
-        text = answer.ext.get(name, "")
-        try:
-            return int(text)
-        except ValueError:
-            raise RemoteProtocolError(f"{self._address} sent {name}={text!r}") from None
 
 
 def pause(attempt: int) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark.nearsearch import first_true
+from firearrow.client.nearsearch import first_true
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(-10, 1010), st.integers(-5, 1010))

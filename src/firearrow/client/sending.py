@@ -1,21 +1,24 @@
 """Sends messages to brokers: batches under way to several queues, each acknowledged or tried again.
 
-A sender belongs to one task. It keeps one connection to each broker and some batches on their way
+A sender belongs to one thread. It keeps one connection to each broker and some batches on their way
 on each; when their number is reached, the oldest is waited for. What a broker refuses for reasons
 of its own, or does not answer, goes to another queue, on another broker if there is one: the
 broker may have stored it nevertheless, so a message is sent at least once.
 
-Rows that name their queue, or have an order key, go to that queue only, and the next batch to a
-queue leaves when the one before it has been acknowledged: so they stay in order.
+What is meant for one queue goes to that queue only, and the next batch to a queue leaves when the
+one before it has been acknowledged: so it stays in order.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from firearrow.client.queues import Queue
+from firearrow.client.routes import Cluster, Target, writable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
     BrokerBusy,
@@ -30,11 +33,6 @@ from firearrow.errors import (
 from firearrow.message.batch import split_batch
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.blocking import Pending
-from firearrow.net.cluster import Cluster
-from firearrow.spark.batching import Piece, Target, pieces_of, writable
-from firearrow.spark.options import Sink
-from firearrow.spark.origin import Queue
-from firearrow.spark.outgoing import Rows
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 
@@ -67,6 +65,29 @@ def send_fields(group: str, queue: Queue, now_ms: int, *, batch: bool) -> dict[s
         "m": batch,
         "n": queue.broker,
     }
+
+
+class Piece(NamedTuple):
+    """Messages of one topic as the body of a batch send; ``alone`` if it has to be a single one.
+
+    ``target`` is None unless it must be that one.
+    """
+
+    topic: str
+    members: bytes
+    messages: int
+    alone: bool
+    target: Target | None
+
+    def halves(self) -> tuple[Piece, Piece]:
+        """The first and the second half of the messages, of which there must be two at least."""
+        half = self.messages // 2
+        assert half
+        at = 0
+        for _ in range(half):
+            at += int.from_bytes(self.members[at : at + 4], "big")
+        first = self._replace(members=self.members[:at], messages=half)
+        return first, self._replace(members=self.members[at:], messages=self.messages - half)
 
 
 @dataclass(slots=True)
@@ -103,14 +124,23 @@ class Sent:
 
 
 class Sender:
-    """Sends the messages of one task."""
+    """Sends messages of a producer group; ``retries`` are those of one batch.
+
+    With ``broker_name`` there is no other broker to send to.
+    """
 
     def __init__(
-        self, cluster: Cluster, options: Sink, broker_name: str | None = None,
+        self,
+        cluster: Cluster,
+        group: str,
+        *,
+        retries: int,
+        broker_name: str | None = None,
         clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._cluster = cluster
-        self._options = options
+        self._group = group
+        self._retries_max = retries
         self._broker_name = broker_name
         self._clock = clock or SystemClock()
         self._targets: dict[str, list[Target]] = {}
@@ -125,15 +155,13 @@ class Sender:
         """What has been acknowledged so far."""
         return Sent(self._messages, self._batches, self._retries, self._not_durable)
 
-    def send(self, rows: Rows) -> None:
+    def send(self, pieces: Iterable[Piece]) -> None:
         """Send messages. Some of them may still be on their way afterwards: see ``finish``.
 
         Raises BrokerError, ConnectionError or TimeoutError for what could not be sent, in words
-        that say what was; MessageError for a queue that is not there.
+        that say what was.
         """
-        pinned = rows.queue_id is not None or rows.order_hash is not None
-        targets = [self._patiently(topic) if pinned else [] for topic in rows.topics]
-        for piece in pieces_of(rows, targets, self._options.send_batch):
+        for piece in pieces:
             self._launch(_Batch(piece))
 
     def finish(self) -> Sent:
@@ -210,7 +238,7 @@ class Sender:
         others = {target.broker_name for target in known} - {broker_name, batch.failed_on}
         elsewhere = piece.target is None and bool(others)
         final = isinstance(error, _TRY_ELSEWHERE) and not elsewhere
-        if final or batch.attempts > self._options.retries:
+        if final or batch.attempts > self._retries_max:
             raise self._explained(batch, error) from None
         self._retries += 1
         batch.failed_on = broker_name
@@ -233,9 +261,9 @@ class Sender:
     # --- requests ---
 
     def _begin(self, piece: Piece, target: Target) -> Pending:
-        group, now_ms = self._options.producer_group, self._clock.now_ms()
+        now_ms = self._clock.now_ms()
         place = Queue(piece.topic, target.broker_name, target.queue_id)
-        fields = send_fields(group, place, now_ms, batch=not piece.alone)
+        fields = send_fields(self._group, place, now_ms, batch=not piece.alone)
         if not piece.alone:
             return self._cluster.client.begin(
                 target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members
@@ -269,9 +297,12 @@ class Sender:
         self._turn += 1
         return (others or targets)[self._turn % len(others or targets)]
 
-    def _patiently(self, topic: str) -> list[Target]:
-        """``_targets_of``, with retries."""
-        for attempt in range(1, self._options.retries + 1):
+    def targets_of(self, topic: str) -> list[Target]:
+        """The queues of a topic that may be written to, in the order that Java's clients have.
+
+        Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
+        """
+        for attempt in range(1, self._retries_max + 1):
             try:
                 return self._targets_of(topic)
             except _TRY_AGAIN:
@@ -279,10 +310,7 @@ class Sender:
         return self._targets_of(topic)
 
     def _targets_of(self, topic: str) -> list[Target]:
-        """The queues of a topic that may be written to, in the order that Java's clients have.
-
-        Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
-        """
+        """``targets_of`` without retries."""
         targets = self._targets.get(topic)
         if targets is None:
             targets = self._targets[topic] = self._find_targets(topic)

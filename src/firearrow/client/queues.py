@@ -1,0 +1,44 @@
+"""Queues, and what they hold: the values that all parts of a client speak of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+class Queue(NamedTuple):
+    """One queue of one broker."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Give what names it in a line of the log."""
+        return {"topic": self.topic, "broker_name": self.broker, "queue_id": self.queue_id}
+
+
+class Span(NamedTuple):
+    """Queue offsets from ``start`` up to, and without, ``end``."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a queue holds now: offsets from ``earliest`` up to, and without, ``latest``."""
+
+    earliest: int
+    latest: int
+
+
+class Stored(NamedTuple):
+    """When a record was stored and born: with its place in the log, what no other log has."""
+
+    store_ms: int
+    born_ms: int
+
+
+NOT_STORED: Final = Stored(-1, -1)
