@@ -24,6 +24,7 @@ from firearrow.cli.pipeline import report_of, session
 from firearrow.cli.screen import as_text
 from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
+from firearrow.client.routes import create_topic
 from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView
 from firearrow.message.names import dlq_topic, retry_topic
@@ -58,12 +59,7 @@ class Shop:
 
     def create(self, topic: str, queues: int) -> None:
         """Make a topic."""
-        self.call(
-            RequestCode.UPDATE_AND_CREATE_TOPIC,
-            {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
-             "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
-             "topicSysFlag": 0, "order": False},
-        )  # fmt: skip
+        create_topic(self._client, self._broker, topic, queues)
 
     def join(self, group: str, topic: str) -> None:
         """Make a consumer group known, as consumers do when they start."""

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from firearrow.client import routes
 from firearrow.client.queues import Queue
 from firearrow.client.sending import Sent
 from firearrow.errors import NotPermitted
@@ -75,11 +76,7 @@ def pulled(server: Server, topic: str, **options: str) -> pa.Table:
 
 def create_topic(server: Server, topic: str, queues: int) -> None:
     client = BlockingClient(Access(Credentials(SECRET["accessKey"], SECRET["secretKey"])))
-    fields: dict[str, FieldValue] = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
-        "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
-    }  # fmt: skip
-    client.call(server.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    routes.create_topic(client, server.broker, topic, queues)
     client.close()
 
 

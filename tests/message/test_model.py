@@ -6,7 +6,7 @@ import pytest
 from firearrow.errors import MessageError
 from firearrow.message.compress import Compression, compress, with_compression
 from firearrow.message.hosts import pack_host
-from firearrow.message.model import Message, MessageQueue, MessageView
+from firearrow.message.model import Message, MessageView
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import TRANSACTION_COMMIT
 
@@ -60,12 +60,6 @@ def test_one_key_may_be_a_string() -> None:
 def test_values_do_not_change() -> None:
     with pytest.raises(AttributeError):
         Message("T", b"").topic = "U"  # type: ignore[misc]
-
-
-def test_queues_sort_by_topic_broker_and_number() -> None:
-    queues = [MessageQueue("T", "b", 10), MessageQueue("T", "b", 9), MessageQueue("T", "a", 11)]
-    assert sorted(queues) == queues[::-1]
-    assert len({*queues, MessageQueue("T", "b", 10)}) == 3
 
 
 def test_a_view_reads_its_properties() -> None:

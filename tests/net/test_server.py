@@ -49,7 +49,7 @@ def fail(peer: Peer, request: AnyCommand) -> Answer:
     raise KeyError("a bug")
 
 
-def huge(peer: Peer, request: AnyCommand) -> Answer:
+def huge(peer: Peer, request: AnyCommand) -> Response:
     return Response(fields={"x": "x" * HEADER_BYTES_MAX})
 
 
@@ -380,6 +380,8 @@ def test_a_late_answer_and_a_request_of_the_servers_own(run: Run) -> None:
             assert (answer.opaque, answer.body) == (1, b"at last")
             pushed = await talker.answer()
             assert (pushed.code, pushed.flag) == (40, FLAG_ONEWAY)
+            waiting[0][0].reply(waiting[0][1], huge(*waiting[0]))
+            assert "a header of" in ((await talker.answer()).remark or "")
         assert not waiting[0][0].is_open
         waiting[0][0].reply(waiting[0][1], Response())
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from firearrow.client import routes
 from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
 from firearrow.net.blocking import BlockingClient
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import FieldValue
 from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
 
 PULLED_AT_ONCE = 32
@@ -30,11 +30,7 @@ def serving(
 def create_topic(server: Server, topic: str, queues: int = 4, perm: int = 6) -> None:
     """Create a topic, or change it."""
     client = BlockingClient()
-    fields: dict[str, FieldValue] = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
-        "writeQueueNums": queues, "perm": perm, "topicFilterType": "SINGLE_TAG",
-    }  # fmt: skip
-    client.call(server.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    routes.create_topic(client, server.broker, topic, queues, perm)
     client.close()
 
 

@@ -21,9 +21,10 @@ from firearrow.errors import (
     RemoteProtocolError,
     TopicNotFound,
 )
+from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.blocking import BlockingClient
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import PERM_WRITE, BrokerData, ClusterInfo, Route, TopicList
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, ClusterInfo, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -159,6 +160,27 @@ def writable(route: Route, queues_max: int | None = None) -> list[Target]:
         if queues.perm & PERM_WRITE and queues.broker_name in masters
         for queue_id in range(min(queues.write_queue_nums, queues_max or queues.write_queue_nums))
     ]
+
+
+def create_topic(
+    client: BlockingClient,
+    address: str,
+    topic: str,
+    queues: int,
+    perm: int = PERM_READ | PERM_WRITE,
+) -> None:
+    """Make a topic on a broker, or give it so many queues; raises as ``BlockingClient.call``."""
+    fields: dict[str, FieldValue] = {
+        "topic": topic,
+        "defaultTopic": AUTO_CREATE_TOPIC,
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": perm,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    }
+    client.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
 def read_body(answer: AnyCommand, kind: type[B], what: str) -> B:

@@ -13,14 +13,6 @@ from firearrow.message.ids import encode_offset_id
 from firearrow.message.sysflag import transaction_type
 
 
-class MessageQueue(msgspec.Struct, frozen=True, order=True):
-    """One queue of a topic on one broker (name, not address); ordered as clients sort queues."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
 class Message(msgspec.Struct, frozen=True):
     """What an application sends.
 

@@ -7,12 +7,11 @@ from typing import Final
 
 from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
-from firearrow.client.routes import Cluster, read_number
+from firearrow.client.routes import Cluster, create_topic, read_number
 from firearrow.client.sending import send_fields
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch
-from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.message.record import iter_records
 from firearrow.spark.access import cluster_of
 from firearrow.spark.jobs.resending import BATCH_BYTES, member_bytes
@@ -22,7 +21,6 @@ from firearrow.wire.command import FieldValue
 
 GROUP: Final = "firearrow-resend"
 PULL_MESSAGES: Final = 256
-_READ_WRITE: Final = 6
 _AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
@@ -57,18 +55,7 @@ class Brokers:
 
     def create_topic(self, topic: str, broker: str, queues: int) -> None:
         """Make a topic on a broker, or give it so many queues."""
-        fields: dict[str, FieldValue] = {
-            "topic": topic,
-            "defaultTopic": AUTO_CREATE_TOPIC,
-            "readQueueNums": queues,
-            "writeQueueNums": queues,
-            "perm": _READ_WRITE,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-        }
-        address = self.address(broker)
-        self.cluster.client.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        create_topic(self.cluster.client, self.address(broker), topic, queues)
 
     def close(self) -> None:
         """Close the connections."""
