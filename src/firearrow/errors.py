@@ -194,6 +194,9 @@ class ClientSideError(BrokerError):
     """A failure that a client reports in the form of a code; no server sends these."""
 
 
+MAY_PASS = OSError, BrokerFailed, BrokerBusy, BrokerUnavailable
+"""What another attempt, or another server, may not meet."""
+
 _BY_CODE: dict[int, type[BrokerError]] = {
     1: BrokerFailed,
     2: BrokerBusy,

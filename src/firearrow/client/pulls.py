@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from firearrow.client.queues import Queue, Span
-from firearrow.client.routes import TRY_AGAIN, read_number
-from firearrow.errors import BrokerError, DataLost, RemoteProtocolError
+from firearrow.client.routes import read_number
+from firearrow.errors import MAY_PASS, BrokerError, DataLost, RemoteProtocolError
 from firearrow.net.blocking import BlockingClient, Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
@@ -116,7 +116,7 @@ class Pulls:
         while self._at < self._end:
             try:
                 answer = self._next_answer()
-            except TRY_AGAIN as error:
+            except MAY_PASS as error:
                 self._prepare_again(error)
                 continue
             self._attempts = 1
@@ -157,7 +157,7 @@ class Pulls:
         self._asked = self._at
         try:
             self._address = self._addresses.address_of(self._queue, anew=True)
-        except TRY_AGAIN:
+        except MAY_PASS:
             log.info(
                 "no route to a queue: its last address is tried again",
                 extra={**self._queue.fields, "address": self._address},

@@ -13,9 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from firearrow.client.queues import Queue
 from firearrow.clock import Clock
 from firearrow.errors import (
-    BrokerBusy,
-    BrokerFailed,
-    BrokerUnavailable,
+    MAY_PASS,
     ConfigError,
     MessageError,
     RemoteProtocolError,
@@ -30,9 +28,6 @@ from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
 
 B = TypeVar("B")
-
-TRY_AGAIN: Final = (OSError, BrokerBusy, BrokerFailed, BrokerUnavailable)
-"""What another server may do, or the same one a little later."""
 
 ROUTE_SECONDS_MAX: Final = 30.0  # as RocketMQ's clients have it
 MASTER: Final = 0
@@ -79,7 +74,7 @@ class Cluster:
         for address in tuple(self._name_servers):
             try:
                 answer = self.client.call(address, code, fields)
-            except TRY_AGAIN as error:
+            except MAY_PASS as error:
                 failures.append(str(error))
                 self._name_servers.remove(address)
                 self._name_servers.append(address)

@@ -21,9 +21,8 @@ from firearrow.client.queues import Queue
 from firearrow.client.routes import Cluster, Target, writable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
-    BrokerBusy,
+    MAY_PASS,
     BrokerError,
-    BrokerFailed,
     BrokerUnavailable,
     InvalidRequest,
     NotDurable,
@@ -41,7 +40,6 @@ PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each t
 PAUSE_SECONDS_MAX: Final = 5.0
 NEW_TOPIC_QUEUES: Final = 4  # what producers ask for of a topic that their message creates
 
-_TRY_AGAIN: Final = (OSError, BrokerBusy, BrokerUnavailable, BrokerFailed)
 _TRY_ELSEWHERE: Final = (NotPermitted, TopicNotFound)
 
 
@@ -177,14 +175,14 @@ class Sender:
         while True:
             try:
                 target = self._target_of(batch)
-            except _TRY_AGAIN as error:
+            except MAY_PASS as error:
                 self._note_failure(batch, error, batch.failed_on)
                 continue
             while self._is_full(batch, target):
                 self._land()
             try:
                 pending = self._begin(batch.piece, target)
-            except _TRY_AGAIN as error:
+            except MAY_PASS as error:
                 self._note_failure(batch, error, target.broker_name)
                 continue
             self._flights.append(_Flight(batch, target, pending))
@@ -209,7 +207,7 @@ class Sender:
             self._not_durable += (
                 batch.piece.messages
             )  # stored and seen; again it would be there twice
-        except (*_TRY_AGAIN, *_TRY_ELSEWHERE) as error:
+        except (*MAY_PASS, *_TRY_ELSEWHERE) as error:
             self._note_failure(batch, error, flight.target.broker_name)
             self._launch(batch)
             return
@@ -305,7 +303,7 @@ class Sender:
         for attempt in range(1, self._retries_max + 1):
             try:
                 return self._targets_of(topic)
-            except _TRY_AGAIN:
+            except MAY_PASS:
                 _pause(attempt)
         return self._targets_of(topic)
 

@@ -21,9 +21,10 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.client.offsets import Offsets, in_turns
 from firearrow.client.pulls import ATTEMPTS_MAX, Asking, Pulls, pause
 from firearrow.client.queues import Bound, Queue, Span, Stored
-from firearrow.client.routes import TRY_AGAIN, Routes, read_body
+from firearrow.client.routes import Routes, read_body
 from firearrow.clock import SystemClock
 from firearrow.errors import (
+    MAY_PASS,
     BrokerError,
     ConfigError,
     NotPermitted,
@@ -113,7 +114,7 @@ class BrokerOrigin:
         for attempt in range(1, ATTEMPTS_MAX):
             try:
                 return self._bounds()
-            except TRY_AGAIN as error:
+            except MAY_PASS as error:
                 log.info("ends of queues are asked for again", extra={"error": error})
                 self._routes.forget()
                 pause(attempt)
