@@ -2,7 +2,7 @@
 
 import sys
 
-from firearrow.cli.main import main
+from firearrow.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -181,17 +181,6 @@ def test_an_error_is_an_object_in_json(capsys: pytest.CaptureFixture[str], tmp_p
         assert list(json.loads(out)) == ["error"]
 
 
-def test_ctrl_c_before_anything_runs_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("firearrow.cli.main._run", interrupt)
-    assert main(["store", "verify", "."]) == 130
-    assert capsys.readouterr() == ("", "firearrow: interrupted\n")
-
-
 def test_a_pipe_that_ends_elsewhere_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     def send() -> NoReturn:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-INTERRUPTED: Final = 128 + signal.SIGINT
-LINE: Final = "firearrow: interrupted\n"
+from firearrow.cli.entry import INTERRUPTED, LINE
+
 _CLEAR: Final = "\r\x1b[K"  # a bar may stand on the terminal's line
 
 

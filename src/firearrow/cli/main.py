@@ -37,11 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # it is of a connection
         forget_output()  # what is left
         return 0
-    except KeyboardInterrupt:  # before a command listens to it
-        from firearrow.cli.interrupt import INTERRUPTED, LINE
-
-        sys.stderr.write(LINE)
-        return INTERRUPTED
 
 
 def build_parser() -> argparse.ArgumentParser:
