@@ -100,6 +100,20 @@ def test_a_log_that_was_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert "but queues have messages" in told_reasons(caplog)
 
 
+def test_offsets_that_a_batch_does_not_find(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(), logs.Sent(), logs.Sent()])
+    ends = f'{{"T": {{"{logs.BROKER}": {{"0": 7}}}}}}'
+    with pytest.raises(DataLost, match="offsets 3 to 7, the queue now ends at 3"):
+        read(root, endingOffsets=ends)
+    assert len(read(root, endingOffsets=ends, failOnDataLoss="false")) == 3
+    [line] = told(caplog)
+    assert (line["event"], line["reason"]) == ("messages are skipped", "the queue now ends at 3")
+    assert (line["queue_offset"], line["end_queue_offset"]) == (3, 7)
+
+
 @pytest.mark.parametrize("broker", [logs.BROKER, "elsewhere"])
 def test_a_queue_that_is_not_there(
     broker: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from firearrow.errors import DataLost
-from firearrow.spark.offsets import Loss, require_whole
+from firearrow.spark.offsets import Loss, plan, require_whole
 from firearrow.spark.options import Reading
+from firearrow.spark.origin import Bound, Queue, Span
 
 log = logging.getLogger(__name__)
 
@@ -35,3 +36,15 @@ def lost_spans(reading: Reading, losses: Sequence[Loss]) -> None:
                 "reason": loss.reason,
             },
         )
+
+
+def held_spans(
+    reading: Reading,
+    start: Mapping[Queue, int],
+    end: Mapping[Queue, int],
+    bounds: Mapping[Queue, Bound],
+) -> dict[Queue, Span]:
+    """What there is of each queue from ``start`` to ``end``; what is lost is told."""
+    planned = plan(start, end, bounds)
+    lost_spans(reading, planned.losses)
+    return planned.spans

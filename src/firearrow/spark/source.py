@@ -27,6 +27,7 @@ from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, narrowed
+from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
@@ -174,7 +175,11 @@ class NarrowingReader(MessageReader):
 
 
 def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
-    """What a batch reads of each queue, as ``startingOffsets`` and the like say."""
+    """What a batch reads of each queue, as ``startingOffsets`` and the like say.
+
+    Raises DataLost if some of it is gone; with ``failOnDataLoss=false`` that is left out and
+    logged.
+    """
     bounds = origin.bounds()
     if options.range == Range():
         return {queue: Span(bound.earliest, bound.latest) for queue, bound in bounds.items()}
@@ -183,13 +188,8 @@ def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
         "startingOffsets", limits.starting_offsets or "earliest", limits.starting_ms
     )
     end = offsets.Position.of("endingOffsets", limits.ending_offsets or "latest", limits.ending_ms)
-    plan = offsets.plan(
-        offsets.resolve(
-            start, bounds, origin.offset_at, fail_where_none=limits.by_timestamp == "error"
-        ),
-        offsets.resolve(end, bounds, origin.offset_at),
-        bounds,
+    first = offsets.resolve(
+        start, bounds, origin.offset_at, fail_where_none=limits.by_timestamp == "error"
     )
-    if options.reading.fail_on_data_loss:
-        offsets.require_whole(plan.losses)
-    return plan.spans
+    last = offsets.resolve(end, bounds, origin.offset_at)
+    return held_spans(options.reading, first, last, bounds)

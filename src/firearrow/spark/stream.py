@@ -30,7 +30,7 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
-from firearrow.spark.losses import lost_spans
+from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Origin
 from firearrow.spark.sizes import row_bytes
@@ -190,9 +190,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         first = offsets.from_json(start, _CHECKPOINT)
         last = offsets.from_json(end, _CHECKPOINT)
-        plan = offsets.plan(first, last, self.origin.bounds())
-        lost_spans(self.options.reading, plan.losses)
-        return self.origin.partitions(plan.spans) if plan.spans else []
+        spans = held_spans(self.options.reading, first, last, self.origin.bounds())
+        return self.origin.partitions(spans) if spans else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
