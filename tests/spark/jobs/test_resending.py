@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from firearrow.client.queues import Bound, Queue, Span
-from firearrow.errors import BrokerBusy, CorruptStore, MessageError, StoreLocked
+from firearrow.errors import BrokerBusy, BrokerError, CorruptStore, MessageError, StoreLocked
 from firearrow.message import properties
 from firearrow.message.batch import BatchMember
 from firearrow.spark.jobs.resending import Ledger, Marks, Pace, Progress, Resend
 from firearrow.spark.tables import MESSAGES
+from firearrow.wire.codes import ResponseCode
 from tests.broker.fakes import HandClock
 from tests.spark.jobs.inline import Killed
 from tests.spark.origins import MemoryOrigin, Piece
@@ -124,15 +125,32 @@ def test_an_answer_that_does_not_come_is_looked_into(
     assert slept == [3.0]
 
 
-def test_a_target_that_takes_nothing_is_an_error_in_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "pauses"),
+    [
+        (ResponseCode.SYSTEM_ERROR, 4),
+        (ResponseCode.SYSTEM_BUSY, 4),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, 4),
+        (ResponseCode.FLOW_CONTROL, 4),
+        (ResponseCode.MESSAGE_ILLEGAL, 0),
+        (ResponseCode.NO_PERMISSION, 0),
+        (ResponseCode.TOPIC_NOT_EXIST, 0),
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0),
+    ],
+)
+def test_a_target_that_takes_nothing_is_an_error(
+    code: ResponseCode, pauses: int, tmp_path: Path
+) -> None:
+    """At once where the reason does not pass, in the end where it may."""
+
     class Refusing(FakeQueue):
         def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
-            raise BrokerBusy(2, "busy")
+            raise BrokerError.lookup(code)(code, "what the broker says")
 
     slept: list[float] = []
-    with pytest.raises(BrokerBusy):
+    with pytest.raises(BrokerError, match=f"code {code}: what the broker says"):
         resend(Refusing(), tmp_path, None, slept).run()
-    assert len(slept) == 4
+    assert slept == [3.0] * pauses
 
 
 def test_others_in_a_queue_that_is_ours_are_noticed(tmp_path: Path) -> None:

@@ -36,7 +36,16 @@ import pyarrow as pa
 
 from firearrow.client.queues import Queue
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import BrokerError, CorruptStore, MessageError, StoreLocked
+from firearrow.errors import (
+    BrokerError,
+    CorruptStore,
+    InvalidRequest,
+    MessageError,
+    NotFound,
+    NotPermitted,
+    NotSupported,
+    StoreLocked,
+)
 from firearrow.files import make_directory, replace_atomically
 from firearrow.message import properties
 from firearrow.message.batch import BatchMember
@@ -49,6 +58,8 @@ WINDOW_BYTES: Final = 8 << 20  # what is asked of the target after an unclean en
 BATCH_BYTES: Final = 1 << 20
 BATCH_ROWS: Final = 1024
 _MEMBER_BYTES: Final = 22
+# Refusals that stay: of a message that is too large, a topic that is not there or can't be written.
+_FINAL: Final = (InvalidRequest, NotFound, NotPermitted, NotSupported)
 _CRC_MASK: Final = 0x7FFF_FFFF  # of a record's body: the sign is left out
 _END: Final = properties.PAIR_END
 
@@ -231,9 +242,9 @@ class Resend:
     def run(self) -> Progress:
         """Send what is not there yet; give the final progress.
 
-        Raises OSError or BrokerError when the target does not take it in several attempts; then it
-        can be run again. Raises CorruptStore when others write to a target that is ours by
-        position.
+        Raises OSError or BrokerError when the target does not take it in several attempts, or
+        refuses it for a reason that does not pass; then it can be run again. Raises CorruptStore
+        when others write to a target that is ours by position.
         """
         with self.ledger.held():
             failures = 0
@@ -243,6 +254,8 @@ class Resend:
                     return noted
                 try:
                     return self._attempt(noted)
+                except _FINAL:
+                    raise
                 except (OSError, BrokerError):
                     failures = failures + 1 if self.ledger.read() == noted else 1
                     if failures >= ATTEMPTS_MAX:
