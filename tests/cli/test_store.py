@@ -111,11 +111,17 @@ def test_verify_and_repair(root: Path, capsys: Capture) -> None:
     code, out, _ = run(capsys, "repair", root)
     assert code == 1
     assert "consequence: 1 messages are lost" in out
-    assert "nothing has been changed: --apply carries this plan out" in out
-    code, out, _ = run(capsys, "repair", root, "--apply")
+    assert f"nothing has been changed: --apply {cover} carries this plan out" in out
+    code, out, _ = run(capsys, "repair", root, "--apply", cover)
     assert code == 0
     assert "what was replaced is kept in" in out
     assert run(capsys, "repair", root)[:2] == (0, "there is nothing to repair\n")
+    assert "GoldenPlain-0, queue offset 60, keys " in out
+    assert "nothing has been changed" not in out
+    assert run(capsys, "repair", root, "--apply")[0] == 1
+    cover = "--cover-damaged-bodies"
+    code, out, _ = run(capsys, "repair", root, cover)
+    assert code == 1
 
 
 def test_diff(root: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -199,7 +205,7 @@ def test_what_cannot_be_written_is_named(
 
     for function, arguments in (
         ("fsync", ["salvage", root, "--to", tmp_path / "new"]),
-        ("fdatasync", ["repair", root, "--apply"]),
+        ("fdatasync", ["repair", root, "--apply", "--cover-damaged-bodies"]),
         ("posix_fallocate", ["rebuild", root, "--to", tmp_path / "made"]),
     ):
         with monkeypatch.context() as patched:

@@ -451,6 +451,11 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
     )
     _add_jobs(parser)
     _add_json(parser)
+    parser.add_argument(
+        "--cover-damaged-bodies",
+        action="store_true",
+        help="replace also messages that can be read, but whose bytes do not match their CRC",
+    )
     _add_progress(parser)
 
 
@@ -459,7 +464,12 @@ def _repair(options: argparse.Namespace) -> int:
 
     progress = Progress("verifying", options.progress)
     if not options.apply:
-        planned = plan(layout_of(options), jobs=options.jobs, on_progress=progress)
+        planned = plan(
+            layout_of(options),
+            jobs=options.jobs,
+            on_progress=progress,
+            cover_bodies=options.cover_damaged_bodies,
+        )
         if options.json:
             _print_json(planned)
         else:
@@ -467,6 +477,7 @@ def _repair(options: argparse.Namespace) -> int:
             flags = "--apply --give-again" if planned.given_again else "--apply"
             if planned.does_something:
                 print(f"\nnothing has been changed: {flags} carries this plan out")
+            flags += " --cover-damaged-bodies" if options.cover_damaged_bodies else ""
         return 0 if planned.verdict.sound else 1
     outcome = apply(
         layout_of(options),
@@ -476,6 +487,7 @@ def _repair(options: argparse.Namespace) -> int:
         give_again=options.give_again,
     )
     if options.json:
+        cover_bodies=options.cover_damaged_bodies,
         _print_json(outcome)
     else:
         _print_steps(outcome.steps)

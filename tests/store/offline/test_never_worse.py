@@ -7,7 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +31,8 @@ SIZES: dict[str, Any] = {
 }
 Readable = set[tuple[str, int, bytes, str]]
 Places = list[tuple[int, int]]
+OTHER_WAYS = ["sector", "cut", "gone"]
+Shape = tuple[str, int, int, int, str]
 
 
 class Whole:
@@ -40,6 +42,7 @@ class Whole:
         self.root, self.kind = root, kind
         chance = random.Random(7)
         self.places: Places = []
+        self.shapes: set[Shape] = set()
         with opened(root, store_type=kind, **SIZES) as store:
             for number in range(60):
                 topic, queue_id = QUEUES[number % 3]
@@ -49,6 +52,7 @@ class Whole:
                     store, body, topic, queue_id, properties=properties, now_ms=1000 + number
                 )
                 self.places.append((at, len(body)))
+                self.shapes.add((topic, queue_id, number // 3, len(body), str(properties)))
             settle(store)
             self.ends = {key: store.max_queue_offset(*key) for key in QUEUES}
         table = {f"{topic}@g": {"0": end} for (topic, q), end in self.ends.items() if not q}
@@ -57,11 +61,11 @@ class Whole:
         (root / "config/topics.json").write_text(
             json.dumps({"topicConfigTable": {topic: {"topicName": topic} for topic in "AB"}})
         )
-        self.readable = readable(root)
+        self.readable = sound(root)
         self.committed = {(topic, 0): self.ends[topic, 0] for topic in "AB"}
 
 
-def readable(root: Path) -> Readable:
+def sound(root: Path) -> Readable:
     """What entries of queues lead to, as consumers get it: bytes that frame, with their CRC."""
     found: Readable = set()
     with StoreView(Layout(root)) as view:
@@ -85,38 +89,57 @@ def readable(root: Path) -> Readable:
     return found
 
 
-def served(root: Path, kind: str) -> tuple[Readable, dict[tuple[str, int], int]] | None:
-    """What a broker gives out that starts on a copy of a store, and its queues' next offsets; None
-    if it refuses to start."""
+class Served(NamedTuple):
+    """What a broker gives out, which of it is altered, and its queues' next offsets."""
+
+    all: Readable
+    altered: Readable
+    ends: dict[tuple[str, int], int]
+
+
+def served(whole: Whole, root: Path, kind: str) -> Served | None:
+    """What a broker gives out that starts on a copy of a store; None if it refuses to start.
+
+    Altered is what has another body or CRC than it was stored with, and nothing else.
+    """
     copy = root.with_name(root.name + "-served")
     shutil.copytree(root, copy)
-    found: Readable = set()
+    found = Served(set(), set(), {})
     try:
         with opened(copy, store_type=kind, **SIZES) as store:
-            ends = {key: store.max_queue_offset(*key) for key in QUEUES}
-            for (topic, queue_id), end in ends.items():
+            found.ends.update({key: store.max_queue_offset(*key) for key in QUEUES})
+            for (topic, queue_id), end in found.ends.items():
                 for at in range(store.min_queue_offset(topic, queue_id), end):
                     try:
                         message = decode_record(store.get(topic, queue_id, at, 1).records)
                     except MessageError:
                         continue
-                    found.add((topic, queue_id, message.body, str(message.properties)))
+                    body, properties = message.body, str(message.properties)
+                    found.all.add((topic, queue_id, body, properties))
+                    shape = topic, queue_id, message.queue_offset, len(body), properties
+                    if message.body_crc != body_crc(body) and shape in whole.shapes:
+                        found.altered.add((topic, queue_id, body, properties))
     except (FirearrowError, OSError):
         return None
     finally:
         shutil.rmtree(copy)
-    return found, ends
+    return found
 
 
 def strike(whole: Whole, root: Path, chance: random.Random) -> None:
-    """Damage a store once; heads of records are hit most often."""
-    way = chance.choice(["head"] * 6 + ["bytes"] * 2 + ["sector", "cut", "gone"])
-    if way == "head":
-        at, _ = chance.choice(whole.places)
+    """Damage a store once; heads of records are hit most often, then their bodies and CRCs."""
+    way = chance.choice(["head"] * 6 + ["body", "crc"] * 2 + ["bytes"] * 2 + OTHER_WAYS)
+    if way in ("head", "body", "crc"):
+        at, body_bytes = chance.choice(whole.places)
+        start, size = {"head": (0, HEAD_BYTES), "crc": (8, 4), "body": (HEAD_BYTES, body_bytes)}[
+            way
+        ]
+        first = chance.randrange(start, start + size + 1)
         data = chance.choice([chance.randbytes(1), chance.randbytes(4), bytes(8)])
+        data = data if way == "head" else data[: start + size - first]
         path = root / f"commitlog/{at // FILE_BYTES * FILE_BYTES:020d}"
         if path.exists():
-            hit(path, at % FILE_BYTES + chance.randrange(HEAD_BYTES), data)
+            hit(path, at % FILE_BYTES + first, data)
         return
     places = [root / "commitlog", *root.glob("index"), *root.glob("consumequeue/*/*")]
     files = [path for place in places for path in sorted(place.iterdir()) if path.is_file()]
@@ -159,46 +182,49 @@ def damaged(whole: Whole, root: Path, seed: int) -> Path:
 
 def check_repair(whole: Whole, root: Path, _: Path) -> None:
     """`repair` leaves what could be read, and gives no queue offset twice."""
-    before, start = readable(root) & whole.readable, served(root, whole.kind)
+    start = served(whole, root, whole.kind)
+    before = sound(root) & whole.readable
     again = plan(Layout(root)).given_again
     apply(Layout(root), SystemClock(), give_again=True)
-    assert before <= readable(root)
-    after = served(root, whole.kind)
+    assert before <= sound(root)
+    after = served(whole, root, whole.kind)
     if after is None:
         assert start is None
         return
-    assert before <= after[0]
+    assert before | (start.altered if start else set()) <= after.all
     for key, end in whole.ends.items():
         if any(text.startswith(f"queue {key[0]}-{key[1]} ") for text in again):
             continue
-        told = start[1][key] if start else 0
-        assert after[1][key] >= min(end, max(told, whole.committed.get(key, 0))), key
+        told = start.ends[key] if start else 0
+        assert after.ends[key] >= min(end, max(told, whole.committed.get(key, 0))), key
 
 
 def check_rebuild(whole: Whole, root: Path, _: Path) -> None:
     """`rebuild` leaves what could be read, and no queue ends before it did for a broker."""
-    before, start = readable(root) & whole.readable, served(root, whole.kind)
+    start = served(whole, root, whole.kind)
+    before = sound(root) & whole.readable
     rebuild(Layout(root), SystemClock(), Order(index=False))
-    assert before <= readable(root)
-    after = served(root, whole.kind)
+    assert before <= sound(root)
+    after = served(whole, root, whole.kind)
     if start is not None and after is not None:
-        for key, end in start[1].items():
-            assert after[1][key] >= min(end, whole.ends[key]), key
+        assert start.altered <= after.all
+        for key, end in start.ends.items():
+            assert after.ends[key] >= min(end, whole.ends[key]), key
 
 
 def check_salvage(whole: Whole, root: Path, to: Path) -> None:
-    """`salvage` takes over what could be read, and its new store goes on with new queue offsets."""
-    before = readable(root) & whole.readable
+    """`salvage` takes over what is as it was stored, and its new store gives new queue offsets."""
+    before = sound(root) & whole.readable
     try:
         salvage([root], to, SystemClock(), file_bytes=FILE_BYTES, queue_file_bytes=400)
     except FirearrowError:  # nothing is left to look at
         assert not before
         return
-    after = served(to, whole.kind if (to / "consumequeue/CURRENT").exists() else "default")
+    after = served(whole, to, whole.kind if (to / "consumequeue/CURRENT").exists() else "default")
     assert after is not None
-    assert before <= after[0]
+    assert before <= after.all
     for key, end in whole.committed.items():
-        assert after[1][key] >= end, key
+        assert after.ends[key] >= end, key
 
 
 @pytest.mark.parametrize("check", [check_repair, check_rebuild, check_salvage])

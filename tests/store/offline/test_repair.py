@@ -111,6 +111,82 @@ def test_a_topic_that_its_queue_proves_is_restored(tmp_path: Path) -> None:
     assert messages(root) == before
 
 
+ALTERED = {"body": (90, b"\0\0"), "crc": (8, b"\1\2\3\4")}
+
+
+@pytest.mark.parametrize("way", ALTERED)
+@pytest.mark.parametrize("store", [golden_store, database_store])
+def test_a_message_with_altered_bytes_can_still_be_read(
+    way: str, store: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    root = store(tmp_path)
+    in_record(root, a_message(root), *ALTERED[way])
+    before, message = messages(root), a_message(root)
+    outcome = apply(Layout(root), SystemClock())
+    assert messages(root) == before
+    assert outcome.kept is None
+    [step] = outcome.steps
+    assert step.action is Action.LEAVE
+    keys = " ".join(message.keys)
+    assert step.what.startswith(f"GoldenPlain-0, queue offset 60, keys {keys}: its bytes")
+    assert not outcome.verdict.sound
+
+
+@pytest.mark.parametrize(("position", "data"), [(12, b"\7\7\7\7"), (36, b"\0\0\0\4")])
+def test_altered_bytes_in_what_seems_another_queue_can_still_be_read(
+    position: int, data: bytes, tmp_path: Path
+) -> None:
+    """Brokers find them by their entry; a queue that is built again has to find them, too."""
+    root = golden_store(tmp_path)
+    in_record(root, a_message(root), *ALTERED["body"])
+    before, message = messages(root), a_message(root)
+    in_record(root, message, position, data)
+    apply(Layout(root), SystemClock())
+    assert messages(root) == before
+
+
+def test_a_message_with_altered_bytes_is_covered_when_told(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    in_record(root, a_message(root), *ALTERED["body"])
+    assert apply(Layout(root), SystemClock(), cover_bodies=True).verdict.findings == []
+    assert "FIREARROW_LOST" in a_message(root).properties
+
+
+def test_altered_bytes_that_its_queue_contradicts_are_covered(tmp_path: Path) -> None:
+    """Where its entry tells another queue offset, no broker serves it."""
+    root = golden_store(tmp_path)
+    in_record(root, a_message(root), *ALTERED["body"])
+    in_record(root, a_message(root), 20, b"\0\0\0\1")
+    assert apply(Layout(root), SystemClock()).verdict.sound
+    assert "FIREARROW_LOST" in a_message(root).properties
+
+
+@pytest.mark.parametrize(
+    ("file", "unclean", "known", "is_read"),
+    [
+        (2, False, None, True),
+        (0, False, None, False),
+        (0, True, None, False),
+        (0, True, 0, True),
+    ],
+)
+def test_what_a_start_of_rocketmq_does_is_told(
+    file: int, unclean: bool, known: int | None, is_read: bool, tmp_path: Path
+) -> None:
+    """RocketMQ 5.5.0 was started on these four stores: two were cut off at the altered record."""
+    root = golden_store(tmp_path)
+    within = range(file * FILE_BYTES, (file + 1) * FILE_BYTES)
+    message = next(one for one in messages(root) if one.body and one.physical_offset in within)
+    in_record(root, message, 88, b"\0")
+    if unclean:
+        (root / "abort").write_text("1")
+    if known is not None:
+        write(root, "checkpoint", 0, bytes(48))
+    told = [step.consequence for step in plan(Layout(root)).steps if step.action is Action.LEAVE]
+    assert "the next start of RocketMQ cuts the log off there" in told[0] or not is_read
+    assert "the next start of RocketMQ does not read it" in told[0] or is_read
+
+
 def lost_end(
     root: Path, *, kind: str = "default", queue_lost: bool = False, sound: int = 0
 ) -> None:
@@ -185,7 +261,7 @@ def test_what_was_replaced_is_kept(tmp_path: Path) -> None:
     base = message.physical_offset // FILE_BYTES * FILE_BYTES
     place = message.physical_offset - base
     before = read(root, f"commitlog/{base:020d}", place, message.store_size)
-    outcome = apply(Layout(root), SystemClock())
+    outcome = apply(Layout(root), SystemClock(), cover_bodies=True)
     assert outcome.kept is not None
     kept = Path(outcome.kept)
     manifest = json.loads((kept / "manifest.json").read_text())
@@ -233,6 +309,6 @@ def test_several_faults_at_once(tmp_path: Path) -> None:
     (root / "consumequeue/GoldenOrder/0/00000000000000000000").unlink()
     (root / "commitlog/stray").write_bytes(b"")
     (root / "config/consumerOffset.json").write_bytes(b"")
-    outcome = apply(Layout(root), SystemClock())
+    outcome = apply(Layout(root), SystemClock(), cover_bodies=True)
     assert outcome.verdict.sound, outcome.verdict.findings
     assert verify(Layout(root)).findings == []

@@ -32,6 +32,7 @@ class Repair(Enum):
     """What ``repair`` does about a finding."""
 
     TILE = "the damaged bytes are set aside and replaced by placeholder records"
+    ALTERED = "nothing, as brokers serve it; with --cover-damaged-bodies a placeholder replaces it"
     EXTEND = "the file gets its full size; what it lacks is filled with a blank record"
     CUT = "the end of the log is cut there"
     QUEUE = "the queue is rebuilt from the log"
@@ -95,13 +96,13 @@ _ROWS: Final = [
     Invariant(
         "record-body-crc", "a body has the CRC that its record states",
         "a body does not have the CRC that its record states", _DAMAGE,
-        "consumers get an altered body; an unclean start cuts off all that follow",
-        Repair.TILE,
+        "consumers get an altered body; a start of RocketMQ that reads it cuts off all that follow",
+        Repair.ALTERED,
     ),
     Invariant(
         "record-crc-property", "a record with a CRC property agrees with it",
         "a record does not agree with its CRC property", _DAMAGE,
-        "some byte of the message is altered", Repair.TILE,
+        "some byte of the message is altered", Repair.ALTERED,
     ),
     Invariant(
         "record-store-time", "store times never decrease along the log",

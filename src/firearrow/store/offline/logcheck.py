@@ -71,7 +71,10 @@ class First(NamedTuple):
 
 @dataclass
 class FileReport:
-    """What a log file, or a stretch of one, holds; ``bad_records`` are (physical offset, size).
+    """What a log file, or a stretch of one, holds.
+
+    ``bad_records`` are (physical offset, size) of records that nobody can consume, ``altered`` of
+    those that can be consumed and are not what was stored.
 
     ``end``, ``begin``, ``reached`` and ``over`` are those of ``pieces.Part``.
     """
@@ -90,7 +93,8 @@ class FileReport:
     first_ms: int = 0
     last_ms: int = 0
     gaps: list[GapReport] = field(default_factory=list)
-    bad_records: list[tuple[int, int]] = field(default_factory=list)
+    bad_records: set[tuple[int, int]] = field(default_factory=set)
+    altered: set[tuple[int, int]] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     queues: dict[QueueKey, QueueReport] = field(default_factory=dict)
     index: IndexReport = field(default_factory=IndexReport)
@@ -163,11 +167,6 @@ class StretchCheck:
             topic=_topic_of(columns, number),
         )
 
-    def _bad(self, columns: Columns, number: int) -> None:
-        at, size = int(columns.physical_offset[number]), int(columns.size[number])
-        if (at, size) not in self.report.bad_records:
-            self.report.bad_records.append((at, size))
-
     def _store_times(self, columns: Columns) -> None:
         store_ms = columns.store_ms
         if not self.report.records:
@@ -192,7 +191,7 @@ class StretchCheck:
                 stated = int(columns.body_crc[number])
                 text = f"its body does not have the CRC {stated:#010x} that it states"
                 self._found("record-body-crc", columns, number, text)
-                self._bad(columns, number)
+                self.report.altered.add(_place(columns, number))
         self._crc_properties(columns)
 
     def _crc_properties(self, columns: Columns) -> None:
@@ -207,7 +206,7 @@ class StretchCheck:
             if verify_crc_property(record) is False:
                 text = "its bytes do not agree with its CRC property"
                 self._found("record-crc-property", columns, number, text)
-                self._bad(columns, number)
+                self.report.altered.add(_place(columns, number))
 
     def _topics(self, columns: Columns) -> None:
         """Look for topics that are empty or no UTF-8.
@@ -230,7 +229,7 @@ class StretchCheck:
     def _bad_topic(self, columns: Columns, topic_number: Ints, topic: int, what: str) -> None:
         for number in np.flatnonzero(topic_number == topic).tolist():
             self._found("record-topic", columns, number, what)
-            self._bad(columns, number)
+            self.report.bad_records.add(_place(columns, number))
 
     def _properties(self, columns: Columns) -> None:
         for number, fault in faults(columns):
@@ -256,6 +255,10 @@ class StretchCheck:
             if not 0 <= half < int(columns.physical_offset[number]):
                 text = f"its half message is said to be at {half}, behind it"
                 self._found("record-transaction", columns, number, text)
+
+
+def _place(columns: Columns, number: int) -> tuple[int, int]:
+    return int(columns.physical_offset[number]), int(columns.size[number])
 
 
 def _topic_of(columns: Columns, number: int) -> str:
@@ -308,6 +311,7 @@ def _append(view: StoreView, whole: FileReport, part: FileReport) -> None:
     whole.end, whole.reached, whole.over = part.end, part.reached, part.over
     whole.blank = part.blank
     whole.gaps += part.gaps
-    whole.bad_records += part.bad_records
+    whole.bad_records |= part.bad_records
+    whole.altered |= part.altered
     add_queues(whole.queues, part.queues)
     whole.index.add(part.index, FINDINGS_PER_PLACE_MAX)

@@ -8,6 +8,10 @@ looks at everything once more.
 
 Bytes of the log are never lost by a repair: what is covered or cut is in the kept directory, under
 its name and position, and ``salvage`` reads it.
+
+A record that is whole but for its body or its CRC is served, so it is left as it is and named. To
+write another CRC would pass altered bytes for the original; to cover it takes a message away that
+consumers can read, and is done only where the caller asks for it (``cover_bodies``).
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import numpy as np
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
 from firearrow.files import free_path, naming
+from firearrow.message.model import MessageView
 from firearrow.message.record import encode_blank
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
 from firearrow.store import inventory
@@ -42,7 +47,7 @@ from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey
+from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
@@ -132,9 +137,15 @@ class _Work(msgspec.Struct):
     given_again: list[str] = []
 
 
-def plan(layout: Layout, *, jobs: int | None = None, on_progress: OnProgress | None = None) -> Plan:
+def plan(
+    layout: Layout,
+    *,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+    cover_bodies: bool = False,
+) -> Plan:
     """Verify a store and say what would repair it; nothing is changed."""
-    look = _Look(layout, jobs, on_progress)
+    look = _Look(layout, jobs, on_progress, cover_bodies=cover_bodies)
     verdict, work = look.plan()
     return Plan(str(layout.root), verdict, work.steps, work.given_again)
 
@@ -146,8 +157,12 @@ def apply(
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
     give_again: bool = False,
+    cover_bodies: bool = False,
 ) -> Outcome:
     """Verify, repair and verify again. Raises StoreLocked while a broker runs.
+
+    Records that brokers serve with altered bytes are replaced by placeholders only with
+    ``cover_bodies``.
 
     Raises StoreError, having changed no message, where queue offsets would be given twice and
     ``give_again`` does not accept it, and where queue files are to be made of which neither
@@ -159,7 +174,7 @@ def apply(
     guard = StoreGuard(root)
     guard.take()
     try:
-        look = _Look(layout, jobs, on_progress, owned=True)
+        look = _Look(layout, jobs, on_progress, owned=True, cover_bodies=cover_bodies)
         _, work = look.plan()
         extended = [step for step in work.steps if step.action is Action.EXTEND]
         with StoreView(layout, owned=True) as view:
@@ -192,6 +207,7 @@ class _Look(msgspec.Struct):
     jobs: int | None
     on_progress: OnProgress | None
     owned: bool = False
+    cover_bodies: bool = False
     extended: bool = False
     last_ms: int = 0
 
@@ -222,7 +238,7 @@ class _Look(msgspec.Struct):
         self, view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
     ) -> None:
         self.last_ms = max((report.last_ms for report in evidence.reports), default=0)
-        _plan_all(view, verdict, evidence, work, extended=self.extended)
+        _plan_all(view, verdict, evidence, work, self)
 
 
 def _gaps(evidence: Evidence) -> list[tuple[int, int]]:
@@ -242,16 +258,17 @@ def _extend(path: Path, size_bytes: int) -> None:
 
 
 def _plan_all(
-    view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, *, extended: bool
+    view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, look: _Look
 ) -> None:
     for finding in verdict.findings:
         if finding.invariant in _STRAYS and finding.file:
             text = "move it into the kept directory"
             work.steps.append(Step(Action.MOVE, text, "none", finding.file))
     _plan_log(view, verdict, evidence, work)
+    _plan_altered(view, evidence, work, look)
     _choose_derived(view, verdict, work)
     if not verdict.sound:
-        _plan_numbers(view, verdict, evidence, work, extended=extended)
+        _plan_numbers(view, verdict, evidence, work, extended=look.extended)
     _plan_derived(view, work)
     _plan_config(view, verdict, work)
     repairs = {INVARIANTS[finding.invariant].repair for finding in verdict.findings}
@@ -343,6 +360,55 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
     work.index = True
 
 
+def _plan_altered(view: StoreView, evidence: Evidence, work: _Work, look: _Look) -> None:
+    """Leave records that are served though their bytes are altered, unless told otherwise."""
+    read_from = _rocketmq_reads_from(view, evidence, look.last_ms)
+    for report in evidence.reports:
+        for start, size in sorted(report.altered - report.bad_records):
+            message = read(view, start)
+            if look.cover_bodies or message is None or not _is_where_told(view, message):
+                _plan_cover(view, start, start + size, work)
+            else:
+                _plan_leaving(view, message, work, is_read=start >= read_from)
+
+
+def _is_where_told(view: StoreView, message: MessageView) -> bool:
+    """Whether no queue's entry contradicts what a record says of itself."""
+    place = message.physical_offset, message.store_size
+    queue: StoredQueue | None = view.queues.get((message.topic, message.queue_id))
+    if queue is not None and entry_at(queue, message.queue_offset)[:2] == place:
+        return True
+    return not _entries_in(view, place[0], sum(place))
+
+
+def _rocketmq_reads_from(view: StoreView, evidence: Evidence, last_ms: int) -> int:
+    """From where on RocketMQ reads the log when it starts.
+
+    Java: CommitLog#isMappedFileMatchedRecover. After a clean stop that is the file in which the
+    queues end, else the one that the checkpoint vouches for. Where no offset is in the checkpoint
+    its time counts; it is not looked at here, so a place may be said to be read that is not.
+    """
+    end = evidence.log.end
+    known = end - 1 if view.clean else _sane(view.checkpoint, last_ms, end).queues_physical_offset
+    return max((file.base for file in view.log.files if file.base <= known), default=0)
+
+
+def _plan_leaving(view: StoreView, message: MessageView, work: _Work, *, is_read: bool) -> None:
+    start = message.physical_offset
+    file = view.log.find(start)
+    assert file is not None
+    keys = f", keys {' '.join(message.keys)}" if message.keys else ""
+    place = f"{message.topic}-{message.queue_id}, queue offset {message.queue_offset}{keys}"
+    text = f"{place}: its bytes are altered, and can be read: --cover-damaged-bodies covers them"
+    harm = "consumers get it as it is; "
+    if is_read:
+        harm += "the next start of RocketMQ cuts the log off there and loses all that follows"
+    else:
+        harm += "the next start of RocketMQ does not read it; one that does cuts the log off there"
+    name = view.name_of(file.path)
+    work.steps.append(Step(Action.LEAVE, text, harm, name, start - file.base, message.store_size))
+
+
 def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
     file = view.log.find(start)
     if file is None or file.end - start < 8:
@@ -370,14 +436,7 @@ def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
 
 def _lost_in(view: StoreView, start: int, end: int) -> list[Lost]:
     """The messages that queues have in a stretch of the log; else what a record says itself."""
-    lost: list[Lost] = []
-    for (topic, queue_id), queue in view.queues.items():
-        for numbers, entries in queue.all():
-            offsets = entries["physical_offset"]
-            for row in np.flatnonzero((offsets >= start) & (offsets < end)).tolist():
-                place = int(offsets[row]), int(entries["size"][row])
-                if 0 < place[1] < PRE_BLANK_SIZE:
-                    lost.append(Lost(*place, topic, queue_id, int(numbers[row])))
+    lost = _entries_in(view, start, end)
     message = None if lost else read(view, start)
     if message is None or message.store_size != end - start:
         return fits(lost, start, end)
@@ -385,6 +444,19 @@ def _lost_in(view: StoreView, start: int, end: int) -> list[Lost]:
         place = start, message.store_size
         lost.append(Lost(*place, message.topic, message.queue_id, message.queue_offset))
     return fits(lost, start, end)
+
+
+def _entries_in(view: StoreView, start: int, end: int) -> list[Lost]:
+    """The messages that queues have in a stretch of the log."""
+    found: list[Lost] = []
+    for (topic, queue_id), queue in view.queues.items():
+        for numbers, entries in queue.all():
+            offsets = entries["physical_offset"]
+            for row in np.flatnonzero((offsets >= start) & (offsets < end)).tolist():
+                place = int(offsets[row]), int(entries["size"][row])
+                if 0 < place[1] < PRE_BLANK_SIZE:
+                    found.append(Lost(*place, topic, queue_id, int(numbers[row])))
+    return found
 
 
 def _stamp(view: StoreView, start: int) -> Stamp:
