@@ -26,6 +26,7 @@ from tests.store.offline.damage import (
     PLAIN,
     a_message,
     database_store,
+    forget_last_entry,
     golden_store,
     in_record,
     write,
@@ -39,8 +40,8 @@ Report = Callable[[Run], list[Table]]
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the work done without Spark."""
 
-    def verdict_of(_: SparkSession, store: Path) -> Verdict:
-        return verify(Layout(store))
+    def verdict_of(_: SparkSession, store: Layout) -> Verdict:
+        return verify(store)
 
     def rebuilt(_: SparkSession, store: Layout, *, to: Path | None, order: Order) -> Rebuilt:
         return rebuild(store, SystemClock(), order, to=to)
@@ -96,6 +97,23 @@ def test_a_verdict(tmp_path: Path) -> None:
     assert found["Findings"].values("invariant") == [finding.invariant for finding in expected]
     assert found["Findings"].values("severity") == [finding.severity.value for finding in expected]
     assert message.physical_offset in found["Findings"].values("commitLogOffset")
+
+
+def test_a_verdict_says_what_a_start_is_to_dispatch(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    assert run(mending.report_verify, "--path", root)["Verdict"].note == ""
+    forget_last_entry(root)
+    assert run(mending.report_verify, "--path", root)["Verdict"].note == (
+        "1 messages of the log are behind where the queues end: a start dispatches them"
+    )
+
+
+def test_the_broker_s_file_says_where_the_log_is(tmp_path: Path) -> None:
+    root, log = golden_store(tmp_path), tmp_path / "log"
+    (root / "commitlog").rename(log)
+    settings = write_settings(root, f"storePathCommitLog={log}\n")
+    found = run(mending.report_verify, "--path", root, "-c", settings)
+    assert found["Verdict"].rows == [["sound", 952, 3, 24, 1, 2941]]
 
 
 def test_what_was_made_and_what_was_left_out(tmp_path: Path) -> None:

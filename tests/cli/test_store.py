@@ -15,7 +15,13 @@ import pytest
 
 from firearrow.cli.main import main
 from tests import golden
-from tests.store.offline.damage import a_message, golden_store, in_record, messages
+from tests.store.offline.damage import (
+    a_message,
+    forget_last_entry,
+    golden_store,
+    in_record,
+    messages,
+)
 from tests.store.offline.test_repair import lost_end
 
 Capture = pytest.CaptureFixture[str]
@@ -110,18 +116,27 @@ def test_verify_and_repair(root: Path, capsys: Capture) -> None:
     assert f"log offset {message.physical_offset}, GoldenPlain-0, queue offset 60" in out
     code, out, _ = run(capsys, "repair", root)
     assert code == 1
-    assert "consequence: 1 messages are lost" in out
-    assert f"nothing has been changed: --apply {cover} carries this plan out" in out
-    code, out, _ = run(capsys, "repair", root, "--apply", cover)
-    assert code == 0
-    assert "what was replaced is kept in" in out
-    assert run(capsys, "repair", root)[:2] == (0, "there is nothing to repair\n")
     assert "GoldenPlain-0, queue offset 60, keys " in out
     assert "nothing has been changed" not in out
     assert run(capsys, "repair", root, "--apply")[0] == 1
     cover = "--cover-damaged-bodies"
     code, out, _ = run(capsys, "repair", root, cover)
     assert code == 1
+    assert "consequence: 1 messages are lost" in out
+    assert f"nothing has been changed: --apply {cover} carries this plan out" in out
+    code, out, _ = run(capsys, "repair", root, "--apply", cover)
+    assert code == 0
+    assert "what was replaced is kept in" in out
+    assert run(capsys, "repair", root)[:2] == (0, "there is nothing to repair\n")
+
+
+def test_what_a_start_is_to_dispatch_is_said(root: Path, capsys: Capture) -> None:
+    text = "1 messages of the log are behind where the queues end: a start dispatches them"
+    assert text not in run(capsys, "verify", root)[1]
+    forget_last_entry(root)
+    code, out, _ = run(capsys, "verify", root)
+    assert (code, out.splitlines()[-1]) == (0, text)
+    assert json.loads(run(capsys, "verify", root, "--json")[1])["undispatched"] == 1
 
 
 def test_diff(root: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -351,6 +351,11 @@ def add_watch(parser: Parser) -> None:
     )
 
 
+def add_verify(parser: Parser) -> None:
+    """Options of `verify`."""
+    add_layout(parser)
+
+
 def add_rebuild(parser: Parser) -> None:
     """Options of `rebuild`."""
     add_layout(parser)

@@ -13,7 +13,10 @@ from firearrow.store.offline import Planned, planned
 
 def report_verify(run: Run) -> list[Table]:
     """Check every invariant of a store. What is found has the names of `firearrow store verify`."""
-    verdict = verdict_of(run.spark, run.options.store)
+    options = run.options
+    verdict = verdict_of(run.spark, layout_of(options, options.store))
+    notes = [verdict.behind] if verdict.behind else []
+    notes += [f"not looked at: {reason}" for reason in verdict.skipped]
     looked_at: list[list[Cell]] = [
         [
             "sound" if verdict.sound else "damaged",
@@ -45,7 +48,7 @@ def report_verify(run: Run) -> list[Table]:
             "Verdict",
             ["store", "records", "logFiles", "queues", "indexFiles", "keys"],
             looked_at,
-            "; ".join(f"not looked at: {reason}" for reason in verdict.skipped),
+            "; ".join(notes),
             damage=not verdict.sound,
         ),
         Table("Findings", columns, found, chart=Bars(["invariant"], "times")),

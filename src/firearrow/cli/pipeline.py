@@ -242,7 +242,7 @@ JOBS: Final = (
     Job(
         "verify",
         "check every invariant of a store: log, queues and index against each other",
-        joboptions.add_nothing,
+        joboptions.add_verify,
         _verify,
         joboptions.add_store,
         finds_damage=True,

@@ -429,6 +429,8 @@ def _print_verdict(verdict: Verdict) -> None:
             print(f"  repair    {row.repair.value}")
         before = finding.invariant
         print(f"  {finding.place()}{finding.what}{finding.others()}")
+    if verdict.behind:
+        print(f"\n{verdict.behind}")
     for what in verdict.skipped:
         print(f"\nnot looked at: {what}")
 
@@ -449,13 +451,13 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="accept that queues give queue offsets twice, where the plan says so",
     )
-    _add_jobs(parser)
-    _add_json(parser)
     parser.add_argument(
         "--cover-damaged-bodies",
         action="store_true",
         help="replace also messages that can be read, but whose bytes do not match their CRC",
     )
+    _add_jobs(parser)
+    _add_json(parser)
     _add_progress(parser)
 
 
@@ -475,9 +477,9 @@ def _repair(options: argparse.Namespace) -> int:
         else:
             _print_steps(planned.steps)
             flags = "--apply --give-again" if planned.given_again else "--apply"
+            flags += " --cover-damaged-bodies" if options.cover_damaged_bodies else ""
             if planned.does_something:
                 print(f"\nnothing has been changed: {flags} carries this plan out")
-            flags += " --cover-damaged-bodies" if options.cover_damaged_bodies else ""
         return 0 if planned.verdict.sound else 1
     outcome = apply(
         layout_of(options),
@@ -485,9 +487,9 @@ def _repair(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         on_progress=progress,
         give_again=options.give_again,
+        cover_bodies=options.cover_damaged_bodies,
     )
     if options.json:
-        cover_bodies=options.cover_damaged_bodies,
         _print_json(outcome)
     else:
         _print_steps(outcome.steps)

@@ -195,7 +195,7 @@ def _forget_last(root: Path) -> None:
     write(root, PLAIN, _last_entry(root) * 20, bytes(20))
 
 
-def _behind(root: Path) -> None:
+def forget_last_entry(root: Path) -> None:
     _forget_last(root)
     (root / "abort").write_text("1")
 
@@ -481,7 +481,7 @@ ROWS = [
     Damage("queue-pre-blank", _entry(0, 0, 0x7FFFFFFF, 5), alone=False),
     Damage("queue-tail", _queue_tail),
     Damage("queue-entry-missing", _forget_last, alone=False),
-    Damage("queue-behind-log", _behind, alone=False, mended=False),
+    Damage("queue-behind-log", forget_last_entry, alone=False, mended=False),
     Damage("queue-entry-position", _shift),
     Damage("queue-entry-size", _put(PLAIN, 208, pack(">i", 92))),
     Damage("queue-entry-tag", _put(PLAIN, 212, pack(">q", 77))),

@@ -1,5 +1,6 @@
 """Queues in RocksDB: every tool reads them as it reads files, and leaves the database as it is."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -139,6 +140,28 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
         append(store, b"goes on", now_ms=1_795_000_900_001)
         settle(store)
     assert verify(Layout(root)).findings == []
+
+
+def test_what_a_killed_broker_has_not_written_is_counted(tmp_path: Path) -> None:
+    root, killed = tmp_path / "own", tmp_path / "killed"
+    with opened(root, store_type="defaultRocksDB"):
+        pass
+    with opened(root, store_type="defaultRocksDB") as store:
+        for number in range(7):
+            append(store, b"body", queue_id=number % 3)
+        settle(store)
+        verdict = verify(Layout(root))
+        assert verdict.undispatched == 7
+        assert verdict.behind.endswith(" where the queues end: the broker writes them later")
+        shutil.copytree(root, killed)
+    verdict = verify(Layout(killed))
+    assert verdict.sound
+    assert verdict.behind == (
+        "7 messages of the log are behind where the queues end: a start dispatches them"
+    )
+    with opened(killed, store_type="defaultRocksDB") as store:
+        assert sum(store.max_queue_offset("T", queue_id) for queue_id in range(3)) == 7
+    assert verify(Layout(killed)).behind == ""
 
 
 def test_without_the_package_one_sentence_says_so(

@@ -19,10 +19,12 @@ def check_queues(
     log_end: int,
     gaps: list[GapReport],
     findings: Findings,
-) -> int:
-    """Verify all queues against the log; return how many there are."""
+) -> tuple[int, int]:
+    """Verify all queues against the log; return how many there are, and how many messages they lack
+    at their ends, as is to be expected."""
     keys = sorted({*view.queues, *merged})
     configured = configured_topics(view)
+    behind = 0
     has_light = any(is_lmq(topic) for topic, _ in view.queues)
     for key in keys:
         report = merged.get(key, QueueReport())
@@ -33,4 +35,5 @@ def check_queues(
         deleted = is_deleted(key[0], configured) and not (is_lmq(key[0]) and has_light)
         if not check.missing(deleted):
             check.run(gaps)
-    return len(keys)
+        behind += check.behind
+    return len(keys), behind

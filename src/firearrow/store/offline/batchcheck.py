@@ -39,7 +39,8 @@ class BatchQueueCheck(QueueCheck):
         for at in sorted(expected.keys() - set(behind)):
             self._unit_differs(queue, Unit._make(UNIT.unpack(expected[at])[:6]))
         if behind:
-            self._behind(min(behind), len(behind), expected[min(behind)])
+            messages = sum(Unit._make(UNIT.unpack(expected[at])[:6]).messages for at in behind)
+            self._behind(min(behind), messages, expected[min(behind)])
 
     @property
     def _units(self) -> StoredBatchQueue:

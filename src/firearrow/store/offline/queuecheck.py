@@ -33,6 +33,8 @@ class QueueCheck:
         self._log_end = log_end
         self._findings = findings
         self._lost: list[tuple[int, int]] = []
+        self.behind = 0
+        """How many messages it lacks at its end, as is to be expected."""
         place = f"consumequeue_ext/{self._topic}/{self._queue_id}"
         self._extension = Extension(view.root / place)
 
@@ -51,7 +53,12 @@ class QueueCheck:
             text += "; it may have been deleted"
             severity = Severity.NOTE
         self._found(kind, text, self._report.numbers[0][0], times=count, severity=severity)
+        self._count_behind(kind, count)
         return True
+
+    def _count_behind(self, kind: str, messages: int) -> None:
+        if kind == "queue-behind-log" and not is_lmq(self._topic):  # those are in others, too
+            self.behind += messages
 
     def _kind_of_missing(self, physical_offset: int) -> str:
         """Which invariant is broken where the end of a queue lacks the entry of a record."""
@@ -114,6 +121,7 @@ class QueueCheck:
         text = f"the queue ends before {count} messages, the first of which is at {physical}"
         kind = self._kind_of_missing(physical)
         self._found(kind, text, first, times=count, physical_offset=physical)
+        self._count_behind(kind, count)
 
     def _differs(self, at: int, entry: bytes) -> None:
         physical, size, tag = ENTRY.unpack_from(entry)

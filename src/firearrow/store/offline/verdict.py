@@ -57,7 +57,9 @@ class QueueKeys(NamedTuple):
 class Verdict(msgspec.Struct, frozen=True):
     """What verification says of a store; ``sound`` if nothing is damaged.
 
-    ``skipped`` names what could not be looked at, and why.
+    ``skipped`` names what could not be looked at, and why. ``undispatched`` counts the
+    messages that the log has and the queues lack at their ends, as is to be expected: a running
+    broker, or else the next start, dispatches them.
     """
 
     store: str
@@ -74,6 +76,15 @@ class Verdict(msgspec.Struct, frozen=True):
     config_files: int
     findings: list[Finding]
     skipped: list[str]
+    undispatched: int = 0
+
+    @property
+    def behind(self) -> str:
+        """What there is to say of messages that the queues lack; nothing if there are none."""
+        if not self.undispatched:
+            return ""
+        text = f"{self.undispatched} messages of the log are behind where the queues end: "
+        return text + ("the broker writes them later" if self.live else "a start dispatches them")
 
 
 class LogState(msgspec.Struct, frozen=True):
@@ -126,7 +137,7 @@ def examine(
     merged: dict[QueueKey, QueueReport] = {}
     for report in reports:
         add_queues(merged, report.queues)
-    queues = check_queues(view, merged, state.end, [*state.gaps, *state.tail], findings)
+    queues, behind = check_queues(view, merged, state.end, [*state.gaps, *state.tail], findings)
     check_database(view, state.end, findings)
     check_index(view, looks.index_files, reports, findings)
     check_checkpoint(view, reports, state.end, findings)
@@ -149,6 +160,7 @@ def examine(
         config_files=config,
         findings=found,
         skipped=_skipped(view),
+        undispatched=behind,
     )
     return verdict, Evidence(reports, state)
 
