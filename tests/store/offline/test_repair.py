@@ -161,6 +161,18 @@ def test_altered_bytes_that_its_queue_contradicts_are_covered(tmp_path: Path) ->
     assert "FIREARROW_LOST" in a_message(root).properties
 
 
+def test_an_unclean_start_keeps_what_is_behind_altered_bytes(tmp_path: Path) -> None:
+    """Also where repair has to write the checkpoint again, that said when they were on the disk."""
+    root = golden_store(tmp_path)
+    in_record(root, a_message(root), *ALTERED["body"])
+    write(root, "checkpoint", 0, (1 << 50).to_bytes(8, "big"))
+    (root / "abort").write_text("1")
+    apply(Layout(root), SystemClock())
+    with opened(root, **GOLDEN_SIZES) as store:
+        assert store.log.end_offset == LOG_END
+        assert len(consumed(store, "GoldenPlain", 0)) == 158
+
+
 @pytest.mark.parametrize(
     ("file", "unclean", "known", "is_read"),
     [

@@ -716,10 +716,13 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last
             keeper.copy(path)
             _write_synced(path, view.path_of(step.source).read_bytes())
         case _:
+            fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
+            for file in view.log.files:  # it says that all of them are on the disk
+                OS_FILES.sync_file(file.path)
             if path.exists():
                 keeper.copy(path)
                 path.unlink()
-            _sane(view.checkpoint, last_ms, view.log.files[-1].end).save(path)
+            fresh.save(path)
 
 
 def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) -> dict[str, str]:
@@ -732,7 +735,11 @@ def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) 
 
 
 def _sane(old: Checkpoint, last_ms: int, log_end: int) -> Checkpoint:
-    """The checkpoint without what can't be: zero vouches for nothing, so more is looked at."""
+    """The checkpoint without what can't be: zero vouches for nothing, so more is looked at.
+
+    That the log was on the disk is still said: where no checkpoint does, an unclean start takes the
+    first altered body for the torn end of the log.
+    """
 
     def time(value: int) -> int:
         return value if 0 <= value <= last_ms else 0
@@ -741,7 +748,7 @@ def _sane(old: Checkpoint, last_ms: int, log_end: int) -> Checkpoint:
         return value if 0 <= value <= log_end else 0
 
     return Checkpoint(
-        time(old.log_ms),
+        time(old.log_ms) or (last_ms if old.log_ms else 0),
         time(old.queues_ms),
         time(old.index_ms),
         offset(old.master_flushed_offset),
