@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.queues import Bound
+from firearrow.client.queues import Bound, Span
 from firearrow.spark.queueentries import BatchQueue, FileQueues
 from firearrow.spark.storage import LocalStorage
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue
@@ -63,6 +63,19 @@ def test_places_lead_to_the_first_message_of_a_record(
     assert queue.first_at_or_after(place, 7, 9) == (min(max(base, 7), 9) if base < end else 9)
     assert queue.bound(place) == Bound(base, end)
     assert queue.held(0, end) == end - 5
+
+
+def test_a_file_that_is_missing_between_others(tmp_path: Path) -> None:
+    units = FILE_BYTES // UNIT_BYTES
+    sizes = [2] * 3 * units
+    queue_of(tmp_path, sizes)
+    (tmp_path / PLACE / f"{FILE_BYTES:020d}").unlink()
+    queues = FileQueues(LocalStorage(str(tmp_path)))
+    assert queues.holes(("T", 0)) == [Span(2 * units, 4 * units)]
+    queue = queues.open(("T", 0))
+    assert queue.bound(0) == Bound(0, 6 * units)
+    left = [*range(0, 2 * units, 2), *range(4 * units, 6 * units, 2)]
+    assert queue.entries(0, 6 * units).queue_offset.tolist() == left
 
 
 @given(sizes=sizes_of_records, data=st.data())

@@ -13,6 +13,7 @@ from tests import golden
 from tests.loglines import told
 from tests.spark import logs
 from tests.spark.test_files import by_place, read
+from tests.store.stores import append, opened, settle
 
 COUNT = len(golden.expected("file-cq-clean"))
 
@@ -43,6 +44,64 @@ def test_a_store_without_its_queues(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert f"lack {COUNT} messages" in told_reasons(caplog)
     (root / "abort").touch()  # a start would rebuild all queues
     assert len(read(root)) == COUNT
+
+
+def closed_store(root: Path, **options: Any) -> Path:
+    """A store that a broker has closed: of each topic 60 messages, in a queue of three files."""
+    with opened(root, mapped_file_size_consume_queue=400, **options) as store:
+        for number in range(120):
+            append(store, b"body", "AB"[number % 2])
+        settle(store)
+    return root
+
+
+def offsets(rows: list[dict[str, Any]], topic: str) -> list[int]:
+    return [row["queueOffset"] for row in by_place(rows) if row["topic"] == topic]
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize("options", [{}, {"splitBytes": "1"}])
+def test_a_queue_without_a_file_in_the_middle(
+    unclean: bool, options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = closed_store(tmp_path / "s")
+    (root / f"consumequeue/A/0/{400:020d}").unlink()
+    if unclean:
+        (root / "abort").touch()
+    text = r"queue 0 of topic 'A' in \S+, which has no file with the offsets 20 to 39, lack 20 mess"
+    with pytest.raises(DataLost, match=text):
+        read(root, **options)
+    assert offsets(read(root, subscribe="B"), "B") == [*range(60)]
+    caplog.clear()
+    rows = read(root, failOnDataLoss="false", **options)
+    assert offsets(rows, "A") == [*range(20), *range(40, 60)]
+    assert offsets(rows, "B") == [*range(60)]
+    assert "lack 20 messages" in told_reasons(caplog)
+
+
+def test_a_queue_without_its_first_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What the broker noted when it closed the store tells it from what retention has deleted."""
+    root = closed_store(tmp_path / "s")
+    (root / f"consumequeue/A/0/{0:020d}").unlink()
+    with pytest.raises(DataLost, match="which has no file with the offsets 0 to 19, lack 20 mess"):
+        read(root)
+    assert offsets(read(root, failOnDataLoss="false"), "A") == [*range(20, 60)]
+    assert "lack 20 messages" in told_reasons(caplog)
+    (root / "checkpoint").write_bytes(bytes(4096))  # RocketMQ has served the store since
+    assert offsets(read(root), "A") == [*range(20, 60)]
+
+
+def test_a_topic_without_its_queues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = closed_store(tmp_path / "s")
+    shutil.rmtree(root / "consumequeue/A")
+    with pytest.raises(DataLost, match=r"queue 0 of topic 'A' .* ends at 0, lack 60 messages that"):
+        read(root)
+    assert offsets(read(root, subscribe="B"), "B") == [*range(60)]
+    rows = read(root, failOnDataLoss="false")
+    assert (offsets(rows, "A"), offsets(rows, "B")) == ([], [*range(60)])
+    assert "lack 60 messages" in told_reasons(caplog)
+    (root / "closed.json").unlink()  # it may be a deleted topic
+    assert offsets(read(root), "A") == []
 
 
 @pytest.mark.parametrize("kept_bytes", [1010, 1000])

@@ -53,7 +53,7 @@ def entry(physical: int, size: int) -> bytes:
         ({0: entry(5, 100) + bytes(40)}, Bound(0, 1), [5]),
         ({0: entry(0, 0x7FFFFFFF) * 2 + entry(5, 100)}, Bound(2, 3), [5]),
         ({60: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(3, 7), [5, 5, 5, 9]),
-        ({0: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(6, 7), [9]),
+        ({0: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(0, 7), [5, 5, 5, 9]),
         ({60: entry(5, 100) * 3, 120: bytes(60)}, Bound(3, 6), [5, 5, 5]),
     ],
 )

@@ -27,7 +27,7 @@ _NONE: Final[npt.NDArray[Any]] = np.empty(0, UNIT_DTYPE)
 
 
 class BatchUnits:
-    """The written units of a queue, whose files follow each other."""
+    """The written units of a queue."""
 
     def __init__(
         self, storage: Storage, files: list[NumberedFile], ahead: npt.NDArray[Any] = _NONE
@@ -80,6 +80,16 @@ class BatchUnits:
     def _place(self) -> Ints:
         place: Ints = self._units["physical_offset"].astype(np.int64)
         return place
+
+    @property
+    def first(self) -> int:
+        """The queue offset of the first message, 0 without one."""
+        return int(self._first[0]) if len(self._units) else 0
+
+    @property
+    def end(self) -> int:
+        """The queue offset behind the last message, 0 without one."""
+        return int(self._end[-1]) if len(self._units) else 0
 
     @property
     def record_end(self) -> int:

@@ -106,17 +106,24 @@ class FileOrigin:
     def require_whole(self, store: Store, ends: Mapping[QueueKey, int]) -> None:
         """Tell of chosen queues that lack messages which the log has; ``ends`` is where some of
         them are known to end."""
-        lacking = store.lacking(self.options, ends)
-        if not lacking:
-            return
-        topic, queue_id = max(lacking, key=lacking.__getitem__)
-        end = store.stored_queues.open((topic, queue_id)).bound(0).latest
-        others = f" and {len(lacking) - 1} other queues" if len(lacking) > 1 else ""
-        total = sum(lacking.values())
-        many = f"{total} messages that the log has" if total else "the end of a file"
+        if holes := store.holes(self.options):
+            key, [first, *_] = next(iter(holes.items()))
+            total = sum(span.end - span.start for spans in holes.values() for span in spans)
+            how = f"has no file with the offsets {first.start} to {first.end - 1}"
+            self._lacks(store, key, how, f"{total} messages", len(holes) - 1)
+        if lacking := store.lacking(self.options, ends):
+            key = max(lacking, key=lacking.__getitem__)
+            how = f"ends at {store.stored_queues.open(key).bound(0).latest}"
+            total = sum(lacking.values())
+            what = f"{total} messages that the log has" if total else "the end of a file"
+            self._lacks(store, key, how, what, len(lacking) - 1)
+
+    def _lacks(self, store: Store, key: QueueKey, how: str, what: str, others: int) -> None:
+        topic, queue_id = key
+        more = f" and {others} other queues" if others else ""
         self._lost(
-            f"queue {queue_id} of topic {topic!r} in {store.root}, which ends at {end},{others} "
-            f"lack {many}: `firearrow store rebuild` rebuilds them"
+            f"queue {queue_id} of topic {topic!r} in {store.root}, which {how},{more} lack {what}: "
+            "`firearrow store rebuild` rebuilds them"
         )
 
     def _require_assigned(self, found: Collection[Queue]) -> None:

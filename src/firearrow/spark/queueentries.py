@@ -13,12 +13,13 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.client.queues import Bound
+from firearrow.client.queues import Bound, Span
 from firearrow.spark.batchentries import BatchUnits
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files
 from firearrow.store.batchqueue import DIRECTORY
@@ -73,7 +74,7 @@ class Queues(Protocol):
 
 
 class FileQueue:
-    """A queue in files of its own, which follow each other."""
+    """A queue in files of its own; where one is missing between others, its entries are."""
 
     def __init__(self, storage: Storage, files: list[NumberedFile]) -> None:
         self._storage = storage
@@ -128,6 +129,8 @@ class FileQueue:
         buffer = self._buffer(number)
         if not len(buffer):
             return -1
+        if at >= len(buffer):  # a file is missing there
+            return self._physical(self._bases[number + 1])
         physical, size = _PLACE.unpack_from(buffer, at)
         return -1 if size == PRE_BLANK_SIZE else int(physical)
 
@@ -162,12 +165,9 @@ def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
     return found if real.all() else found.take(real)
 
 
-def _last_run(files: list[NumberedFile]) -> list[NumberedFile]:
-    """The files that follow each other up to the last: what is before a gap can't be reached."""
-    first = len(files) - 1
-    while first > 0 and files[first - 1].end == files[first].base:
-        first -= 1
-    return files[max(first, 0) :]
+def _gaps(files: list[NumberedFile]) -> list[tuple[NumberedFile, NumberedFile]]:
+    """The files before and behind each gap."""
+    return [(before, after) for before, after in pairwise(files) if before.end < after.base]
 
 
 class BatchQueue(BatchUnits):
@@ -253,15 +253,38 @@ class FileQueues:
             )
         ]
 
+    def holes(self, key: QueueKey) -> list[Span]:
+        """The queue offsets of which a file is missing or cut between two others."""
+        files, of_batches = self._files(key)
+        if not of_batches:
+            return [Span(one.end // ENTRY_BYTES, other.base // ENTRY_BYTES)
+                    for one, other in _gaps(files)]  # fmt: skip
+        return [
+            Span(BatchQueue(self._storage, [one]).end, BatchQueue(self._storage, [other]).first)
+            for one, other in _gaps(files)
+        ]
+
+    def begin(self, key: QueueKey) -> int | None:
+        """The queue offset with which the first file of a queue begins; None if it has none, or is
+        of batches."""
+        files, of_batches = self._files(key)
+        return files[0].base // ENTRY_BYTES if files and not of_batches else None
+
     def _files(self, key: QueueKey) -> tuple[list[NumberedFile], bool]:
         """The files of a queue, and whether they are of batches."""
         if key not in self._listed:
-            files = numbered_files(self._storage, f"consumequeue/{key[0]}/{key[1]}")
-            of_batches = (
-                [] if files else numbered_files(self._storage, f"{DIRECTORY}/{key[0]}/{key[1]}")
-            )
-            self._listed[key] = _last_run(files or of_batches), bool(of_batches)
+            found = self._list(key)
+            if _gaps(found[0]):  # retention may have deleted the first ones meanwhile
+                found = self._list(key)
+            self._listed[key] = found
         return self._listed[key]
+
+    def _list(self, key: QueueKey) -> tuple[list[NumberedFile], bool]:
+        files = numbered_files(self._storage, f"consumequeue/{key[0]}/{key[1]}")
+        if files:
+            return files, False
+        files = numbered_files(self._storage, f"{DIRECTORY}/{key[0]}/{key[1]}")
+        return files, bool(files)
 
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""

@@ -10,16 +10,23 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
-from firearrow.client.queues import NOT_STORED, Stored
+from firearrow.client.queues import NOT_STORED, Span, Stored
 from firearrow.errors import ConfigError, DataLost
 from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import Stretch
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
-from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, QueueKey, Queues
+from firearrow.spark.queueentries import (
+    ENTRY_BYTES,
+    LMQ_PREFIX,
+    FileQueues,
+    QueueKey,
+    Queues,
+)
 from firearrow.spark.rocksentries import RocksQueues, rocks_queues
 from firearrow.spark.stateread import TOPICS, state_table
 from firearrow.spark.storage import (
@@ -30,8 +37,10 @@ from firearrow.spark.storage import (
     why_unreadable,
 )
 from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
-from firearrow.store.batchqueue import DIRECTORY
+from firearrow.store import inventory
+from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES
 from firearrow.store.config import StoreConfig
+from firearrow.store.inventory import Inventory
 from firearrow.store.loglook import LOOK_BYTES
 from firearrow.store.scan import scan
 
@@ -274,12 +283,13 @@ class Store:
         return self.stored_queues.dispatched_offset
 
     def lacking(self, options: Options, ends: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """The chosen queues in files that were shortened, and how many messages the last part of
-        the log has that they lack; 0 where that part has none of them, but a file was cut.
-        ``ends`` is where some are known to end.
+        """The chosen queues in files that were shortened or are gone, and how many messages they
+        lack: of those in the last part of the log, or up to where they ended when the store was
+        closed. 0 where neither has any, but a file was cut. ``ends`` is where some are known to
+        end.
 
-        A queue without any entry may be of a topic deleted and made again: it lacks nothing
-        unless there are no queues at all.
+        A queue without any entry that was not there when the store was closed may be of a topic
+        deleted and made again: it lacks nothing unless there are no queues at all.
         """
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
@@ -290,15 +300,67 @@ class Store:
             return found
         ahead = self.ahead.entries
         has_none = self.dispatched_offset < 0
+
+        def end_of(key: QueueKey) -> int:
+            return ends[key] if key in ends else stored.open(key).bound(0).latest
+
         for key in self._chosen(ahead.keys, options):
-            end = ends[key] if key in ends else stored.open(key).bound(0).latest
+            end = end_of(key)
             units = ahead.of(key, end)
             if len(units) and (end or has_none):
                 record_end = stored.record_end(stored.open(key))
                 units = units[units["physical_offset"] >= record_end]
             if len(units) and (end or has_none):
                 found[key] = int(units["messages"].sum(dtype=np.int64))
+        for key, (first, last) in self._noted(options).items():
+            missing = last - (end_of(key) or first)
+            if missing > found.get(key, 0):
+                found[key] = missing
         return found
+
+    def holes(self, options: Options) -> dict[QueueKey, list[Span]]:
+        """The chosen queues in files that have none for some queue offsets before their last ones,
+        as far as the log has the messages, and which offsets these are."""
+        stored = self.stored_queues
+        if not isinstance(stored, FileQueues):
+            return {}
+        noted = self._noted(options)
+        found: dict[QueueKey, list[Span]] = {}
+        for key in self._chosen(stored.keys(_named(options) or None), options):
+            spans = stored.holes(key)
+            if spans:
+                earliest = stored.open(key).bound(self.log_start).earliest
+                spans = [Span(max(span.start, earliest), span.end) for span in spans]
+            begin = stored.begin(key)
+            if begin is not None and key in noted:
+                spans.insert(0, Span(noted[key].start, begin))
+            if spans := [span for span in spans if span.start < span.end]:
+                found[key] = spans
+        return found
+
+    def _noted(self, options: Options) -> dict[QueueKey, Span]:
+        """The chosen queues in files that there were when the store was closed, and what they had:
+        the first offset is that of their first file, which may be of messages that are deleted."""
+        note = self._inventory
+        if note is None or note.log[0] != self.log_start:
+            return {}
+        queues = {key: (first, end) for key, first, end in note.each_queue()}
+        entry_bytes = {True: UNIT_BYTES, False: ENTRY_BYTES}  # a unit has one message at least
+        return {
+            key: Span(queues[key][0] // entry_bytes[key[0] in self._batch_topics], queues[key][1])
+            for key in self._chosen(queues, options)
+        }
+
+    @cached_property
+    def _inventory(self) -> Inventory | None:
+        """What a clean stop has noted; None if it did not, or the store is another one by now."""
+        if self.is_open:
+            return None
+        try:
+            checkpoint = crc32(self.storage.read("checkpoint"))
+            return inventory.parse(self.storage.read(inventory.NAME), checkpoint)
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 def _named(options: Options) -> set[str]:

@@ -54,6 +54,15 @@ def checkpoint_sum(root: Path) -> int:
     return crc32(path.read_bytes()) if path.is_file() else 0
 
 
+def parse(data: bytes | memoryview, checkpoint: int) -> Inventory | None:
+    """Read the bytes of a note; None if it is of another checkpoint than the one with this sum.
+
+    Raises ValueError for bytes that are no note.
+    """
+    found = msgspec.json.decode(data, type=Inventory)
+    return found if found.checkpoint == checkpoint else None
+
+
 def save(root: Path, inventory: Inventory, fs: FileSystem) -> None:
     """Write the note; it is on the disk on return. OSError if it can't be."""
     replace_file(fs, root / NAME, [msgspec.json.encode(inventory)])
@@ -65,11 +74,10 @@ def load(root: Path) -> Inventory | None:
     if not path.is_file():
         return None
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Inventory)
-    except msgspec.DecodeError as error:
+        return parse(path.read_bytes(), checkpoint_sum(root))
+    except ValueError as error:
         log.warning("file is ignored: it can't be read", extra={"path": path, "error": error})
         return None
-    return found if found.checkpoint == checkpoint_sum(root) else None
 
 
 def remove(root: Path, fs: FileSystem) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from firearrow.errors import StoreError
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store.offline import Layout, Selection, StoreView, as_row, find, write_stream
@@ -23,6 +24,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def everything(root: Path) -> list[MessageView]:
     return messages(root)
+
+
+def test_a_queue_without_a_file_between_others_is_an_error(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_consume_queue=400) as store:
+        for _ in range(60):
+            append(store, b"body")
+        settle(store)
+    (tmp_path / f"consumequeue/T/0/{400:020d}").unlink()
+    with pytest.raises(StoreError, match=r"queue T-0 has no file between \S+/0{20} and 0{17}800: "):
+        messages(tmp_path, topic="T", queue_id=0)
+    assert len(messages(tmp_path, topic="T")) == 60
 
 
 @pytest.mark.parametrize("name", golden.golden_names)

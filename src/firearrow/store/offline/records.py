@@ -9,21 +9,27 @@ that is found is compared with the whole selection, so a wrong entry leads to no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.errors import MessageError
+from firearrow.errors import MessageError, StoreError
 from firearrow.message.model import MessageView
 from firearrow.message.names import is_lmq, java_hash
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import inner_count
+from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.mapped import StoreFile
-from firearrow.store.offline.stored import StoredQueue, physical_offsets, queue_range
+from firearrow.store.offline.stored import (
+    StoredFileQueue,
+    StoredQueue,
+    physical_offsets,
+    queue_range,
+)
 from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
@@ -70,7 +76,10 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
-    """The records of a selection in the order of the log; of an exact queue in its order."""
+    """The records of a selection in the order of the log; of an exact queue in its order.
+
+    Raises StoreError where that queue lacks a file between others.
+    """
     chosen = selection
     if chosen.topic is not None and is_lmq(chosen.topic):
         # a light queue leads to messages that say of themselves that they are in another one
@@ -87,6 +96,7 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
         places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
     elif queue := _queue(view, chosen):
+        _require_files(queue, chosen.topic or "", chosen.queue_id or 0)
         places = chain(_of_queue(view, queue, chosen), _behind_queue(view, queue, chosen))
     else:
         yield from _scanned(view, chosen)
@@ -132,6 +142,19 @@ def _queue(view: StoreView, selection: Selection) -> StoredQueue | None:
     if selection.topic is None or selection.queue_id is None or selection.queue_id < 0:
         return None
     return view.queues.get((selection.topic, selection.queue_id))
+
+
+def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
+    """Raise StoreError where a queue lacks a file between others: no entry is found by then."""
+    if not isinstance(queue, StoredFileQueue | StoredBatchQueue):
+        return
+    for before, after in pairwise(queue.directory.files):
+        if before.end < after.base:
+            raise StoreError(
+                f"queue {topic}-{queue_id} has no file between {before.path} and "
+                f"{after.path.name}: `firearrow store rebuild` rebuilds it; without the queue, the "
+                "log is read"
+            )
 
 
 def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[int]:
