@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -55,6 +55,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.offline.around import config_files
 from firearrow.store.offline.mapped import Maps, Mend, StoreFile, mends_by_path
 from firearrow.store.offline.numbering import HOLE_MAX, given
+from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.settings import parse_config
@@ -65,7 +66,6 @@ from firearrow.store.offline.walk import find_record
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
 
-OnProgress = Callable[[int, int], None]
 MAP_NAME: Final = "salvage-map.csv"
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 _I64: Final = struct.Struct(">q")

@@ -11,23 +11,20 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
-from firearrow.store.commitlog import CommitLog
-from firearrow.store.delays import DelayLevels
-from firearrow.store.dispatch import Dispatcher
-from firearrow.store.index import HEADER, Index
+from firearrow.store.index import HEADER
 from firearrow.store.offline.batchstored import StoredBatchQueue
+from firearrow.store.offline.dispatching import dispatch_to
 from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import ROW
 from firearrow.store.offline.view import StoreView
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals
+from firearrow.store.queues import Entries
 from firearrow.store.scan import Columns, Ints
 
 INDEX_ENTRY: Final = np.dtype(
@@ -37,7 +34,6 @@ _SLOTS_SHARE: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries 
 _SECONDS_MAX: Final = (1 << 31) - 1
 
 _OF_THE_LOG: Final = ["physical_offset", "size", "tag_code", "store_ms", "queue_offset", "messages"]
-LOG_ELSEWHERE: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
 
 
 class Wrong(NamedTuple):
@@ -160,12 +156,8 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink | BatchSink] = {}
 
-    def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of batches."""
-        return topic in self._view.batch_topics
-
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Compare what a round of dispatch has for the queues; nobody is told of arrivals."""
+    def put(self, entries: Entries) -> None:
+        """Compare what a round of dispatch has for the queues."""
         size = self._view.entry_bytes
         rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)
         rows["physical_offset"] = entries.physical_offset
@@ -184,7 +176,7 @@ class QueueSinks:
         key = topic, queue_id
         sink = self.by_key.get(key)
         if sink is None:
-            kind = BatchSink if self.is_batch(topic) else QueueSink
+            kind = BatchSink if topic in self._view.batch_topics else QueueSink
             sink = self.by_key[key] = kind(self._view, key)
         return sink
 
@@ -410,20 +402,13 @@ def _keep(keys: list[Key], hashes: Ints, offsets: Ints, keep_max: int) -> None:
 class Comparison:
     """Records in, differences out."""
 
-    def __init__(self, view: StoreView, delays: DelayLevels, keep_max: int) -> None:
+    def __init__(self, view: StoreView, keep_max: int) -> None:
         self.queues = QueueSinks(view)
         self.index = IndexSink(view, keep_max)
-        # The sinks take the place of queues and index where the dispatcher writes to them.
-        self._dispatcher = Dispatcher(
-            LOG_ELSEWHERE,
-            cast(ConsumeQueues, self.queues),
-            cast(Index, self.index),
-            delays,
-            lambda arrived: None,
-            light=True,
-        )
+        levels = view.layout.delay_levels
+        self._dispatch = dispatch_to(self.queues.put, view.batch_topics, levels, self.index)
 
     def compare(self, columns: Columns) -> None:
         """Compare what some records, in the order of the log, lead to."""
         if len(columns):
-            self._dispatcher.dispatch(columns)
+            self._dispatch(columns)

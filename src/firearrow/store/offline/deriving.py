@@ -6,22 +6,19 @@ that whoever writes the files has few large pieces to put. Results are bytes and
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.batchqueue import messages_end
-from firearrow.store.delays import DelayLevels
-from firearrow.store.dispatch import Dispatcher
-from firearrow.store.index import Index
-from firearrow.store.offline.compare import LOG_ELSEWHERE
+from firearrow.store.offline.dispatching import dispatch_to
 from firearrow.store.offline.pieces import Stretch
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import ROW
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
-from firearrow.store.queues import ConsumeQueues, Entries, OnArrivals, Runs
+from firearrow.store.queues import Entries, Runs
 from firearrow.store.queues import Run as QueueRun
 from firearrow.store.scan import Ints
 
@@ -95,7 +92,7 @@ class _Collected:
         self.keys: list[bytes] = []
 
     def put_entries(self, entries: Entries) -> None:
-        """Keep entries, those of each queue together."""
+        """Keep queue entries, those of each queue together."""
         rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)
         rows["physical_offset"] = entries.physical_offset
         rows["size"] = entries.size
@@ -114,7 +111,7 @@ class _Collected:
             )
             self._parts.setdefault((run.topic, run.queue_id), []).append(part)
 
-    def put_keys(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
+    def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
         """Keep index keys."""
         keys: npt.NDArray[Any] = np.empty(len(hashes), _KEY)
         keys["hash"], keys["physical_offset"], keys["store_ms"] = hashes, physical_offsets, store_ms
@@ -144,33 +141,6 @@ class _Collected:
         return b"".join(part.messages.tobytes() for parts in self._parts.values() for part in parts)
 
 
-class _Queues:
-    """Takes the place of all queues."""
-
-    def __init__(self, collected: _Collected, batch_topics: frozenset[str]) -> None:
-        self._collected = collected
-        self._batch_topics = batch_topics
-
-    def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of batches."""
-        return topic in self._batch_topics
-
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Keep entries; nobody is told of arrivals."""
-        self._collected.put_entries(entries)
-
-
-class _Index:
-    """Takes the place of the index."""
-
-    def __init__(self, collected: _Collected) -> None:
-        self._collected = collected
-
-    def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
-        """Keep keys."""
-        self._collected.put_keys(hashes, physical_offsets, store_ms)
-
-
 class Deriving(NamedTuple):
     """A stretch as a piece of work, and what is wanted of it."""
 
@@ -191,19 +161,14 @@ def derive(view: StoreView, piece: Deriving) -> Derived | None:
     if start is None:
         return Derived(stretch.base, stretch.end, None)
     collected = _Collected(piece.queues)
-    dispatcher = Dispatcher(
-        LOG_ELSEWHERE,
-        cast(ConsumeQueues, _Queues(collected, view.batch_topics)),
-        cast(Index, _Index(collected)) if piece.keys else None,
-        DelayLevels(view.layout.delay_levels),
-        lambda arrived: None,
-        light=True,
-    )
+    index = collected if piece.keys else None
+    levels = view.layout.delay_levels
+    dispatch = dispatch_to(collected.put_entries, view.batch_topics, levels, index)
     records, reached, over = 0, start, False
     for part in walk_file(view, file, start, stretch.end):
         match part:
             case Run():
-                dispatcher.dispatch(part.columns)
+                dispatch(part.columns)
                 records += len(part.columns)
                 reached = part.columns.end
             case Gap():

@@ -10,7 +10,7 @@ store times and the broker's address may differ.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.offline.around import config_files
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import IndexRows, index_geometry
+from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import databases, parse_config, stored_config
 from firearrow.store.offline.stored import QueueKey, Span, StoredQueue, queue_range, without
@@ -31,7 +32,6 @@ from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 
-OnProgress = Callable[[int, int], None]
 _STEP_BYTES: Final = 1 << 20
 _ENTRIES_A_STEP: Final = 50_000
 LEFT, RIGHT, BOTH = "only in the first", "only in the second", "different"

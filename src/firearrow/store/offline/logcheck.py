@@ -24,7 +24,6 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_NONE,
 )
-from firearrow.store.delays import DelayLevels
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
 from firearrow.store.offline.mapped import StoreFile
@@ -109,8 +108,7 @@ class StretchCheck:
         self._stretch = stretch
         self._name = view.name_of(file.path)
         self._findings = Findings()
-        delays = DelayLevels(view.layout.delay_levels)
-        self._comparison = Comparison(view, delays, FINDINGS_PER_PLACE_MAX)
+        self._comparison = Comparison(view, FINDINGS_PER_PLACE_MAX)
         self.report = FileReport(file.base, file.size_bytes, stretch.end, end_offset=file.base)
 
     def run(self) -> FileReport:

@@ -31,6 +31,7 @@ _PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more t
 _looks = count()
 
 OnProgress = Callable[[int, int], None]
+"""Called with the bytes that are done and the bytes that there are."""
 P = TypeVar("P")
 R = TypeVar("R")
 

@@ -15,14 +15,12 @@ import numpy.typing as npt
 
 from firearrow.errors import StoreError
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
-from firearrow.store.delays import DelayLevels
-from firearrow.store.dispatch import Dispatcher
-from firearrow.store.offline.compare import LOG_ELSEWHERE
+from firearrow.store.offline.dispatching import dispatch_to
 from firearrow.store.offline.stored import QueueKey, entry_at
 from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
-from firearrow.store.queues import Entries, OnArrivals
+from firearrow.store.queues import Entries
 from firearrow.store.scan import Columns, Ints
 
 UNDISPATCHED_BYTES_MAX: Final = 4 << 30
@@ -32,22 +30,16 @@ Units = npt.NDArray[Any]
 """Entries of one queue, of whichever kind, as ``batchqueue.UNIT_DTYPE``."""
 
 
-class _Queues:
-    """Takes the place of all queues, and keeps what is put in columns: with very many queues each
-    entry may be of another one."""
+class _Kept:
+    """Entries of all queues, in columns: with very many queues each may be of another one."""
 
-    def __init__(self, batch_topics: Collection[str]) -> None:
-        self._batch_topics = batch_topics
+    def __init__(self) -> None:
         self.numbers: dict[QueueKey, int] = {}
         self._put: list[tuple[Units, Ints]] = []
         self._sorted = np.empty(0, UNIT_DTYPE), np.empty(0, np.int64)
 
-    def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of batches."""
-        return topic in self._batch_topics
-
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Keep entries; nobody is told of arrivals."""
+    def put(self, entries: Entries) -> None:
+        """Keep entries."""
         topics, topic, queue_id, start, end = entries.runs
         groups, group = np.unique(topic << 32 | queue_id, return_inverse=True)
         keys = ((topics[found >> 32], found & 0xFFFFFFFF) for found in groups.tolist())
@@ -76,32 +68,29 @@ class EntriesAhead:
     """The entries of records that ``take`` is called with, in the order of the log."""
 
     def __init__(self, batch_topics: Collection[str], delay_levels: str) -> None:
-        self._queues = _Queues(batch_topics)
-        self.is_batch = self._queues.is_batch
-        self._dispatcher = Dispatcher(
-            LOG_ELSEWHERE,
-            self._queues,
-            None,
-            DelayLevels(delay_levels),
-            lambda arrived: None,
-            light=True,
-        )
+        self._kept = _Kept()
+        self._batch_topics = batch_topics
+        self._dispatch = dispatch_to(self._kept.put, batch_topics, delay_levels)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of batches."""
+        return topic in self._batch_topics
 
     def take(self, columns: Columns) -> None:
         """Dispatch some records."""
-        self._dispatcher.dispatch(columns)
+        self._dispatch(columns)
 
     @property
     def keys(self) -> Collection[QueueKey]:
         """The queues that have some."""
-        there = set(np.unique(self._queues.rows()[1]).tolist())
-        return [key for key, number in self._queues.numbers.items() if number in there]
+        there = set(np.unique(self._kept.rows()[1]).tolist())
+        return [key for key, number in self._kept.numbers.items() if number in there]
 
     def of(self, key: QueueKey, queue_offset: int = 0) -> Units:
         """The entries of a queue that has those before an offset; as a queue takes them, none is of
         a message before the last one's."""
-        units, numbers = self._queues.rows()
-        number = self._queues.numbers.get(key, -1)
+        units, numbers = self._kept.rows()
+        number = self._kept.numbers.get(key, -1)
         units = units[slice(*numbers.searchsorted((number, number + 1)).tolist())]
         offsets = units["queue_offset"].astype(np.int64)
         chosen = offsets >= queue_offset
@@ -110,8 +99,8 @@ class EntriesAhead:
 
     def forget_before(self, physical_offset: int) -> None:
         """Let go of the entries of records before a place: the queues have them now."""
-        units, _ = self._queues.rows()
-        self._queues.keep(units["physical_offset"] >= physical_offset)
+        units, _ = self._kept.rows()
+        self._kept.keep(units["physical_offset"] >= physical_offset)
 
 
 def too_much(root: object, start: int, end: int) -> str:

@@ -6,7 +6,6 @@ reading the sizes of all its records; what its queues take comes on top.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -14,13 +13,12 @@ import numpy as np
 
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from firearrow.store.batchqueue import inner_counts
+from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.settings import DELAYS, GROUPS, OFFSETS, TOPICS, stored_config
 from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Gap, Run, walk_file
 from firearrow.store.scan import Columns, Ints
-
-OnProgress = Callable[[int, int], None]
 
 
 class QueueStat(msgspec.Struct, frozen=True):

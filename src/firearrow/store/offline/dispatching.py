@@ -1,0 +1,58 @@
+"""What a broker would dispatch, for whoever looks at it: nothing is written to queues or index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.delays import DelayLevels
+from firearrow.store.dispatch import Dispatcher
+from firearrow.store.index import Index
+from firearrow.store.queues import Entries, OnArrivals
+from firearrow.store.scan import Columns, Ints
+
+_LOG: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
+
+
+class TakesKeys(Protocol):
+    """Takes the place of the index."""
+
+    def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
+        """Take the keys of some records that follow each other."""
+
+
+class _Queues:
+    """Takes the place of all queues."""
+
+    def __init__(self, take: Callable[[Entries], None], batch_topics: Collection[str]) -> None:
+        self._take = take
+        self._batch_topics = batch_topics
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of batches."""
+        return topic in self._batch_topics
+
+    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
+        """Hand over what a round has for the queues; nobody is told of arrivals."""
+        self._take(entries)
+
+
+def dispatch_to(
+    take: Callable[[Entries], None],
+    batch_topics: Collection[str],
+    delay_levels: str,
+    index: TakesKeys | None = None,
+) -> Callable[[Columns], None]:
+    """Give what is to be called with records, in the order of the log: it has their entries taken,
+    also those of light queues, and their keys."""
+    dispatcher = Dispatcher(
+        _LOG,
+        _Queues(take, batch_topics),
+        cast(Index | None, index),
+        DelayLevels(delay_levels),
+        lambda arrived: None,
+        light=True,
+    )
+    return dispatcher.dispatch
