@@ -145,6 +145,17 @@ def test_altered_bytes_in_what_seems_another_queue_can_still_be_read(
     assert messages(root) == before
 
 
+def test_who_serves_a_message_with_altered_bytes_is_told(tmp_path: Path) -> None:
+    """Firearrow withholds what clients could not decompress."""
+    root = golden_store(tmp_path)
+    packed = next(one for one in messages(root) if one.sys_flag & 1)
+    for message in (packed, a_message(root)):
+        in_record(root, message, *ALTERED["crc"])
+    told = [step.what for step in plan(Layout(root)).steps]
+    assert sum("brokers serve it" in text for text in told) == 1
+    assert sum("RocketMQ serves it" in text for text in told) == 1
+
+
 def test_a_message_with_altered_bytes_is_covered_when_told(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     in_record(root, a_message(root), *ALTERED["body"])

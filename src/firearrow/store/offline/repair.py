@@ -33,7 +33,12 @@ from firearrow.errors import StoreError
 from firearrow.files import free_path, naming
 from firearrow.message.model import MessageView
 from firearrow.message.record import encode_blank
-from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from firearrow.message.sysflag import (
+    COMPRESSED,
+    INNER_BATCH,
+    TRANSACTION_COMMIT,
+    TRANSACTION_NONE,
+)
 from firearrow.store import inventory
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
@@ -385,11 +390,15 @@ def _rocketmq_reads_from(view: StoreView, evidence: Evidence, last_ms: int) -> i
     """From where on RocketMQ reads the log when it starts.
 
     Java: CommitLog#isMappedFileMatchedRecover. After a clean stop that is the file in which the
-    queues end, else the one that the checkpoint vouches for. Where no offset is in the checkpoint
-    its time counts; it is not looked at here, so a place may be said to be read that is not.
+    queues end, else the one that the checkpoint vouches for, or the database of queues. Where no
+    offset is in the checkpoint its time counts; it is not looked at here, so a place may be said to
+    be read that is not.
     """
-    end = evidence.log.end
-    known = end - 1 if view.clean else _sane(view.checkpoint, last_ms, end).queues_physical_offset
+    known = evidence.log.end - 1
+    if not view.clean:
+        known = _sane(view.checkpoint, last_ms, known + 1).queues_physical_offset
+        if view.database is not None:
+            known = min(known, view.dispatched_offset)
     return max((file.base for file in view.log.files if file.base <= known), default=0)
 
 
@@ -399,7 +408,8 @@ def _plan_leaving(view: StoreView, message: MessageView, work: _Work, *, is_read
     assert file is not None
     keys = f", keys {' '.join(message.keys)}" if message.keys else ""
     place = f"{message.topic}-{message.queue_id}, queue offset {message.queue_offset}{keys}"
-    text = f"{place}: its bytes are altered, and can be read: --cover-damaged-bodies covers them"
+    who = "RocketMQ serves" if message.sys_flag & (COMPRESSED | INNER_BATCH) else "brokers serve"
+    text = f"{place}: its bytes are altered, and {who} it: --cover-damaged-bodies covers them"
     harm = "consumers get it as it is; "
     if is_read:
         harm += "the next start of RocketMQ cuts the log off there and loses all that follows"
