@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from firearrow.errors import CorruptStore
+from firearrow.spark import logwalk
 from firearrow.spark.logwalk import next_record
 from firearrow.spark.stores import Store
 from tests.spark import logs, oracle
@@ -68,3 +70,26 @@ def test_zeros_inside_of_a_log_are_damage(split: str, tmp_path: Path) -> None:
         read(root, visibility="log", splitBytes=split)
     found = by_place(read(root, visibility="log", splitBytes=split, onCorrupt="skip"))
     assert [row["body"][0] for row in found] == [0, 1, 2, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("visibility", ["log", "consumer"])
+def test_of_records_written_at_once_the_first_may_be_seen_last(
+    visibility: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent() for _ in range(6)])
+    shutil.rmtree(root / "consumequeue")
+    (root / "abort").touch()
+    path = root / "commitlog" / f"{0:020d}"
+    whole, at = path.read_bytes(), oracle.log(root, "")[3]["commitLogOffset"]
+    path.write_bytes(whole[:at] + bytes(64) + whole[at + 64 :])
+    pauses: list[int] = []
+
+    def pause() -> None:
+        pauses.append(len(pauses))
+        if len(pauses) == 3:
+            path.write_bytes(whole)
+
+    monkeypatch.setattr(logwalk, "_pause", pause)
+    assert len(read(root, visibility=visibility)) == 6
+    assert len(pauses) == 3

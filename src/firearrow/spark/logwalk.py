@@ -8,6 +8,7 @@ begins where this one ended.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,8 @@ _LOOK_BYTES: Final = 64 * 1024
 _LOOK_FAR_BYTES: Final = 4 << 20
 _SCAN_RECORDS: Final = 8192
 _WINDOW_BYTES: Final = 16 << 20
+_LOOKS: Final = 10  # at a record that does not stand where one should, while a broker writes
+_PAUSE_SECONDS: Final = 0.02
 
 
 class Piece(NamedTuple):
@@ -150,8 +153,8 @@ def _behind(store: Store, stretch: Stretch, at: int, stop: Stop, skip: bool) -> 
     if stop is Stop.END and file.end - at < BLANK_BYTES:
         return None  # the few bytes that no record fits into
     after = next_record(store, file, at + 1, min(file.end, at + stretch.look_bytes))
-    if after is not None and stretch.may_grow and len(_records_at(store, stretch, at)[0]):
-        return at  # written since
+    if after is not None and stretch.may_grow and _comes(store, stretch, at):
+        return at
     if after is None and stretch.may_end:
         _require_known_end(store, stretch, at)
         return None
@@ -162,6 +165,23 @@ def _behind(store: Store, stretch: Stretch, at: int, stop: Stop, skip: bool) -> 
         f"{store.root}/{file.path}: the bytes at {at} of the log are not a record{until} "
         "(onCorrupt=skip skips them)"
     )
+
+
+def _comes(store: Store, stretch: Stretch, at: int) -> bool:
+    """Whether a record is there by now, or a moment later.
+
+    Of records that a broker writes in one piece the first may be seen last: libc copies the first
+    64 bytes of a large piece behind all others, and the broker may have to wait in between.
+    """
+    for _ in range(_LOOKS):
+        if len(_records_at(store, stretch, at)[0]):
+            return True
+        _pause()
+    return False
+
+
+def _pause() -> None:
+    threading.Event().wait(_PAUSE_SECONDS)
 
 
 def _sound(columns: Columns, base: int) -> Columns:
