@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import DataLost
 from firearrow.spark.offsets import Loss, plan, require_whole
 from firearrow.spark.options import Reading
-from firearrow.spark.origin import Bound, Queue, Span
 
 log = logging.getLogger(__name__)
 
