@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
-from firearrow.broker.processors.admin_groups import GroupAdminProcessor
-from firearrow.broker.processors.admin_topics import TopicAdminProcessor
-from firearrow.broker.processors.clients import ClientProcessor
-from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.requests import handlers_of
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
@@ -23,7 +21,7 @@ from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, DiskFull
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Finished
-from firearrow.store import Boundary, QueueRange
+from firearrow.store import Boundary, MessageStore, QueueRange
 from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, request
@@ -65,6 +63,9 @@ class FakeChannel:
 
     def close(self, reason: str) -> None:
         self.closed = reason
+
+    def resume(self, request: AnyCommand, handler: Any) -> None:
+        handler(self, request)
 
     def take(self) -> list[tuple[int, dict[str, str]]]:
         """Give what was pushed since the last time."""
@@ -147,24 +148,34 @@ class FakeBroker:
         self.topics = TopicTable(self.settings, self.clock, root)
         self.groups = GroupTable(self.settings, self.clock, root)
         self.offsets = ConsumerOffsets(self.clock, root, commits_per_version=500)
-        self.clients = ClientRegistry(self.settings, self.clock)
+        self.clients = ClientRegistry(self.settings, self.clock, self._soon)
         self.locks = QueueLocks(self.clock)
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
         self.channel = FakeChannel()
-        self.resets: list[tuple[str, int]] = []
-        settings, store, stats = self.settings, self.store, self.stats
-        topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
-        self._handlers: dict[int, Any] = {
-            **ClientProcessor(settings, topics, groups, clients, self.locks).handlers(),
-            **OffsetProcessor(
-                settings, topics, groups, offsets, store, lambda *queue: self.resets.append(queue)
-            ).handlers(),
-            **TopicAdminProcessor(settings, topics, offsets, clients, store, stats).handlers(),
-            **GroupAdminProcessor(
-                settings, topics, groups, offsets, clients, store, stats
-            ).handlers(),
-            **BrokerAdminProcessor(settings, topics, store, stats, self.clock).handlers(),
-        }
+        self.waiting: list[Callable[[], None]] | None = None
+        store = cast(MessageStore, self.store)
+        self.held = HeldPulls(store, self.clock.monotonic)
+        self.context = BrokerContext(
+            self.settings,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.locks,
+            self.held,
+            self.stats,
+            self.clock,
+            self._soon,
+        )
+        self._handlers: dict[int, Any] = handlers_of(self.context)
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Make a call at once, or keep it in ``waiting``."""
+        if self.waiting is None:
+            call()
+        else:
+            self.waiting.append(call)
 
     def call(
         self,

@@ -133,7 +133,7 @@ class Serving:
     @property
     def held(self) -> int:
         """How many pulls are waiting."""
-        return len(self.broker._pulls.held)
+        return len(self.broker._held)
 
 
 async def until(holds: Callable[[], bool]) -> None:

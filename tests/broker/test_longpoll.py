@@ -34,10 +34,10 @@ class Stage:
         self.entries = Entries(*codes)
         self.resumed: list[int] = []
         store = cast(MessageStore, self.entries)
-        self.pulls = HeldPulls(store, self._resume, self.clock.monotonic)
+        self.pulls = HeldPulls(store, self.clock.monotonic)
         self.on_resume: Callable[[int], None] = lambda number: None
 
-    def _resume(self, peer: Peer, command: AnyCommand) -> None:
+    def _answer(self, peer: Peer, command: AnyCommand) -> None:
         self.resumed.append(command.opaque)
         self.on_resume(command.opaque)
 
@@ -54,7 +54,8 @@ class Stage:
         command = request(11, {}, opaque=number)
         deadline = self.clock.seconds + seconds
         holder = cast(Peer, peer or FakeChannel())
-        return self.pulls.hold("T", queue_id, HeldPull(holder, command, offset, codes, deadline))
+        pull = HeldPull(holder, command, self._answer, offset, codes, deadline)
+        return self.pulls.hold("T", queue_id, pull)
 
     def take(self) -> list[int]:
         resumed, self.resumed = self.resumed, []

@@ -14,7 +14,7 @@ import uvloop
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, CorruptStore
 from firearrow.net import server as server_module
-from firearrow.net.server import Answer, Asked, Handler, Peer, Server
+from firearrow.net.server import Answer, Handler, Peer, PeerRequest, Server
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Command, Response, request
 from firearrow.wire.connection import FRAME_BYTES_MAX
@@ -119,7 +119,7 @@ def test_the_same_trouble_of_the_store_is_logged_once_a_minute(
     run(main())
 
 
-def together(asked: Sequence[Asked]) -> list[bytes] | None:
+def together(asked: Sequence[PeerRequest]) -> list[bytes] | None:
     """Answers several, unless one asks for its own way or for trouble."""
     requests = [request for _, request in asked]
     if any("alone" in request.ext for request in requests):
@@ -138,7 +138,7 @@ def sized(opaque: int, size: int) -> Command[dict[str, str]]:
 
 def test_requests_of_one_code_are_answered_together(run: Run) -> None:
     async def main() -> None:
-        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+        async with serving(bulk_handlers={ECHO: together}) as (_, port), talking(port) as talker:
             talker.ask(*(question(ECHO, opaque) for opaque in range(5)))
             answers = [await talker.answer() for _ in range(5)]
             assert [answer.opaque for answer in answers] == list(range(5))
@@ -150,7 +150,7 @@ def test_requests_of_one_code_are_answered_together(run: Run) -> None:
 def test_requests_of_several_peers_are_answered_together(run: Run) -> None:
     async def main() -> None:
         async with (
-            serving(run_handlers={ECHO: together}) as (_, port),
+            serving(bulk_handlers={ECHO: together}) as (_, port),
             talking(port) as one,
             talking(port) as other,
         ):
@@ -165,7 +165,7 @@ def test_requests_of_several_peers_are_answered_together(run: Run) -> None:
 
 def test_only_requests_of_one_size_are_answered_together(run: Run) -> None:
     async def main() -> None:
-        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+        async with serving(bulk_handlers={ECHO: together}) as (_, port), talking(port) as talker:
             sizes = [1, 1, 2, 1, 1, 1]
             talker.ask(*(sized(opaque, size) for opaque, size in enumerate(sizes)))
             answers = [await talker.answer() for _ in sizes]
@@ -183,7 +183,7 @@ def test_what_is_gathered_is_bounded(run: Run, most: int, monkeypatch: pytest.Mo
 
     async def main() -> None:
         async with (
-            serving(run_handlers={ECHO: together}) as (_, port),
+            serving(bulk_handlers={ECHO: together}) as (_, port),
             talking(port) as one,
             talking(port) as other,
         ):
@@ -200,7 +200,7 @@ def test_of_one_peer_the_first_is_answered_first(run: Run) -> None:
     """A read that is not gathered comes behind one that is, in one turn of the loop."""
     order: list[int] = []
 
-    def noted(asked: Sequence[Asked]) -> list[bytes] | None:
+    def noted(asked: Sequence[PeerRequest]) -> list[bytes] | None:
         order.extend(request.opaque for _, request in asked)
         return together(asked)
 
@@ -209,7 +209,7 @@ def test_of_one_peer_the_first_is_answered_first(run: Run) -> None:
         return Response()
 
     async def main() -> None:
-        server = Server({ECHO: note, RAW: note}, SystemClock(), run_handlers={ECHO: noted})
+        server = Server({ECHO: note, RAW: note}, SystemClock(), bulk_handlers={ECHO: noted})
         server.loop = asyncio.get_running_loop()
         one, other = Peer(server), Peer(server)
         one.data_received(b"".join(encode_request(question(ECHO, opaque)) for opaque in (1, 2)))
@@ -224,7 +224,7 @@ def test_of_one_peer_the_first_is_answered_first(run: Run) -> None:
 @pytest.mark.parametrize("end", [b"", b"\x7f\xff\xff\xff\x00\x00\x00\x00"])
 def test_what_was_gathered_is_answered_before_the_connection_closes(run: Run, end: bytes) -> None:
     async def main() -> None:
-        async with serving(run_handlers={ECHO: together}) as (_, port):
+        async with serving(bulk_handlers={ECHO: together}) as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             asked = b"".join(encode_request(question(ECHO, opaque)) for opaque in (1, 2))
             writer.write(asked + end)
@@ -251,7 +251,7 @@ def test_requests_that_are_answered_one_by_one(
     run: Run, requests: list[Command[dict[str, str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+        async with serving(bulk_handlers={ECHO: together}) as (_, port), talking(port) as talker:
             talker.ask(*requests)
             wanted = [request.opaque for request in requests if not request.flag]
             answers = [await talker.answer() for _ in wanted]
@@ -266,7 +266,7 @@ def test_a_failing_handler_of_several_leaves_them_to_the_other(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with serving(run_handlers={ECHO: together}) as (_, port), talking(port) as talker:
+        async with serving(bulk_handlers={ECHO: together}) as (_, port), talking(port) as talker:
             talker.ask(question(ECHO, 1), question(ECHO, 2, bug="yes"))
             assert [(await talker.answer()).opaque for _ in range(2)] == [1, 2]
 

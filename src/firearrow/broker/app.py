@@ -16,10 +16,17 @@ from typing import Final
 from msgspec import structs
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.registration import Identity, Registration, addresses_of
-from firearrow.broker.routes import Parts, handlers_of, message_handlers_of, run_handlers_of
+from firearrow.broker.requests import (
+    Admission,
+    bulk_handlers_of,
+    handlers_of,
+    message_handlers_of,
+)
 from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.groups import GroupTable
@@ -29,9 +36,10 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
+from firearrow.broker.unserved import Unserved
 from firearrow.clock import Clock
 from firearrow.message.hosts import Host, pack_host
-from firearrow.net.server import Handler, Peer, RunHandler, Server
+from firearrow.net.server import BulkHandler, Handler, Peer, Server
 from firearrow.store import Consumed, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import TopicConfig
@@ -68,12 +76,13 @@ class Broker:
         self._clock = clock
         self._config_file = config_file
         self._handlers: dict[int, Handler] = {}
-        self._run_handlers: dict[int, RunHandler] = {}
+        self._bulk_handlers: dict[int, BulkHandler] = {}
         self._server = Server(
             self._handlers,
             clock,
-            run_handlers=self._run_handlers,
+            bulk_handlers=self._bulk_handlers,
             on_close=self._closed,
+            on_unserved=Unserved(clock).note,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
         )
@@ -138,8 +147,7 @@ class Broker:
             light=self._store_config.enable_lmq,
         )
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
-        self.clients = ClientRegistry(self.settings, clock)
-        self.clients.later = self._run_soon
+        self.clients = ClientRegistry(self.settings, clock, self._loop.call_soon)
         self.locks = QueueLocks(clock)
         self.stats = BrokerStats(clock, config.broker_cluster_name)
 
@@ -155,28 +163,11 @@ class Broker:
         self._adopt_queues()
         self._save_state()
         warn_of_waiting(self.store, self.topics, self.offsets)
-        self._pulls = PullProcessor(
-            self.settings,
-            self.store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.stats,
-            self._clock,
-        )
         self.store.know_progress(self._progress)
-        self.store.on_arrivals = self._pulls.held.arrived
-        self._pulls.held.on_first = self._pull_waits
-        parts = self._parts()
-        self._sends = SendProcessor(
-            self.settings, self.store, self.topics, self.groups, self.stats, self._clock
-        )
-        self._sends.later = self._run_soon
-        self.store.on_queues_deleted = self._sends.forget_targets
-        self._handlers.update(self._saving.holding(handlers_of(parts, self._pulls)))
-        self._handlers.update(message_handlers_of(self._sends, self._pulls))
-        self._run_handlers.update(run_handlers_of(self._sends))
+        self._held = HeldPulls(self.store, self._clock.monotonic)
+        self.store.on_arrivals = self._held.arrived
+        self._held.on_first = self._pull_waits
+        self._serve(self._context())
         self._registration = self._make_registration()
         self.topics.on_change = self._topics_changed
         self.settings.on_change = self._settings_changed
@@ -197,8 +188,8 @@ class Broker:
 
         return self.offsets.progress(lambda group: self.groups.get(group) is not None, queue_count)
 
-    def _parts(self) -> Parts:
-        return Parts(
+    def _context(self) -> BrokerContext:
+        return BrokerContext(
             self.settings,
             self.store,
             self.topics,
@@ -206,9 +197,21 @@ class Broker:
             self.offsets,
             self.clients,
             self.locks,
+            self._held,
             self.stats,
             self._clock,
+            self._loop.call_soon,
         )
+
+    def _serve(self, context: BrokerContext) -> None:
+        """Have requests handled by what the tables say."""
+        self._sends = SendProcessor(context)
+        self.store.on_queues_deleted = self._sends.forget_targets
+        admission = Admission()
+        handlers = self._saving.holding(handlers_of(context))
+        handlers |= message_handlers_of(self._sends, PullProcessor(context))
+        self._handlers.update(admission.before(handlers))
+        self._bulk_handlers.update(admission.before_bulk(bulk_handlers_of(self._sends)))
 
     def _make_registration(self) -> Registration:
         config = self.config
@@ -241,7 +244,7 @@ class Broker:
         await self._registration.stop()
         for timer in self._timers.values():
             timer.cancel()
-        self._pulls.held.release_all()
+        self._held.release_all()
         await self._answer_flush_waiters()
         await self._saving.finish()
         await self._server.stop()
@@ -266,7 +269,7 @@ class Broker:
 
     def _start_timers(self) -> None:
         flush_offsets = self.config.flush_consumer_offset_interval / 1000
-        self._every("held", HELD_SWEEP_SECONDS, self._pulls.held.expire)
+        self._every("held", HELD_SWEEP_SECONDS, self._held.expire)
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
         self._every("tables", WRITE_SECONDS, lambda: self._saving.write(*tables))
         self._every("offsets", flush_offsets, lambda: self._saving.write(self.offsets.file))
@@ -307,9 +310,6 @@ class Broker:
         self.groups.close()
         self.offsets.close()
 
-    def _run_soon(self, call: Callable[[], None]) -> None:
-        self._loop.call_soon(call)
-
     def _expire_clients(self) -> None:
         self.clients.expire()
         self.locks.expire()
@@ -331,7 +331,7 @@ class Broker:
 
     def _work_came(self) -> None:
         """Dispatch now if the last batch is a while ago, else when its interval is over."""
-        waited_for = len(self._pulls.held) > 0
+        waited_for = len(self._held) > 0
         interval = DISPATCH_WAITED_FOR_SECONDS if waited_for else DISPATCH_UNWAITED_SECONDS
         wait = self._last_dispatch + interval - self._loop.time()
         self._plan_dispatch(max(wait, 0.0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from firearrow.net.server import Peer
+from firearrow.net.server import Finished, Peer
 from firearrow.store import MessageStore
 from firearrow.wire.frame import AnyCommand
 
@@ -20,17 +20,18 @@ HELD_PULLS_OF_PEER_MAX: Final = (
 )
 
 
+Answer = Callable[[Peer, AnyCommand], Finished]
+
+
 class HeldPull(NamedTuple):
-    """A pull that waits for the queue to grow beyond ``queue_offset``."""
+    """A pull that waits for the queue to grow beyond ``queue_offset``; ``answer`` ends that."""
 
     peer: Peer
     request: AnyCommand
+    answer: Answer
     queue_offset: int
     tag_codes: frozenset[int] | None
     deadline_seconds: float
-
-
-Resume = Callable[[Peer, AnyCommand], None]
 
 
 def _nothing() -> None:
@@ -38,14 +39,13 @@ def _nothing() -> None:
 
 
 class HeldPulls:
-    """All waiting pulls; ``resume`` runs one of them again.
+    """All waiting pulls.
 
     ``on_first`` is called when a pull begins to wait and none did before.
     """
 
-    def __init__(self, store: MessageStore, resume: Resume, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: MessageStore, monotonic: Callable[[], float]) -> None:
         self._store = store
-        self._resume = resume
         self._monotonic = monotonic
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
@@ -95,7 +95,7 @@ class HeldPulls:
             (wake if wanted and max_offset > pull.queue_offset else stay).append(pull)
         self._keep((topic, queue_id), stay, wake)
         for pull in wake:
-            self._resume(pull.peer, pull.request)
+            pull.peer.resume(pull.request, pull.answer)
 
     def expire(self) -> None:
         """Run the pulls again whose time is over; drop those whose connection has ended."""
@@ -106,14 +106,14 @@ class HeldPulls:
                 stay = [p for p in waiting if p.deadline_seconds > now and p.peer.is_open]
                 self._keep(key, stay, over)
                 for pull in over:
-                    self._resume(pull.peer, pull.request)
+                    pull.peer.resume(pull.request, pull.answer)
 
     def release(self, topic: str, queue_id: int) -> None:
         """Run the pulls of a queue again: an offset was reset."""
         waiting = self._by_queue.get((topic, queue_id), [])
         self._keep((topic, queue_id), [], waiting)
         for pull in waiting:
-            self._resume(pull.peer, pull.request)
+            pull.peer.resume(pull.request, pull.answer)
 
     def release_all(self) -> None:
         """Run all again (the broker stops)."""
@@ -122,7 +122,7 @@ class HeldPulls:
         self._of_peer.clear()
         self._count = 0
         for pull in everything:
-            self._resume(pull.peer, pull.request)
+            pull.peer.resume(pull.request, pull.answer)
 
     def _keep(self, key: tuple[str, int], stay: list[HeldPull], gone: list[HeldPull]) -> None:
         self._count -= len(gone)

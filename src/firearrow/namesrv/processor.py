@@ -42,21 +42,6 @@ STANDARD_JSON_VERSION: Final = 401  # MQVersion V4_9_4: from it on clients read 
 _HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
-class _Route(headers.Header):
-    """105 as upstream takes it: without a topic it finds none, and is no error."""
-
-    topic: str = "null"
-    accept_standard_json_only: bool | None = None
-
-
-class _Kv(headers.Header):
-    """100 to 102 as upstream takes them: it names what is missing."""
-
-    namespace: str | None = None
-    key: str | None = None
-    value: str | None = None
-
-
 class Processor:
     """Answers requests from the tables.
 
@@ -161,7 +146,7 @@ class Processor:
 
     def get_route(self, peer: Peer, request: AnyCommand) -> Answer:
         """105."""
-        header = fields_of(request, _Route)
+        header = fields_of(request, headers.RouteHeader)
         standard = request.version >= STANDARD_JSON_VERSION or bool(
             header.accept_standard_json_only
         )
@@ -336,7 +321,7 @@ def _body_of(request: AnyCommand, read: Callable[[bytes], Any]) -> Any:
 
 
 def _kv_of(request: AnyCommand) -> tuple[str, str, str | None]:
-    header = fields_of(request, _Kv)
+    header = fields_of(request, headers.KvHeader)
     if header.namespace is None or header.key is None:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
     return header.namespace, header.key, header.value

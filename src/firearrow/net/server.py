@@ -2,7 +2,7 @@
 
 One read of a socket may deliver many requests. They are handled in order in one pass, and all
 their answers leave in one write: nothing on this way creates a task, a future or a lock. Requests
-of which many cost little more than one (``run_handlers``) are gathered from all sockets that one
+of which many cost little more than one (``bulk_handlers``) are gathered from all sockets that one
 turn of the loop has read, and handled at its end. A processor that can't answer yet returns None,
 keeps the peer and the request's opaque, and calls ``Peer.reply`` when it can (long polling,
 synchronous flush).
@@ -48,11 +48,11 @@ Steps = Generator[None, None, Finished]
 """An answer that is made in steps, each of which takes some milliseconds at most."""
 Answer = Finished | Steps
 Handler = Callable[["Peer", AnyCommand], Answer]
-Asked = tuple["Peer", AnyCommand]
+PeerRequest = tuple["Peer", AnyCommand]
 # Gives the answers to several requests of one code and size, in order, whoever sent them; or does
 # nothing and gives None.
-RunHandler = Callable[[Sequence[Asked]], list[bytes] | None]
-NO_RUN_HANDLERS: Final[Mapping[int, RunHandler]] = {}
+BulkHandler = Callable[[Sequence[PeerRequest]], list[bytes] | None]
+NO_BULK_HANDLERS: Final[Mapping[int, BulkHandler]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
@@ -277,6 +277,7 @@ class Peer(asyncio.Protocol):
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
         if isinstance(error, KeyError) and request.code not in self._server.handlers:
+            self._server.on_unserved(self, request)
             return not_supported(request.code)
         log.error(
             "request failed",
@@ -435,12 +436,12 @@ def _size_in_backlog(request: AnyCommand) -> int:
     return len(request.body) + WAITING_REQUEST_BYTES
 
 
-def _code_and_size(asked: Asked) -> tuple[int, int]:
-    return asked[1].code, len(asked[1].body)
+def _code_and_size(peer_request: PeerRequest) -> tuple[int, int]:
+    return peer_request[1].code, len(peer_request[1].body)
 
 
-def _peer_of(asked: Asked) -> Peer:
-    return asked[0]
+def _peer_of(peer_request: PeerRequest) -> Peer:
+    return peer_request[0]
 
 
 def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
@@ -463,9 +464,10 @@ def _connections_max() -> int:
 class Server:
     """Listens and hands each request to the handler of its code.
 
-    ``run_handlers`` have a say first where reads have nothing but requests of their code, all of
-    which want an answer. ``on_close`` is told of each connection that ends. ``memory_bytes_max`` is
-    what unfinished requests and unread answers may hold; 0 is a quarter of the memory.
+    ``bulk_handlers`` have a say first where reads have nothing but requests of their code, all of
+    which want an answer. ``on_close`` is told of each connection that ends, ``on_unserved`` of each
+    request whose code has no handler. ``memory_bytes_max`` is what unfinished requests and unread
+    answers may hold; 0 is a quarter of the memory.
     """
 
     def __init__(
@@ -473,14 +475,15 @@ class Server:
         handlers: Mapping[int, Handler],
         clock: Clock,
         *,
-        run_handlers: Mapping[int, RunHandler] = NO_RUN_HANDLERS,
+        bulk_handlers: Mapping[int, BulkHandler] = NO_BULK_HANDLERS,
         on_close: Callable[[Peer], None] | None = None,
+        on_unserved: Callable[[Peer, AnyCommand], None] = lambda peer, request: None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         memory_bytes_max: int = 0,
     ) -> None:
         self.handlers = handlers
-        self.run_handlers = run_handlers
+        self.bulk_handlers = bulk_handlers
         self.now_ms = clock.now_ms
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
@@ -496,9 +499,10 @@ class Server:
         self._planned: deque[Peer] = deque()
         self._next_turn: asyncio.Handle | None = None
         self._takes_turn = False
-        self._gathered: list[Asked] = []
+        self._gathered: list[PeerRequest] = []
         self._gathered_bytes = 0
         self._on_close = on_close
+        self.on_unserved = on_unserved
         self._idle_seconds_max = idle_seconds_max
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -595,7 +599,7 @@ class Server:
         """Keep what one read delivered until all sockets are read, if several can be answered
         together; else give False."""
         code = requests[0].code
-        if code not in self.run_handlers:
+        if code not in self.bulk_handlers:
             return False
         if any(request.code != code or request.flag for request in requests):
             return False
@@ -626,9 +630,9 @@ class Server:
                     peer.send(b"".join(answers[at : at + len(own)]))
                     at += len(own)
 
-    def _answers(self, code: int, asked: list[Asked]) -> list[bytes] | None:
+    def _answers(self, code: int, asked: list[PeerRequest]) -> list[bytes] | None:
         try:
-            return self.run_handlers[code](asked)
+            return self.bulk_handlers[code](asked)
         except Exception as error:  # the boundary, as in Peer._handle, which shows who is to blame
             peers = list(dict.fromkeys(peer.address for peer, _ in asked))
             log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)

@@ -223,12 +223,18 @@ class CreateTopic(Header):
     force: bool | None = False
 
 
+class RouteHeader(Header):
+    """105: a topic; as upstream takes it, without one no topic is found, and that is no error."""
+
+    topic: str = "null"
+    accept_standard_json_only: bool | None = None
+
+
 class TopicHeader(Header):
-    """105, 202, 215, 216, 300: a topic."""
+    """202, 215, 216, 300: a topic."""
 
     topic: str
     cluster_name: str | None = None
-    accept_standard_json_only: bool | None = None
 
 
 class GetAllTopicConfig(Header):
@@ -260,11 +266,12 @@ class DeleteSubscriptionGroup(Header):
     clean_offset: bool = False
 
 
-class KvConfig(Header):
-    """100, 101, 102: a key (and value) in a namespace of the name server."""
+class KvHeader(Header):
+    """100, 101, 102: a key (and value) in a namespace of the name server, which says what is
+    missing."""
 
-    namespace: str
-    key: str
+    namespace: str | None = None
+    key: str | None = None
     value: str | None = None
 
 

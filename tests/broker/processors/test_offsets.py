@@ -1,10 +1,16 @@
 """Offsets as consumers ask for them; codes and texts compared with a real broker's."""
 
+import math
+from functools import partial
+from typing import cast
+
 import pytest
 
+from firearrow.broker.longpoll import HeldPull
 from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.net.server import Peer
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.command import Command, FieldValue, Response
+from firearrow.wire.command import Command, FieldValue, Response, request
 from firearrow.wire.headers import UpdateConsumerOffset
 from tests.broker.fakes import NOW_MS, FakeBroker, FakeChannel
 
@@ -26,8 +32,7 @@ def test_a_committed_offset_is_found(broker: FakeBroker) -> None:
 
 
 def test_a_header_that_is_typed_already_is_taken_as_it_is(broker: FakeBroker) -> None:
-    state = (broker.settings, broker.topics, broker.groups, broker.offsets, broker.store)
-    processor = OffsetProcessor(*state, lambda *_: None)
+    processor = OffsetProcessor(broker.context)
     command = Command(code=15, ext=UpdateConsumerOffset("G1", "T1", 2, 9))
     assert processor.commit(FakeChannel(), command).code == 0
     assert broker.offsets.query("G1", "T1", 2) == 9
@@ -108,7 +113,18 @@ def test_an_offset_below_zero_counts_as_none(broker: FakeBroker) -> None:
 RESET: dict[str, FieldValue] = {"group": "G1", "topic": "T1", "timestamp": NOW_MS + 7}
 
 
+def held_in_each_queue(broker: FakeBroker) -> list[int]:
+    """Have a pull wait in each queue; gives the queues of those that are run again."""
+    ended: list[int] = []
+    for queue_id in range(6):
+        wait = partial(lambda queue_id, *_: ended.append(queue_id), queue_id)
+        pull = HeldPull(cast(Peer, broker.channel), request(11), wait, 0, None, math.inf)
+        assert broker.held.hold("T1", queue_id, pull)
+    return ended
+
+
 def test_a_group_is_had_to_go_on_at_a_time(broker: FakeBroker) -> None:
+    ended = held_in_each_queue(broker)
     for queue_id in range(4):
         broker.store.queues["T1", queue_id] = (queue_id * 5, 12, True)
     broker.offsets.commit("G1", "T1", 0, 11)
@@ -118,7 +134,7 @@ def test_a_group_is_had_to_go_on_at_a_time(broker: FakeBroker) -> None:
     assert queues == starts
     assert {(key["topic"], key["brokerName"]) for key in table} == {("T1", "broker-a")}
     assert broker.offsets.committed == {"T1@G1": starts}
-    assert broker.resets == [("T1", queue_id) for queue_id in range(4)]
+    assert ended == list(range(4))
 
 
 def test_a_group_is_had_to_go_on_at_the_end_or_at_an_offset(broker: FakeBroker) -> None:
@@ -162,6 +178,7 @@ def test_a_reset_that_makes_no_sense_changes_nothing(
     broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
 ) -> None:
     broker.store.queues["T1", 0] = (5, 12, True)
+    ended = held_in_each_queue(broker)
     assert broker.call(222, RESET | fields) == Response(code, remark)
     assert broker.offsets.committed == broker.offsets.resets == {}
-    assert broker.resets == []
+    assert ended == []

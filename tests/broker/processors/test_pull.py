@@ -252,7 +252,7 @@ def test_the_wait_has_an_end(tmp_path: Path) -> None:
         opaque = caller.tell(11, pull_fields(1, **WAITING))
         await served.holding(1)
         clock.seconds += HOUR_MS / 1000 - 1
-        served.broker._pulls.held.expire()
+        served.broker._held.expire()
         assert served.held == 1
         clock.seconds += 1
         answer = await caller.talker.answer()  # the broker looks by itself

@@ -4,7 +4,6 @@ The sequences of heartbeats and notifications are those of a real broker that wa
 """
 
 import math
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -244,10 +243,9 @@ def test_a_connection_leaves_only_the_groups_that_it_is_in(clients: ClientRegist
     assert clients.producers("g") == []
 
 
-def test_a_whole_group_can_leave_at_once(clients: ClientRegistry) -> None:
+def test_a_whole_group_can_leave_at_once(broker: FakeBroker, clients: ClientRegistry) -> None:
     """2,000 clients close together: who stays is told once, and each costs only its own groups."""
-    waiting: list[Callable[[], None]] = []
-    clients.later = waiting.append
+    waiting = broker.waiting = []
     channels = [FakeChannel() for _ in range(2000)]
     for index, channel in enumerate(channels):
         client = member(channel, f"c{index}")
@@ -272,9 +270,10 @@ def test_a_whole_group_can_leave_at_once(clients: ClientRegistry) -> None:
     assert clients.consumers_of("T") == {"g", "own0"}
 
 
-def test_a_group_that_nobody_is_left_in_is_not_told(clients: ClientRegistry) -> None:
-    waiting: list[Callable[[], None]] = []
-    clients.later = waiting.append
+def test_a_group_that_nobody_is_left_in_is_not_told(
+    broker: FakeBroker, clients: ClientRegistry
+) -> None:
+    waiting = broker.waiting = []
     one = FakeChannel()
     clients.register_consumer(data(), member(one))
     clients.forget(one)

@@ -9,18 +9,15 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.state.clients import Channel
-from firearrow.broker.state.queues import QueueStore
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
-from firearrow.clock import Clock
 from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
-from firearrow.net.server import Handler, Steps
+from firearrow.net.server import Steps
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import KVTable
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ViewBrokerStats
@@ -56,31 +53,12 @@ _ABSENT: Final[Mapping[str, str]] = {
 class BrokerAdminProcessor:
     """25, 26, 28, 306, 315, 316, 329."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: TopicTable,
-        store: QueueStore,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are served here."""
-        return {
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.counter,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_log,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._store = context.store
+        self._stats = context.stats
+        self._clock = context.clock
 
     def update_config(self, _: Channel, request: AnyCommand) -> Response:
         """25: change keys of the configuration, all or none."""

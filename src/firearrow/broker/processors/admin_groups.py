@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.admin_topics import is_version, page_of
 from firearrow.broker.processors.answers import answer_in_steps
-from firearrow.broker.state.clients import Channel, ClientRegistry
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.queues import QueueStore
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
-from firearrow.broker.stats import BrokerStats
+from firearrow.broker.state.clients import Channel
 from firearrow.errors import BrokerError
 from firearrow.message import names
-from firearrow.net.server import Answer, Handler, Steps
+from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     ITEMS_MAX,
@@ -27,7 +22,7 @@ from firearrow.wire.client_bodies import (
     SubscriptionGroupTable,
     body_of,
 )
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import (
@@ -41,34 +36,14 @@ from firearrow.wire.headers import (
 class GroupAdminProcessor:
     """200, 201, 207, 208, 225, 352."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
-        clients: ClientRegistry,
-        store: QueueStore,
-        stats: BrokerStats,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._store = store
-        self._stats = stats
-
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are served here."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_list,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.list_all,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
-            RequestCode.GET_CONSUME_STATS: self.progress,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._groups = context.groups
+        self._offsets = context.offsets
+        self._clients = context.clients
+        self._store = context.store
+        self._stats = context.stats
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
         """200: create a group or change it."""

@@ -6,17 +6,14 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
-from firearrow.broker.state.clients import Channel, ClientRegistry
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.queues import QueueStore
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
-from firearrow.broker.stats import BrokerStats
+from firearrow.broker.state.clients import Channel
+from firearrow.broker.state.topics import QUEUE_NUMS_MAX
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
-from firearrow.net.server import Answer, Handler, Steps
+from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     QUEUE_TYPE,
@@ -33,7 +30,7 @@ from firearrow.wire.client_bodies import (
     TopicStats,
     body_of,
 )
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import CreateTopic, GetAllTopicConfig, TopicHeader
@@ -46,34 +43,13 @@ FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 class TopicAdminProcessor:
     """17, 18, 21, 202, 215, 300, 305, 351."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: TopicTable,
-        offsets: ConsumerOffsets,
-        clients: ClientRegistry,
-        store: QueueStore,
-        stats: BrokerStats,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._offsets = offsets
-        self._clients = clients
-        self._store = store
-        self._stats = stats
-
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are served here."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_list,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.list_all,
-            RequestCode.GET_TOPIC_CONFIG: self.get,
-            RequestCode.GET_TOPIC_STATS_INFO: self.status,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumers,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._offsets = context.offsets
+        self._clients = context.clients
+        self._store = context.store
+        self._stats = context.stats
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
         """17: create a topic or change it."""

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import (
     EXPRESSION_LENGTH_MAX,
     Channel,
-    ClientRegistry,
     Member,
     fault_of,
 )
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.locks import QueueLocks
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import BrokerError
-from firearrow.net.server import Answer, Handler, Steps
+from firearrow.net.server import Answer, Steps
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
     TAG,
@@ -35,7 +31,7 @@ from firearrow.wire.client_bodies import (
     ProducerConnection,
     body_of,
 )
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ConsumerGroupHeader, ProducerGroupHeader, UnregisterClient
@@ -54,32 +50,12 @@ send the hash codes."""
 class ClientProcessor:
     """34, 35, 38, 41, 42, 46, 203, 204."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientRegistry,
-        locks: QueueLocks,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._locks = locks
-
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are served here."""
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._groups = context.groups
+        self._clients = context.clients
+        self._locks = context.locks
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
         """34: a client is alive; register it, its groups and their retry topics.

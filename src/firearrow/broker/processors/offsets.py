@@ -6,22 +6,17 @@ Source: upstream ``ConsumerManageProcessor``, ``AdminBrokerProcessor#resetOffset
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import Channel
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.queues import QueueStore
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import BrokerError
-from firearrow.net.server import Handler, Steps
+from firearrow.net.server import Steps
 from firearrow.store import Boundary
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import QueryConsumerOffset, ResetOffset, UpdateConsumerOffset
@@ -34,31 +29,15 @@ _NO_OFFSET: Final = -1  # what clients send for none
 
 
 class OffsetProcessor:
-    """14, 15, 222. ``on_reset`` is told of each queue in which a group is to go on elsewhere."""
+    """14, 15, 222."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
-        store: QueueStore,
-        on_reset: Callable[[str, int], None],
-    ) -> None:
-        self._settings = settings
-        self._on_reset = on_reset
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._store = store
-
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are served here."""
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._groups = context.groups
+        self._offsets = context.offsets
+        self._store = context.store
+        self._held = context.held
 
     def query(self, _: Channel, request: AnyCommand) -> Response:
         """14: the committed offset; 22 lets the client decide where to start.
@@ -135,7 +114,7 @@ class OffsetProcessor:
             },
         )
         for queue_id in starts:
-            self._on_reset(topic, queue_id)
+            self._held.release(topic, queue_id)
             yield
         broker_name = self._settings.broker.broker_name
         table = {MessageQueue(topic, broker_name, queue_id): at for queue_id, at in starts.items()}

@@ -8,23 +8,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from firearrow.broker.longpoll import HeldPull, HeldPulls
-from firearrow.broker.state.clients import ClientRegistry, parse_tags
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
-from firearrow.broker.stats import BrokerStats
-from firearrow.clock import Clock
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.longpoll import HeldPull
+from firearrow.broker.state.clients import parse_tags
 from firearrow.errors import BrokerError
 from firearrow.net.server import Finished, Peer
-from firearrow.store import GetResult, GetStatus, MessageStore
-from firearrow.wire.binary import binary_field, number_field, success_frame
+from firearrow.store import GetResult, GetStatus
+from firearrow.wire.answers import pull_frame, pull_response
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import AnyCommand, response_frame
+from firearrow.wire.command import fields_of
+from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PullMessage
 
 COMMIT_FLAG: Final = 1
@@ -48,48 +43,31 @@ _CODES: Final = {
 }
 _EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
-_BINARY: Final = binary_field("suggestWhichBrokerId", "0") + b"".join(
-    map(number_field, ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag"))
-)
-
 TagCodes = frozenset[int] | None
 
 
 class PullProcessor:
     """Answers pulls, and keeps those that have to wait."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientRegistry,
-        offsets: ConsumerOffsets,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._topics = topics
-        self._topic_table = topics.table
-        self._groups = groups
-        self._group_table = groups.table
-        self._clients = clients
-        self._offsets = offsets
-        self._stats = stats
-        self._clock = clock
-        self.held = HeldPulls(store, self._resume, clock.monotonic)
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._topics = context.topics
+        self._topic_table = context.topics.table
+        self._groups = context.groups
+        self._group_table = context.groups.table
+        self._clients = context.clients
+        self._offsets = context.offsets
+        self._stats = context.stats
+        self._clock = context.clock
+        self._held = context.held
 
     def pull(self, peer: Peer, request: AnyCommand) -> Finished:
         """11, 361: answer messages, or a code that tells the client where to go on."""
         return self._pull(peer, request, may_suspend=True)
 
-    def _resume(self, peer: Peer, request: AnyCommand) -> None:
-        """Run a held pull again; this time it is answered whatever there is."""
-        peer.resume(request, self._answer_now)
-
     def _answer_now(self, peer: Peer, request: AnyCommand) -> Finished:
+        """Run a held pull again; this time it is answered whatever there is."""
         return self._pull(peer, request, may_suspend=False)
 
     def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool) -> Finished:
@@ -240,8 +218,8 @@ class PullProcessor:
         )
         deadline = self._clock.monotonic() + min(wait_ms, SUSPEND_MS_MAX) / 1000
         request.body = b""  # a pull has none; what a client put there is not kept
-        pull = HeldPull(peer, request, header.queue_offset, tag_codes, deadline)
-        return wait_ms > 0 and self.held.hold(header.topic, header.queue_id, pull)
+        pull = HeldPull(peer, request, self._answer_now, header.queue_offset, tag_codes, deadline)
+        return wait_ms > 0 and self._held.hold(header.topic, header.queue_id, pull)
 
 
 def _tag_codes_of(expression: str) -> TagCodes:
@@ -273,40 +251,13 @@ def _answer(
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
 ) -> Finished:
-    if code != ResponseCode.SUCCESS:
-        fields = {
-            "suggestWhichBrokerId": 0,
-            "nextBeginOffset": result.next_offset,
-            "minOffset": result.min_offset,
-            "maxOffset": result.max_offset,
-            "topicSysFlag": topic.topic_sys_flag,
-            "groupSysFlag": group.group_sys_flag,
-        }
-        return Response(code, result.status.name, fields, result.records)
-    if request.binary:
-        following = b"%d" % result.next_offset
-        lowest = b"%d" % result.min_offset
-        highest = b"%d" % result.max_offset
-        topic_flag = b"%d" % topic.topic_sys_flag
-        group_flag = b"%d" % group.group_sys_flag
-        binary = _BINARY % (
-            len(following),
-            following,
-            len(lowest),
-            lowest,
-            len(highest),
-            highest,
-            len(topic_flag),
-            topic_flag,
-            len(group_flag),
-            group_flag,
-        )
-        return success_frame(request.opaque, binary, result.records)
-    header = (
-        '{"code":0,"extFields":{"suggestWhichBrokerId":"0",'
-        f'"nextBeginOffset":"{result.next_offset}","minOffset":"{result.min_offset}",'
-        f'"maxOffset":"{result.max_offset}","topicSysFlag":"{topic.topic_sys_flag}",'
-        f'"groupSysFlag":"{group.group_sys_flag}"}},"flag":1,"language":"PYTHON",'
-        f'"opaque":{request.opaque},"serializeTypeCurrentRPC":"JSON","version":513}}'
+    place = (
+        result.next_offset,
+        result.min_offset,
+        result.max_offset,
+        topic.topic_sys_flag,
+        group.group_sys_flag,
     )
-    return response_frame(header.encode(), result.records)
+    if code != ResponseCode.SUCCESS:
+        return pull_response(code, result.status.name, place, result.records)
+    return pull_frame(request.opaque, place, result.records, binary=request.binary)

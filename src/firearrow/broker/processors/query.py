@@ -5,11 +5,11 @@ Source: upstream ``QueryMessageProcessor``, ``AdminBrokerProcessor``.
 
 from __future__ import annotations
 
-from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.context import BrokerContext
 from firearrow.errors import BrokerError
-from firearrow.net.server import Answer, Handler, Peer
-from firearrow.store import Boundary, MessageStore
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.net.server import Answer, Peer
+from firearrow.store import Boundary
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import QueryMessage, QueueHeader, SearchOffset, ViewMessage
@@ -21,20 +21,8 @@ _KEY_LENGTH_MAX = 32_767  # of all properties; to hash a longer one takes time a
 class QueryProcessor:
     """Answers look-ups."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
-        self._store = store
-        self._topics = topics
-
-    def handlers(self) -> dict[int, Handler]:
-        """The codes served here."""
-        return {
-            RequestCode.QUERY_MESSAGE: self.query_message,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._store = context.store
 
     def query_message(self, peer: Peer, request: AnyCommand) -> Answer:
         """12: records with a key, newest first."""

@@ -14,15 +14,13 @@ Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``H
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import UNIT_FLAG, TopicTable
-from firearrow.broker.stats import BrokerStats, TopicCounters
-from firearrow.clock import Clock
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.state.topics import UNIT_FLAG
+from firearrow.broker.stats import TopicCounters
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
@@ -40,12 +38,11 @@ from firearrow.message.sysflag import (
     MULTI_TAGS,
     NEED_UNWRAP,
 )
-from firearrow.net.server import Answer, Asked, Peer
+from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
     MESSAGES_MAX,
     Appended,
     ConsumeQueue,
-    MessageStore,
     Part,
     QueueEnd,
     Together,
@@ -55,11 +52,11 @@ from firearrow.store import (
     members_of,
     offset_ids,
 )
-from firearrow.wire.binary import binary_field, number_field, success_frame
+from firearrow.wire.answers import SendAnswers
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import LENGTHS, AnyCommand, encode_json, response_frame
+from firearrow.wire.frame import LENGTHS, AnyCommand
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 _PLAIN_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
@@ -101,79 +98,38 @@ class _Target:
         self.write_queues = config.write_queue_nums
 
 
-def _binary_template(region: str, trace: str, id_prefix: str) -> bytes:
-    """Of the fields that answer a send: takes the physical offset, two numbers with how many digits
-    they have, and the unique id with its length as four bytes."""
-    return b"".join(
-        (
-            binary_field("MSG_REGION", region).replace(b"%", b"%%"),
-            binary_field("TRACE_ON", trace),
-            binary_field("msgId", f"{id_prefix}{0:016X}")[:-16] + b"%016X",
-            number_field("queueId"),
-            number_field("queueOffset"),
-            binary_field("transactionId") + b"%b%b",
-        )
-    )
-
-
-def _now(call: Callable[[], None]) -> None:
-    """What ``later`` does where there is no event loop."""
-    call()
-
-
 class SendProcessor:
-    """Appends what clients send. ``later`` has a call made soon, by the event loop."""
+    """Appends what clients send."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._store = store
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._store = store = context.store
         self._log = store.log
-        self._topics = topics
-        self._topic_table = topics.table
-        self._groups = groups
-        self._stats = stats
-        self._clock = clock
+        self._topics = context.topics
+        self._topic_table = context.topics.table
+        self._groups = context.groups
+        self._stats = context.stats
+        self._clock = context.clock
+        self._soon = context.soon
         self._targets: dict[str, _Target] = {}
         self._ready: dict[Peer, list[bytes]] = {}
-        self.later: Callable[[Callable[[], None]], object] = _now
         self._body_bytes_max = store.config.max_message_size
         self._sync_flush = store.sync_flush
-        config = settings.broker
-        self._region = config.region_id
-        self._trace = "true" if config.trace_on else "false"
+        config = context.settings.broker
         self._added = properties.encode(
             {
-                "MSG_REGION": self._region,
-                "TRACE_ON": self._trace,
+                "MSG_REGION": config.region_id,
+                "TRACE_ON": "true" if config.trace_on else "false",
                 "CLUSTER": config.broker_cluster_name,
             }
         )
         self._added_after_pair = _PAIR_END + self._added
         host = unpack_host(store.log.store_host)
-        self._id_prefix = encode_offset_id(host, 0)[:-16]
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, id(self) & 0x7FFFFFFF)
         self._unique_counter = 0
-        region = encode_json(self._region).decode()
-        fields = f'"MSG_REGION":{region},"TRACE_ON":"{self._trace}"'.replace("%", "%%")
-        self._template = (
-            f'{{"code":0,"extFields":{{{fields},"msgId":"{self._id_prefix}%016X","queueId":"%d",'
-            '"queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON","opaque":%d,'
-            '"serializeTypeCurrentRPC":"JSON","version":513}'
-        ).encode()
-        self._binary_template = _binary_template(self._region, self._trace, self._id_prefix)
-        self._batch_template = (
-            f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
-            '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
-            '"version":513}'
-        ).encode()
+        id_prefix = encode_offset_id(host, 0)[:-16]
+        self._answers = SendAnswers(config.region_id, trace_on=config.trace_on, id_prefix=id_prefix)
+        self._template = self._answers.template
 
     def forget_targets(self) -> None:
         """Check every topic again: the configuration has changed."""
@@ -246,34 +202,10 @@ class SendProcessor:
         unique: bytes,
     ) -> Response | bytes:
         """The answer to a send whose header is binary, or whose id JSON may have to escape."""
-        if not request.binary:
-            return self._answer(queue_id, queue_offset, physical_offset, unique)
-        number, place = b"%d" % queue_id, b"%d" % queue_offset
-        fields = self._binary_template % (
-            physical_offset,
-            len(number),
-            number,
-            len(place),
-            place,
-            len(unique).to_bytes(4),
-            unique,
-        )
-        return success_frame(request.opaque, fields)
-
-    def _answer(
-        self, queue_id: int, queue_offset: int, physical_offset: int, unique: bytes
-    ) -> Response:
-        """The answer to a send as fields."""
-        return Response(
-            fields={
-                "MSG_REGION": self._region,
-                "TRACE_ON": self._trace,
-                "msgId": f"{self._id_prefix}{physical_offset:016X}",
-                "queueId": queue_id,
-                "queueOffset": queue_offset,
-                "transactionId": unique.decode("utf-8", "replace"),
-            }
-        )
+        place = physical_offset, queue_id, queue_offset, unique
+        if request.binary:
+            return self._answers.binary_frame(request.opaque, *place)
+        return self._answers.response(*place)
 
     # --- batches ---
 
@@ -292,18 +224,12 @@ class SendProcessor:
         self._appended(target, appended)
         ids = offset_ids(self._log.store_host, appended.physical_offsets)
         [queue_offset] = appended.queue_offsets
-        if request.binary:
-            answer: Response | bytes = Response(
-                fields={
-                    "MSG_REGION": self._region,
-                    "TRACE_ON": self._trace,
-                    "msgId": ids.decode(),
-                    "queueId": queue.queue_id,
-                    "queueOffset": queue_offset,
-                }
-            )
-        else:
-            answer = self._batch_frame(ids, queue.queue_id, queue_offset, request.opaque)
+        place = ids, queue.queue_id, queue_offset
+        answer: Response | bytes = (
+            self._answers.batch_response(*place)
+            if request.binary
+            else self._answers.batch_frame(request.opaque, *place)
+        )
         if self._sync_flush:
             return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer
@@ -351,26 +277,26 @@ class SendProcessor:
         target.counters.put_count += count
         target.counters.put_bytes += self._log.end_offset - physical_offset
         unique = kept["UNIQ_KEY"].encode()
-        answer = self._answer(queue.queue_id, queue_offset, physical_offset, unique)
+        answer = self._answers.response(physical_offset, queue.queue_id, queue_offset, unique)
         answer.fields = {**answer.fields, "batchUniqId": kept["UNIQ_KEY"]}
         if self._sync_flush:
             return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer
 
-    def send_batches(self, asked: Sequence[Asked]) -> list[bytes] | None:
+    def send_batches(self, requests: Sequence[PeerRequest]) -> list[bytes] | None:
         """320, several that came together: the answers of ``send_batch`` to each.
 
         None, with nothing appended, unless all are plain and look alike, to one topic: what must
         be refused or treated with care is left to ``send_batch``.
         """
-        members = members_alike([request.body for _, request in asked])
+        members = members_alike([request.body for _, request in requests])
         if members is None or self._sync_flush or self._log.refused is not None:
             return None
-        count = len(members) // len(asked)
+        count = len(members) // len(requests)
         targets: list[_Target] = []
         parts: list[Part] = []
         try:
-            for peer, request in asked:
+            for peer, request in requests:
                 header = request.ext
                 if request.binary or type(header) is not SendMessageV2:
                     return None
@@ -381,21 +307,18 @@ class SendProcessor:
                 return None
             if len({len(part.born_host) for part in parts}) > 1:
                 return None
-            appended = append_batch(self._log, members, parts, asked[-1][0].received_ms)
+            appended = append_batch(self._log, members, parts, requests[-1][0].received_ms)
         except (BrokerError, MessageError, StoreError):
             return None
         self._appended(targets[0], appended)
         ids = offset_ids(self._log.store_host, appended.physical_offsets)
-        step = (len(ids) + 1) // len(asked)
+        step = (len(ids) + 1) // len(requests)
         ids_of_each = [ids[at : at + step - 1] for at in range(0, len(ids), step)]
-        places = zip(ids_of_each, parts, appended.queue_offsets, asked, strict=True)
+        places = zip(ids_of_each, parts, appended.queue_offsets, requests, strict=True)
         return [
-            self._batch_frame(ids, part.queue.queue_id, queue_offset, request.opaque)
+            self._answers.batch_frame(request.opaque, ids, part.queue.queue_id, queue_offset)
             for ids, part, queue_offset, (_, request) in places
         ]
-
-    def _batch_frame(self, ids: bytes, queue_id: int, queue_offset: int, opaque: int) -> bytes:
-        return response_frame(self._batch_template % (ids, queue_id, queue_offset, opaque))
 
     def _batch_target(
         self, peer: Peer, header: SendMessageV2, body_bytes: int
@@ -585,7 +508,7 @@ class SendProcessor:
             return
         ready[peer] = [frame]
         if len(ready) == 1:
-            self.later(self._send_ready)
+            self._soon(self._send_ready)
 
     def _send_ready(self) -> None:
         ready, self._ready = self._ready, {}

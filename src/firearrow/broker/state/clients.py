@@ -203,28 +203,26 @@ class ConsumerGroup:
 GroupsOf = dict[Channel, dict[str, None]]  # the inner one is a set that keeps its order
 
 
-def _at_once(call: Callable[[], None]) -> None:
-    call()
-
-
 class ClientRegistry:
     """All producers and consumers of a broker.
 
-    ``later`` is given what is to be done soon, and does it at once unless it is replaced. Members
-    are told of changes by it: whatever changes until then costs each of them one notification, not
-    one for every other member that leaves when a whole group is switched off.
+    Members are told of changes by ``soon``, which has a call made a little later: whatever changes
+    until then costs each of them one notification, not one for every other member that leaves when
+    a whole group is switched off.
     """
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, soon: Callable[[Callable[[], None]], object]
+    ) -> None:
         self._settings = settings
         self._clock = clock
+        self._soon = soon
         self._producers: dict[str, Members] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
         # The names of the groups that a connection is in: producers', consumers'.
         self._produces: GroupsOf = {}
         self._consumes: GroupsOf = {}
-        self.later: Callable[[Callable[[], None]], None] = _at_once
         self._to_notify: dict[str, None] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
@@ -339,14 +337,14 @@ class ClientRegistry:
         first = not self._to_notify
         self._to_notify[group.name] = None
         if first:
-            self.later(self._notify_all)
+            self._soon(self._notify_all)
 
     def _notify_all(self) -> None:
         changed = list(islice(self._to_notify, NOTIFIED_AT_ONCE_MAX))
         for name in changed:
             del self._to_notify[name]
         if self._to_notify:
-            self.later(self._notify_all)
+            self._soon(self._notify_all)
         for group in filter(None, map(self._consumers.get, changed)):
             command = request(
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.processors import refused
-from firearrow.broker.processors.refused import LOST, RefusedProcessor
-from firearrow.errors import BrokerError
+from firearrow.broker import unserved
+from firearrow.broker.unserved import LOST, Unserved
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import FakeChannel, HandClock
 from tests.broker.serving import Caller, Serving, calling
@@ -21,17 +20,13 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def processor(clock: HandClock) -> RefusedProcessor:
-    return RefusedProcessor(clock)
+def warner(clock: HandClock) -> Unserved:
+    return Unserved(clock)
 
 
-def ask(
-    processor: RefusedProcessor, code: int, fields: dict[str, FieldValue], body: bytes = b""
-) -> None:
-    """Send a request, which must be refused."""
-    with pytest.raises(BrokerError) as refusal:
-        processor.handlers()[code](FakeChannel(), request(code, fields, body))  # type: ignore[arg-type]
-    assert (refusal.value.code, refusal.value.remark) == (3, f" request type {code} not supported")
+def ask(warner: Unserved, code: int, fields: dict[str, FieldValue], body: bytes = b"") -> None:
+    """Note a request that is refused."""
+    warner.note(FakeChannel(), request(code, fields, body))
 
 
 EVENT = "request is refused: this version does not serve it"
@@ -48,27 +43,27 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
 
 
 def test_one_line_a_minute_says_how_many(
-    processor: RefusedProcessor, clock: HandClock, caplog: pytest.LogCaptureFixture
+    warner: Unserved, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        ask(processor, 36, {"group": "g", "offset": 7, "delayLevel": 0})
+        ask(warner, 36, {"group": "g", "offset": 7, "delayLevel": 0})
     assert refusals(caplog) == [("CONSUMER_SEND_MSG_BACK", 36, "g", 1)]
     clock.seconds += 59
-    ask(processor, 36, {"group": "g"})
+    ask(warner, 36, {"group": "g"})
     assert refusals(caplog) == []
     clock.seconds += 1
-    ask(processor, 36, {"group": "g"})
+    ask(warner, 36, {"group": "g"})
     assert refusals(caplog) == [("CONSUMER_SEND_MSG_BACK", 36, "g", 6)]
 
 
 def test_groups_and_kinds_are_told_apart(
-    processor: RefusedProcessor, caplog: pytest.LogCaptureFixture
+    warner: Unserved, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ask(processor, 36, {"group": "g"})
-    ask(processor, 36, {"group": "other"})
-    ask(processor, 37, {"producerGroup": "g"})
-    ask(processor, 200050, {"consumerGroup": "g"})
-    ask(processor, 400, {}, json.dumps({"consumerGroup": "g", "topic": "T"}).encode())
+    ask(warner, 36, {"group": "g"})
+    ask(warner, 36, {"group": "other"})
+    ask(warner, 37, {"producerGroup": "g"})
+    ask(warner, 200050, {"consumerGroup": "g"})
+    ask(warner, 400, {}, json.dumps({"consumerGroup": "g", "topic": "T"}).encode())
     assert [line[:3] for line in refusals(caplog)] == [
         ("CONSUMER_SEND_MSG_BACK", 36, "g"),
         ("CONSUMER_SEND_MSG_BACK", 36, "other"),
@@ -81,20 +76,20 @@ def test_groups_and_kinds_are_told_apart(
 @pytest.mark.parametrize("code", LOST)
 @pytest.mark.parametrize("name", ["", "a\nb", "g" * 200, None])
 def test_what_is_no_group_is_not_written(
-    processor: RefusedProcessor, caplog: pytest.LogCaptureFixture, code: int, name: str | None
+    warner: Unserved, caplog: pytest.LogCaptureFixture, code: int, name: str | None
 ) -> None:
     fields: dict[str, FieldValue] = {} if name is None else {"group": name, "consumerGroup": name}
-    ask(processor, code, fields, b"[no JSON")
+    ask(warner, code, fields, b"[no JSON")
     (line,) = refusals(caplog)
     assert line[1:3] == (code, "10.0.0.1")
 
 
 def test_no_more_are_remembered_than_a_limit(
-    processor: RefusedProcessor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    warner: Unserved, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refused, "REMEMBERED_MAX", 3)
+    monkeypatch.setattr(unserved, "REMEMBERED_MAX", 3)
     for number in range(9):
-        ask(processor, 36, {"group": f"g{number}"})
+        ask(warner, 36, {"group": f"g{number}"})
     assert [line[2] for line in refusals(caplog)] == ["g0", "g1", "g2", "others"]
 
 

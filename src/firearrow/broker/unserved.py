@@ -17,10 +17,9 @@ from firearrow.broker.state.clients import Channel
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
-from firearrow.net.server import Handler
 from firearrow.wire import fastjson
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Response, fields_of
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AnyGroup
 
@@ -59,25 +58,19 @@ class _Refused:
         self.said_at = said_at
 
 
-class RefusedProcessor:
-    """36, 37, 324, 325, 370, 400, 200050, 200051, 200053, 200070, 200151: answered with 3, as any
-    code that is not served."""
+class Unserved:
+    """Warns of requests that nothing here serves: 36, 37, 324, 325, 370, 400, 200050, 200051,
+    200053, 200070, 200151."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[tuple[RequestCode, str], _Refused] = {}
 
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are refused here."""
-        return dict.fromkeys(LOST, self.refuse)
-
-    def refuse(self, peer: Channel, request: AnyCommand) -> Response:
-        """Refuse a request, and warn of it if that was not said lately."""
-        code = RequestCode(request.code)
-        self._note(code, _group_of(request) or peer.address.rpartition(":")[0])
-        raise BrokerError(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-        )
+    def note(self, peer: Channel, request: AnyCommand) -> None:
+        """Warn of a request that is refused, if it matters and was not said lately."""
+        if request.code in LOST:
+            code = RequestCode(request.code)
+            self._note(code, _group_of(request) or peer.address.rpartition(":")[0])
 
     def _note(self, code: RequestCode, group: str) -> None:
         now = self._clock.monotonic()

@@ -1,0 +1,36 @@
+"""The parts of a broker, as all that serves requests knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.state.clients import ClientRegistry
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.locks import QueueLocks
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.stats import BrokerStats
+from firearrow.clock import Clock
+from firearrow.store import MessageStore
+
+Soon = Callable[[Callable[[], None]], object]
+
+
+class BrokerContext(NamedTuple):
+    """What processors are made of. ``soon`` has a call made by the event loop, after what it is
+    doing now."""
+
+    settings: Settings
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: ConsumerOffsets
+    clients: ClientRegistry
+    locks: QueueLocks
+    held: HeldPulls
+    stats: BrokerStats
+    clock: Clock
+    soon: Soon

@@ -1,0 +1,150 @@
+"""Which function serves which request code, and what is decided before it is called.
+
+The broker's whole surface is the two tables here; what a code is, ``wire.requests`` says. A code
+that is in neither is answered with 3 by the server (``unserved`` warns of it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
+from firearrow.broker.processors.admin_groups import GroupAdminProcessor
+from firearrow.broker.processors.admin_topics import TopicAdminProcessor
+from firearrow.broker.processors.clients import ClientProcessor
+from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.processors.pull import PullProcessor
+from firearrow.broker.processors.query import QueryProcessor
+from firearrow.broker.processors.send import SendProcessor
+from firearrow.errors import BrokerError
+from firearrow.net.server import Answer, BulkHandler, Handler, Peer, PeerRequest
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.requests import REQUESTS, Row
+
+Condition = Callable[[Row, Peer, AnyCommand], None]
+"""Raises the BrokerError by which a request is refused before its handler is called."""
+
+
+def message_handlers_of(sends: SendProcessor, pulls: PullProcessor) -> dict[int, Handler]:
+    """The handlers of the requests that are most of all: messages to and from clients."""
+    return _by_number(
+        {
+            RequestCode.SEND_MESSAGE: sends.send,
+            RequestCode.SEND_MESSAGE_V2: sends.send,
+            RequestCode.SEND_BATCH_MESSAGE: sends.send_batch,
+            RequestCode.PULL_MESSAGE: pulls.pull,
+            RequestCode.LITE_PULL_MESSAGE: pulls.pull,
+        }
+    )
+
+
+def bulk_handlers_of(sends: SendProcessor) -> dict[int, BulkHandler]:
+    """The handlers of several requests of one code at once."""
+    return {int(RequestCode.SEND_BATCH_MESSAGE): sends.send_batches}
+
+
+def handlers_of(context: BrokerContext) -> dict[int, Handler]:
+    """The handlers of all other requests."""
+    queries = QueryProcessor(context)
+    offsets = OffsetProcessor(context)
+    clients = ClientProcessor(context)
+    topics = TopicAdminProcessor(context)
+    groups = GroupAdminProcessor(context)
+    broker = BrokerAdminProcessor(context)
+    return _by_number(
+        {
+            RequestCode.QUERY_MESSAGE: queries.query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: queries.view_message,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queries.search_offset,
+            RequestCode.GET_MAX_OFFSET: queries.max_offset,
+            RequestCode.GET_MIN_OFFSET: queries.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: queries.earliest_store_time,
+            RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: offsets.commit,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: offsets.reset,
+            RequestCode.HEART_BEAT: clients.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: clients.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_ids,
+            RequestCode.LOCK_BATCH_MQ: clients.lock,
+            RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: clients.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: clients.producer_connections,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: topics.put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.put_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: topics.list_all,
+            RequestCode.GET_TOPIC_CONFIG: topics.get,
+            RequestCode.GET_TOPIC_STATS_INFO: topics.status,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topics.consumers,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system_topics,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.put_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.list_all,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.get,
+            RequestCode.GET_CONSUME_STATS: groups.progress,
+            RequestCode.UPDATE_BROKER_CONFIG: broker.update_config,
+            RequestCode.GET_BROKER_CONFIG: broker.config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: broker.runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: broker.counter,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: broker.clean_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: broker.clean_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: broker.clean_log,
+        }
+    )
+
+
+def _by_number(handlers: Mapping[RequestCode, Handler]) -> dict[int, Handler]:
+    return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
+
+
+class Admission:
+    """Decides by conditions, asked in their order, whether a request is handled at all.
+
+    Without a condition handlers are called as they are: then admission costs a message nothing.
+    """
+
+    def __init__(self, conditions: Sequence[Condition] = ()) -> None:
+        self._conditions = tuple(conditions)
+
+    def before(self, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
+        """Give handlers that are only called for what is admitted."""
+        if not self._conditions:
+            return handlers
+        return {code: self._guarded(code, handler) for code, handler in handlers.items()}
+
+    def before_bulk(self, handlers: Mapping[int, BulkHandler]) -> Mapping[int, BulkHandler]:
+        """The same for several requests at once: if one is not admitted, each goes its own way,
+        on which it is refused."""
+        if not self._conditions:
+            return handlers
+        return {code: self._guarded_bulk(code, handler) for code, handler in handlers.items()}
+
+    def _admit(self, row: Row, peer: Peer, request: AnyCommand) -> None:
+        for condition in self._conditions:
+            condition(row, peer, request)
+
+    def _guarded(self, code: int, handler: Handler) -> Handler:
+        row = REQUESTS[RequestCode(code)]
+
+        def handle(peer: Peer, request: AnyCommand) -> Answer:
+            self._admit(row, peer, request)
+            return handler(peer, request)
+
+        return handle
+
+    def _guarded_bulk(self, code: int, handler: BulkHandler) -> BulkHandler:
+        row = REQUESTS[RequestCode(code)]
+
+        def handle(requests: Sequence[PeerRequest]) -> list[bytes] | None:
+            try:
+                for peer, request in requests:
+                    self._admit(row, peer, request)
+            except BrokerError:
+                return None
+            return handler(requests)
+
+        return handle
