@@ -10,6 +10,7 @@ from typing import Any, cast
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.notices import MemberNotices
 from firearrow.broker.requests import handlers_of
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.groups import GroupTable
@@ -99,6 +100,12 @@ class FakeStore:
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
         return self.queues.get((topic, queue_id), (0, 0, False))[2]
 
+    def watch(self) -> None:
+        return
+
+    def unwatch(self) -> None:
+        return
+
     def delete_topic(self, topic: str) -> None:
         if self.is_full:
             raise DiskFull(f"topic {topic} can't be deleted")
@@ -148,13 +155,15 @@ class FakeBroker:
         self.topics = TopicTable(self.settings, self.clock, root)
         self.groups = GroupTable(self.settings, self.clock, root)
         self.offsets = ConsumerOffsets(self.clock, root, commits_per_version=500)
-        self.clients = ClientRegistry(self.settings, self.clock, self._soon)
+        self.clients = ClientRegistry(self.settings, self.clock)
         self.locks = QueueLocks(self.clock)
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
+        notices = MemberNotices(self.settings, self.clients, self._soon)
+        self.clients.changed.listen(notices.changed)
         self.channel = FakeChannel()
         self.waiting: list[Callable[[], None]] | None = None
         store = cast(MessageStore, self.store)
-        self.held = HeldPulls(store, self.clock.monotonic)
+        self.held = HeldPulls(store, self.clock)
         self.context = BrokerContext(
             self.settings,
             store,

@@ -20,6 +20,13 @@ class Entries:
     def __init__(self, *codes: int) -> None:
         self.codes = codes
         self.looked_at: list[int] = []
+        self.watchers = 0
+
+    def watch(self) -> None:
+        self.watchers += 1
+
+    def unwatch(self) -> None:
+        self.watchers -= 1
 
     def tag_codes(self, topic: str, queue_id: int, queue_offset: int, end: int) -> set[int]:
         self.looked_at += range(queue_offset, end)
@@ -34,7 +41,7 @@ class Stage:
         self.entries = Entries(*codes)
         self.resumed: list[int] = []
         store = cast(MessageStore, self.entries)
-        self.pulls = HeldPulls(store, self.clock.monotonic)
+        self.pulls = HeldPulls(store, self.clock)
         self.on_resume: Callable[[int], None] = lambda number: None
 
     def _answer(self, peer: Peer, command: AnyCommand) -> None:

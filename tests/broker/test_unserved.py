@@ -3,11 +3,13 @@
 import json
 import logging
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from firearrow.broker import unserved
 from firearrow.broker.unserved import LOST, Unserved
+from firearrow.net.server import Peer, RequestUnserved
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import FakeChannel, HandClock
 from tests.broker.serving import Caller, Serving, calling
@@ -26,7 +28,7 @@ def warner(clock: HandClock) -> Unserved:
 
 def ask(warner: Unserved, code: int, fields: dict[str, FieldValue], body: bytes = b"") -> None:
     """Note a request that is refused."""
-    warner.note(FakeChannel(), request(code, fields, body))
+    warner.note(RequestUnserved(cast(Peer, FakeChannel()), request(code, fields, body)))
 
 
 EVENT = "request is refused: this version does not serve it"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.clock import SystemClock
+from firearrow.events import Events
 from firearrow.net.budget import (
     LARGE_BYTES,
     LIMIT_BYTES_MIN,
@@ -19,7 +20,7 @@ from firearrow.net.budget import (
     Holder,
     MiB,
 )
-from firearrow.net.server import Answer, Peer, Server
+from firearrow.net.server import Answer, ConnectionClosed, Peer, Server
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command, Response
 from firearrow.wire.frame import AnyCommand, encode_request
@@ -343,10 +344,12 @@ def test_peers_that_read_no_answers_are_limited_together(
 ) -> None:
     async def main() -> None:
         closed = asyncio.Event()
+        events = Events()
+        events.listen(ConnectionClosed, lambda _: closed.set())
         server = Server(
             {SEND: stored, BIG: big},
             SystemClock(),
-            on_close=lambda peer: closed.set(),
+            events=events,
             memory_bytes_max=1,
         )
         port = await server.start("127.0.0.1", 0)

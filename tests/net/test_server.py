@@ -4,7 +4,7 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -13,8 +13,9 @@ import uvloop
 
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, CorruptStore
+from firearrow.events import Events
 from firearrow.net import server as server_module
-from firearrow.net.server import Answer, Handler, Peer, PeerRequest, Server
+from firearrow.net.server import Answer, ConnectionClosed, Handler, Peer, PeerRequest, Server
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Command, Response, request
 from firearrow.wire.connection import FRAME_BYTES_MAX
@@ -66,6 +67,13 @@ async def serving(
         yield server, port
     finally:
         await server.stop()
+
+
+def closing(told: Callable[[Peer], object]) -> Events:
+    """Events of which somebody is told the connections that end."""
+    events = Events()
+    events.listen(ConnectionClosed, lambda closed: told(closed.peer))
+    return events
 
 
 def test_requests_in_one_write_are_answered_in_order(run: Run) -> None:
@@ -486,7 +494,7 @@ def test_an_idle_connection_that_does_not_read_either_is_cut(run: Run) -> None:
         handlers: dict[int, Handler] = {
             BIG: lambda peer, request: Response(body=bytes(64 * 1024 * 1024))
         }
-        options = {"idle_seconds_max": 0.05, "on_close": lambda peer: closed.set()}
+        options = {"idle_seconds_max": 0.05, "events": closing(lambda peer: closed.set())}
         async with serving(handlers, **options) as (_, port), talking(port) as talker:
             talker.ask(question(BIG))
             async with asyncio.timeout(20):
@@ -499,7 +507,10 @@ def test_the_owner_is_told_of_each_connection_that_ends(run: Run) -> None:
     gone: asyncio.Queue[str] = asyncio.Queue()
 
     async def main() -> None:
-        async with serving(on_close=lambda peer: gone.put_nowait(peer.address)) as (server, port):
+        async with serving(events=closing(lambda peer: gone.put_nowait(peer.address))) as (
+            server,
+            port,
+        ):
             async with talking(port) as talker:
                 talker.ask(question(ECHO))
                 await talker.answer()
@@ -619,7 +630,7 @@ def test_connections_beyond_what_descriptors_allow_are_closed_and_it_is_said_onc
 ) -> None:
     async def main() -> None:
         gone: asyncio.Queue[Peer] = asyncio.Queue()
-        async with serving(on_close=gone.put_nowait) as (server, port):
+        async with serving(events=closing(gone.put_nowait)) as (server, port):
             server.connections_max = 2
             async with talking(port) as first:
                 await round_trip(first)

@@ -121,8 +121,9 @@ class Life:
 
     def _open_and_check(self, root: Path, fs: FileSystem) -> MessageStore:
         settings = {**NOTHING_IS_RESERVED, "store_type": self._kind}
-        store = make_store(root, fs=fs, clock=self._clock, **settings)
-        store.wants_batches = BATCH_TOPIC.__eq__
+        store = make_store(
+            root, fs=fs, clock=self._clock, wants_batches=BATCH_TOPIC.__eq__, **settings
+        )
         store.open(background=False)
         self._check(store)
         return store
@@ -143,7 +144,7 @@ class Life:
         elif chance < 0.75:
             settle(store)
         elif chance < 0.9:
-            store.when_flushed(store.log.end_offset, partial(self._flushed, len(self._model.sent)))
+            store.when_safe(store.log.end_offset, partial(self._flushed, len(self._model.sent)))
             store.flush_step()
         else:
             self._clock.seconds += self._random.choice((1, 11, 61))

@@ -1,6 +1,6 @@
 """Small stores, and the few calls by which tests fill and read them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from firearrow.message.hosts import Host, pack_host
 from firearrow.message.model import MessageView
 from firearrow.message.properties import encode
 from firearrow.message.record import decode_record, iter_records
+from firearrow.services import Scheduler
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import OS_FILES, FileSystem
@@ -53,10 +54,19 @@ def make_store(
     clock: Clock | None = None,
     store_host: bytes = STORE_HOST,
     fs: FileSystem = OS_FILES,
+    scheduler: Scheduler | None = None,
+    wants_batches: Callable[[str], bool] = lambda topic: False,
     **changed: Any,
 ) -> MessageStore:
     """A store that is not open yet."""
-    return MessageStore(small_config(root, **changed), clock or HandClock(), store_host, fs)
+    return MessageStore(
+        small_config(root, **changed),
+        clock or HandClock(),
+        store_host,
+        fs,
+        scheduler=scheduler,
+        wants_batches=wants_batches,
+    )
 
 
 @contextmanager
@@ -74,7 +84,7 @@ def abandon(store: MessageStore) -> None:
     """Leave a store as a kill of its process would: files as they are, `abort` in place."""
     flusher = store._flusher
     assert flusher is not None
-    flusher.stop()
+    flusher.end()
     store._flusher = None
     store.log.close()
     store.queues.close()

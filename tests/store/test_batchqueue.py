@@ -110,8 +110,7 @@ def test_of_records_with_one_time_upper_means_the_last(tmp_path: Path) -> None:
 
 def test_a_queue_without_messages_begins_at_minus_one(tmp_path: Path) -> None:
     """As RocketMQ's BatchConsumeQueue says (BatchSendIT#testBatchSend_SysInnerBatch)."""
-    with opened(tmp_path) as store:
-        store.wants_batches = {"T"}.__contains__
+    with opened(tmp_path, wants_batches="T".__eq__) as store:
         found = [store.min_queue_offset(topic, 0) for topic in ("T", "Other")]
         store.queue("T", 0)
         found.append(store.min_queue_offset("T", 0))

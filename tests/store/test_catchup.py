@@ -116,7 +116,7 @@ def test_who_consumes_of_a_queue_that_is_left_out_is_not_moved(running: Running)
     assert (found.status, found.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, known)
     assert bodies(running.store, "A") == running.sent["A"][:known]
     arrived: list[tuple[str, int, int, int]] = []
-    running.store.on_arrivals = arrived.extend
+    running.store.messages_arrived.listen(arrived.extend)
     running.catch_up()
     assert arrived == [("A", 0, known, 50)]
     running.check()

@@ -53,7 +53,7 @@ class Kept:
                 now_ms=NOW_MS + number, properties={"KEYS": f"k{number}"},
             )  # fmt: skip
         settle(self.store)
-        self.store.when_flushed(self.store.log.end_offset, lambda done: None)
+        self.store.when_safe(self.store.log.end_offset, lambda done: None)
         self.store.flush_step()
         assert self.files == 3
         self.disk.done.clear()
@@ -270,7 +270,7 @@ def test_a_file_that_can_not_be_removed_is_told_and_goes_another_time(
     again = make_store(root, fs=kept.disk, clock=kept.clock, delete_when=f"{HOUR_NOW:02d}")
     again.open(background=False)
     assert again.log.start_offset == 0
-    again.when_flushed(again.log.end_offset, lambda done: None)
+    again.when_safe(again.log.end_offset, lambda done: None)
     again.flush_step()
     again.clean()
     assert again.log.start_offset > 0

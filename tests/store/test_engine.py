@@ -440,14 +440,14 @@ def test_waiters_are_told_in_order_and_after_the_log_is_on_the_disk(
         monkeypatch.setattr(FileSystem, "sync_file", sync_file)
         for name in ("a", "b", "c"):
             append(store, name.encode())
-            store.when_flushed(store.log.end_offset, waiter(name))
+            store.when_safe(store.log.end_offset, waiter(name))
             assert told.acquire(timeout=10)
         assert happened == ["commitlog", "a True", "commitlog", "b True", "commitlog", "c True"]
         happened.clear()
         append(store, b"d")
         end = store.log.end_offset
         for name in ("d", "e", "f"):
-            store.when_flushed(end, waiter(name))
+            store.when_safe(end, waiter(name))
         for _ in range(3):
             assert told.acquire(timeout=10)
         assert [what for what in happened if what != "commitlog"] == ["d True", "e True", "f True"]
@@ -471,11 +471,11 @@ def test_a_disk_that_refuses_is_told_to_who_waits(
         append(store, b"a")
         with monkeypatch.context() as patched:
             patched.setattr(FileSystem, "sync_file", broken)
-            store.when_flushed(store.log.end_offset, tell)
+            store.when_safe(store.log.end_offset, tell)
             assert told.wait(10)
         assert results == [False]
         told.clear()
-        store.when_flushed(store.log.end_offset, tell)
+        store.when_safe(store.log.end_offset, tell)
         assert told.wait(10)
         assert results == [False, False]  # the kernel says it once; the pages are lost
 
@@ -484,7 +484,7 @@ def test_who_waits_at_the_close_is_told(tmp_path: Path) -> None:
     results: list[bool] = []
     with opened(tmp_path) as store:
         append(store, b"a")
-        store.when_flushed(store.log.end_offset, results.append)
+        store.when_safe(store.log.end_offset, results.append)
     assert results == [True]
 
 
@@ -519,17 +519,11 @@ def test_a_full_disk_delays_visibility_and_nothing_else(
 
 def test_arrivals_are_told_by_queue(tmp_path: Path) -> None:
     arrivals: list[tuple[str, int, int, int]] = []
-    calls: list[None] = []
     with opened(tmp_path) as store:
-        store.on_arrivals = lambda arrived: arrivals.extend(arrived)
-        store.on_work = lambda: calls.append(None)
+        store.messages_arrived.listen(lambda arrived: arrivals.extend(arrived))
         for n in range(6):
             append(store, b"", "TU"[n % 2], n // 4)
-            if not store.working:
-                store.work()
-        assert len(calls) == 1
         settle(store)
-        assert not store.working
         first, arrivals = arrivals, []
         append(store, b"commit", sys_flag=8)
         append(store, b"half", "H", sys_flag=4)

@@ -176,18 +176,18 @@ def test_a_log_that_the_disk_refuses_is_never_confirmed_again(tmp_path: Path) ->
     told: list[bool] = []
     with opened(tmp_path, background=False, clock=clock, fs=disk) as store:
         append(store, b"a")
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
         store.flush_step()
         append(store, b"b")
         settle(store)
         disk.refusing = "commitlog"
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
         with pytest.raises(OSError, match="refuses"):
             store.flush_step()
         assert told == [True, False]
         disk.refusing = ""
         disk.take()
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
         clock.seconds += 60
         with pytest.raises(OSError, match="refuses"):
             store.flush_step()
@@ -219,7 +219,7 @@ def test_the_checkpoint_stays_where_queues_or_index_can_not_be_flushed(
             clock.seconds += 60
         told: list[bool] = []
         append(store, b"last")
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
         with pytest.raises(OSError, match="refuses"):
             store.flush_step()
         assert told == [True], "the log is another matter"
@@ -239,7 +239,7 @@ def test_too_many_open_files_say_nothing_of_the_disk(tmp_path: Path) -> None:
         for refused in ("commitlog", "consumequeue/T/0/", "consumequeue", "checkpoint"):
             disk.refusing = refused
             clock.seconds += 60
-            store.when_flushed(store.log.end_offset, told.append)
+            store.when_safe(store.log.end_offset, told.append)
             with pytest.raises(OSError, match="refuses"):
                 store.flush_step()
         disk.refusing = ""
@@ -263,7 +263,7 @@ def test_the_log_is_flushed_at_the_close_though_its_queue_is_not_written(
     with opened(tmp_path, background=False, fs=disk) as store:
         append(store, b"a")
         monkeypatch.setattr(FileSystem, "create_file", full)
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
     assert told == [True]
     assert (tmp_path / "abort").exists()
 

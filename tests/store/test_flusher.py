@@ -1,5 +1,6 @@
 """When the disk is asked, who is answered, and that nothing ends it."""
 
+import asyncio
 import errno
 import logging
 import queue
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from firearrow.services import Timer
+from firearrow.store import MessageStore
+from firearrow.store.acknowledging import MANY_WAITERS
 from firearrow.store.config import StoreConfig
-from firearrow.store.flusher import MANY_WAITERS, Worker
+from firearrow.store.flusher import ThreadWorker
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.loglines import told
@@ -34,17 +38,50 @@ class SlowDisk(FileSystem):
         super().sync_file(path)
 
 
+class HandLoop:
+    """An event loop that the test makes the calls of; what is to be done by time is not."""
+
+    def __init__(self, calls: queue.SimpleQueue[Callable[[], object]]) -> None:
+        self._calls = calls
+
+    def time(self) -> float:
+        return 0.0
+
+    def call_soon(self, call: Callable[[], object], /) -> Timer:
+        return self.call_soon_threadsafe(call)
+
+    def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
+        return Never()
+
+    def call_soon_threadsafe(self, call: Callable[[], object], /) -> Timer:
+        self._calls.put(call)
+        return Never()
+
+
+class Never:
+    """A call that is not made."""
+
+    def cancel(self) -> None:
+        return
+
+
+async def start(store: MessageStore) -> None:
+    for service in store.services:
+        await service.start()
+
+
 def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) -> None:
     disk = SlowDisk()
-    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    store = make_store(tmp_path, fs=disk, flush_disk_type="SYNC_FLUSH")
-    store.run_in_loop = calls.put
+    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    loop = HandLoop(calls)
+    store = make_store(tmp_path, fs=disk, scheduler=loop, flush_disk_type="SYNC_FLUSH")
     store.open()
+    asyncio.run(start(store))
     told: list[tuple[int, bool]] = []
 
     def wait(number: int) -> None:
         append(store, b"%d" % number)
-        store.when_flushed(store.log.end_offset, lambda done: told.append((number, done)))
+        store.when_safe(store.log.end_offset, lambda done: told.append((number, done)))
 
     wait(0)
     assert disk.asked.acquire(timeout=10)
@@ -64,15 +101,16 @@ def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) ->
 def test_the_next_flush_begins_once_the_last_is_answered(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.let.release(10)
-    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    store = make_store(tmp_path, fs=disk, flush_disk_type="SYNC_FLUSH")
-    store.run_in_loop = calls.put
+    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    loop = HandLoop(calls)
+    store = make_store(tmp_path, fs=disk, scheduler=loop, flush_disk_type="SYNC_FLUSH")
     store.open()
+    asyncio.run(start(store))
     told: list[str] = []
 
     def wait(name: str) -> None:
         append(store, b"")
-        store.when_flushed(store.log.end_offset, lambda done: told.append(f"{name} {done}"))
+        store.when_safe(store.log.end_offset, lambda done: told.append(f"{name} {done}"))
 
     wait("a")
     answer = calls.get(timeout=10)
@@ -89,14 +127,15 @@ def test_the_next_flush_begins_once_the_last_is_answered(tmp_path: Path) -> None
 
 def test_where_many_wait_the_next_flush_follows_at_once(tmp_path: Path) -> None:
     disk = SlowDisk()
-    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    store = make_store(tmp_path, fs=disk, flush_disk_type="SYNC_FLUSH")
-    store.run_in_loop = calls.put
+    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    loop = HandLoop(calls)
+    store = make_store(tmp_path, fs=disk, scheduler=loop, flush_disk_type="SYNC_FLUSH")
     store.open()
+    asyncio.run(start(store))
     told: list[bool] = []
     for number in range(MANY_WAITERS + 1):
         append(store, b"")
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
         if number == 0:
             assert disk.asked.acquire(timeout=10)
     disk.let.release()
@@ -115,7 +154,7 @@ def test_who_comes_after_one_that_waited_too_long_is_flushed(tmp_path: Path) -> 
     answered = threading.Event()
     with opened(tmp_path, clock=clock, fs=disk) as store:
         append(store, b"a")
-        store.when_flushed(store.log.end_offset, lambda done: told.append(f"a {done}"))
+        store.when_safe(store.log.end_offset, lambda done: told.append(f"a {done}"))
         assert disk.asked.acquire(timeout=10)
         clock.seconds += 4
         append(store, b"b")
@@ -124,9 +163,9 @@ def test_who_comes_after_one_that_waited_too_long_is_flushed(tmp_path: Path) -> 
             told.append(f"b {done}")
             answered.set()
 
-        store.when_flushed(store.log.end_offset, tell)
+        store.when_safe(store.log.end_offset, tell)
         clock.seconds += 1
-        store.expire_flush_waiters()
+        store.expire_waiters()
         disk.let.release(10)
         assert answered.wait(10)
     assert told == ["a False", "b True"]
@@ -148,7 +187,7 @@ def test_too_many_open_files_only_delay_the_answer(
     with opened(tmp_path, fs=Crowded()) as store:
         append(store, b"a")
         refusals += [OSError(errno.EMFILE, "Too many open files")] * 3
-        store.when_flushed(store.log.end_offset, lambda done: answered.set() if done else None)
+        store.when_safe(store.log.end_offset, lambda done: answered.set() if done else None)
         assert answered.wait(10)
     assert refusals == []
 
@@ -158,13 +197,13 @@ def test_who_waits_too_long_is_told_and_the_message_stays(tmp_path: Path) -> Non
     told: list[bool] = []
     with opened(tmp_path, clock=clock, fs=disk, sync_flush_timeout=2000) as store:
         append(store, b"a")
-        store.when_flushed(store.log.end_offset, told.append)
+        store.when_safe(store.log.end_offset, told.append)
         assert disk.asked.acquire(timeout=10)
         clock.seconds += 1.5
-        store.expire_flush_waiters()
+        store.expire_waiters()
         assert told == []
         clock.seconds += 0.5
-        store.expire_flush_waiters()
+        store.expire_waiters()
         assert told == [False]
         settle(store)
         assert bodies(store) == [b"a"]
@@ -192,7 +231,7 @@ class Turns:
     def __init__(self, *errors: Exception | None) -> None:
         self.errors = list(errors)
         self.done = threading.Event()
-        self.worker = Worker("turns", self.step)
+        self.worker = ThreadWorker("turns", self.step)
 
     def step(self) -> float:
         if not self.errors:

@@ -60,7 +60,7 @@ def assert_filled(store: MessageStore) -> None:
 def test_a_message_is_in_each_queue_that_it_names(tmp_path: Path) -> None:
     arrived: list[tuple[str, int, int, int]] = []
     with opened(tmp_path, **LIGHT) as store:
-        store.on_arrivals = arrived.extend
+        store.messages_arrived.listen(arrived.extend)
         fill(store)
         assert_filled(store)
         view = store.get("%LMQ%a", 0, 2, 1)

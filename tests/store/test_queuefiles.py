@@ -137,8 +137,7 @@ def test_what_is_lost_is_dispatched_again_with_the_same_bytes(root: Path, lost: 
             file.seek(46)
             file.write(bytes(460 - 46))
     (root / "abort").touch()
-    store = make_store(root, **SIZES)
-    store.wants_batches = {"Bat"}.__contains__
+    store = make_store(root, wants_batches="Bat".__eq__, **SIZES)
     store.open()
     store.close()
     assert files_of(root, *KINDS) == before
@@ -284,8 +283,9 @@ def test_a_database_has_no_such_queues(root: Path) -> None:
 def test_in_a_light_queue_an_inner_batch_is_one_message(tmp_path: Path) -> None:
     """RocketMQ may put one there; this broker refuses to."""
     light = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{}\x02"
-    store = make_store(tmp_path, enable_lmq=True, enable_multi_dispatch=True)
-    store.wants_batches = "B".__eq__
+    store = make_store(
+        tmp_path, enable_lmq=True, enable_multi_dispatch=True, wants_batches="B".__eq__
+    )
     store.open(background=False)
     for number in range(3):
         text = "INNER_NUM\x013\x02" + light.format(number)

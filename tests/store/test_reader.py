@@ -170,8 +170,9 @@ def test_tag_codes_of_a_range(tmp_path: Path, kind: str) -> None:
 def test_tag_codes_of_batches_are_looked_up_once_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = make_store(tmp_path, mapper_file_size_batch_consume_queue=46 * 4)
-    store.wants_batches = "T".__eq__
+    store = make_store(
+        tmp_path, mapper_file_size_batch_consume_queue=46 * 4, wants_batches="T".__eq__
+    )
     store.open()
     for n in range(10):
         properties = {"TAGS": f"t{n}", "INNER_NUM": "30000"}

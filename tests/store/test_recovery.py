@@ -190,7 +190,7 @@ def test_a_killed_process_costs_a_step_of_dispatch(
     fill(store, sent)
     settle(store)
     if deleted:
-        store.when_flushed(store.log.end_offset, lambda done: None)
+        store.when_safe(store.log.end_offset, lambda done: None)
         clock.seconds += 61
         store.flush_step()
         store.clean()
@@ -227,8 +227,11 @@ def test_an_entry_torn_by_a_loss_of_power_is_none(
     }
 
     def make(root: Path) -> MessageStore:
-        store = make_store(root, **options)
-        store.wants_batches = lambda name: name == "T" and kind == "of batches"
+        store = make_store(
+            root,
+            wants_batches=lambda name: name == "T" and kind == "of batches",
+            **options,
+        )
         store.open(background=False)
         return store
 

@@ -124,8 +124,11 @@ def filled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Filled]:
     shape, kind = request.param
-    store = make_store(tmp_path_factory.mktemp("sound"), store_type=kind)
-    store.wants_batches = "T".__eq__ if shape == "batches" else store.wants_batches
+    store = make_store(
+        tmp_path_factory.mktemp("sound"),
+        store_type=kind,
+        wants_batches=lambda topic: topic == "T" and shape == "batches",
+    )
     store.open(background=False)
     try:
         yield Filled(store, shape)

@@ -2,7 +2,7 @@
 
 A pull that finds nothing is kept here, by queue, until a message that it wants arrives, its time is
 over or its connection ends. An entry costs no task and no timer: arrivals look their queue up, and
-one sweep a second ends those whose time is over.
+two sweeps a second end those whose time is over.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from firearrow.clock import Clock
 from firearrow.net.server import Finished, Peer
+from firearrow.services import Every, Scheduler, Service
 from firearrow.store import MessageStore
 from firearrow.wire.frame import AnyCommand
 
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
+SWEEP_SECONDS: Final = 0.5
 HELD_PULLS_OF_PEER_MAX: Final = (
     16_384  # a client has one for each of its queues; leaves room for all
 )
@@ -34,23 +37,32 @@ class HeldPull(NamedTuple):
     deadline_seconds: float
 
 
-def _nothing() -> None:
-    """What ``on_first`` does before anybody cares."""
+class HeldPulls(Service):
+    """All waiting pulls. The store is told whether there are any."""
 
-
-class HeldPulls:
-    """All waiting pulls.
-
-    ``on_first`` is called when a pull begins to wait and none did before.
-    """
-
-    def __init__(self, store: MessageStore, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, store: MessageStore, clock: Clock, scheduler: Scheduler | None = None
+    ) -> None:
+        super().__init__("held pulls")
         self._store = store
-        self._monotonic = monotonic
+        self._monotonic = clock.monotonic
+        self._sweep = (
+            None if scheduler is None else Every(self.name, SWEEP_SECONDS, self.expire, scheduler)
+        )
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
         self._of_peer: dict[Peer, int] = {}
-        self.on_first: Callable[[], None] = _nothing
+
+    async def start(self) -> None:
+        """End waits whose time is over, now and then."""
+        if self._sweep is not None:
+            await self._sweep.start()
+
+    async def stop(self) -> None:
+        """Answer all that wait."""
+        if self._sweep is not None:
+            await self._sweep.stop()
+        self.release_all()
 
     def __len__(self) -> int:
         return self._count
@@ -64,7 +76,7 @@ class HeldPulls:
         self._by_queue.setdefault((topic, queue_id), []).append(pull)
         self._count += 1
         if self._count == 1:
-            self.on_first()
+            self._store.watch()
         return True
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
@@ -120,11 +132,15 @@ class HeldPulls:
         everything = [pull for waiting in self._by_queue.values() for pull in waiting]
         self._by_queue.clear()
         self._of_peer.clear()
-        self._count = 0
+        if self._count:
+            self._count = 0
+            self._store.unwatch()
         for pull in everything:
             pull.peer.resume(pull.request, pull.answer)
 
     def _keep(self, key: tuple[str, int], stay: list[HeldPull], gone: list[HeldPull]) -> None:
+        if gone and self._count == len(gone):
+            self._store.unwatch()
         self._count -= len(gone)
         for pull in gone:
             left = self._of_peer[pull.peer] - 1

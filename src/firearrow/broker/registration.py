@@ -20,6 +20,7 @@ import msgspec
 
 from firearrow.errors import FirearrowError
 from firearrow.net.client import Client
+from firearrow.services import Service
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     PERM_READ,
@@ -61,7 +62,7 @@ def addresses_of(namesrv_addr: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in namesrv_addr.split(";") if part.strip()))
 
 
-class Registration:
+class Registration(Service):
     """Keeps a broker registered; ``start`` and ``stop`` once each, in one event loop.
 
     Args:
@@ -89,6 +90,7 @@ class Registration:
         compressed: bool = False,
         on_order_config: Callable[[dict[str, str]], None] | None = None,
     ) -> None:
+        super().__init__("registration")
         self._identity = identity
         self._topics = topics
         self._data_version = data_version
@@ -123,6 +125,12 @@ class Registration:
     def missing(self) -> list[str]:
         """The name servers that don't know the broker, or not all of it."""
         return [keeper.address for keeper in self._keepers if not keeper.knows_all]
+
+    @property
+    def trouble(self) -> str | None:
+        """Which name servers do not know the broker."""
+        missing = ", ".join(self.missing)
+        return f"not registered with {missing}" if missing else None
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Tell the name servers of these topics at once; returns before they know."""

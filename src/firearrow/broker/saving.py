@@ -16,6 +16,7 @@ from typing import Final
 
 from firearrow.broker.state.persistence import StateFile
 from firearrow.net.server import Answer, Finished, Handler, Peer, Steps
+from firearrow.services import Service
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -27,13 +28,14 @@ WRITE_SECONDS: Final = 1.0
 _Waiting = tuple[Peer, AnyCommand, Response]
 
 
-class Saving:
+class Saving(Service):
     """Syncs and writes state files, in the default executor of the running event loop.
 
     ``kept`` are those of which changes are kept at once; any others are only written.
     """
 
     def __init__(self, kept: Sequence[StateFile]) -> None:
+        super().__init__("saving")
         self._loop = asyncio.get_running_loop()
         self._kept = kept
         self._waiting: list[_Waiting] = []
@@ -99,6 +101,10 @@ class Saving:
     def _written(self, _: asyncio.Future[None]) -> None:
         self._writing = None
         self._write_due()
+
+    async def stop(self) -> None:
+        """Return once nobody waits and nothing is under way."""
+        await self.finish()
 
     async def finish(self) -> None:
         """Return once nobody waits and nothing is under way."""

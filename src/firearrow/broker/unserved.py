@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from firearrow.broker.state.clients import Channel
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
+from firearrow.net.server import RequestUnserved
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import fields_of
@@ -66,8 +66,9 @@ class Unserved:
         self._clock = clock
         self._known: dict[tuple[RequestCode, str], _Refused] = {}
 
-    def note(self, peer: Channel, request: AnyCommand) -> None:
+    def note(self, unserved: RequestUnserved) -> None:
         """Warn of a request that is refused, if it matters and was not said lately."""
+        peer, request = unserved
         if request.code in LOST:
             code = RequestCode(request.code)
             self._note(code, _group_of(request) or peer.address.rpartition(":")[0])

@@ -14,12 +14,13 @@ from typing import Final
 from msgspec import structs
 
 from firearrow.clock import Clock
+from firearrow.events import Events
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import MinBrokerIdChange, Routes
 from firearrow.net.client import Client
-from firearrow.net.server import Peer, Server
+from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.wire.codes import RequestCode
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,12 @@ class NameServer:
         self._kv = KvConfig(Path(config.kv_config_path))
         self._routes = Routes(clock, lambda: self._processor.config, self._notify)
         self._processor = Processor(config, clock, self._routes, self._kv)
+        events = Events()
+        events.listen(ConnectionClosed, lambda closed: self._routes.close_channel(closed.peer))
         self._server = Server(
             self._processor.handlers(),
             clock,
-            on_close=self._routes.close_channel,
+            events=events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
         )

@@ -28,10 +28,11 @@ import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
+from firearrow.events import Events
 from firearrow.machine import memory_bytes
 from firearrow.net.budget import Budget
 from firearrow.net.futures import Answered, FutureCalls
@@ -277,7 +278,7 @@ class Peer(asyncio.Protocol):
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
         if isinstance(error, KeyError) and request.code not in self._server.handlers:
-            self._server.on_unserved(self, request)
+            self._server.unserved(RequestUnserved(self, request))
             return not_supported(request.code)
         log.error(
             "request failed",
@@ -432,6 +433,19 @@ class Peer(asyncio.Protocol):
         self._transport.close()
 
 
+class ConnectionClosed(NamedTuple):
+    """A connection has ended, by whom ever."""
+
+    peer: Peer
+
+
+class RequestUnserved(NamedTuple):
+    """A request is refused because its code has no handler."""
+
+    peer: Peer
+    request: AnyCommand
+
+
 def _size_in_backlog(request: AnyCommand) -> int:
     return len(request.body) + WAITING_REQUEST_BYTES
 
@@ -465,9 +479,9 @@ class Server:
     """Listens and hands each request to the handler of its code.
 
     ``bulk_handlers`` have a say first where reads have nothing but requests of their code, all of
-    which want an answer. ``on_close`` is told of each connection that ends, ``on_unserved`` of each
-    request whose code has no handler. ``memory_bytes_max`` is what unfinished requests and unread
-    answers may hold; 0 is a quarter of the memory.
+    which want an answer. ``events`` are told of `ConnectionClosed` and `RequestUnserved`.
+    ``memory_bytes_max`` is what unfinished requests and unread answers may hold; 0 is a quarter of
+    the memory.
     """
 
     def __init__(
@@ -476,8 +490,7 @@ class Server:
         clock: Clock,
         *,
         bulk_handlers: Mapping[int, BulkHandler] = NO_BULK_HANDLERS,
-        on_close: Callable[[Peer], None] | None = None,
-        on_unserved: Callable[[Peer, AnyCommand], None] = lambda peer, request: None,
+        events: Events | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         memory_bytes_max: int = 0,
@@ -501,8 +514,9 @@ class Server:
         self._takes_turn = False
         self._gathered: list[PeerRequest] = []
         self._gathered_bytes = 0
-        self._on_close = on_close
-        self.on_unserved = on_unserved
+        events = events or Events()
+        self._closed = events.of(ConnectionClosed)
+        self.unserved = events.of(RequestUnserved)
         self._idle_seconds_max = idle_seconds_max
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -669,8 +683,7 @@ class Server:
     def forget(self, peer: Peer) -> None:
         """A connection has ended (called by its Peer)."""
         self.peers.discard(peer)
-        if self._on_close is not None:
-            self._on_close(peer)
+        self._closed(ConnectionClosed(peer))
         if self._all_gone is not None and not self.peers:
             self._all_gone.set()
 

@@ -15,6 +15,7 @@ from firearrow.store.batch import (
 )
 from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.engine import MessageStore
+from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
 from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange, QueuesLeft
@@ -30,15 +31,18 @@ __all__ = [
     "ConsumeQueue",
     "Consumed",
     "DiskFull",
+    "FlushRefused",
     "GetResult",
     "GetStatus",
     "Ints",
     "MessageStore",
+    "MessagesArrived",
     "OnWheel",
     "Part",
     "QueueEnd",
     "QueueEntry",
     "QueueRange",
+    "QueuesDeleted",
     "QueuesLeft",
     "TimerLog",
     "Together",

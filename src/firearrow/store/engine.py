@@ -1,8 +1,8 @@
 """The message store: CommitLog, ConsumeQueues, index, checkpoint, in one.
 
 One process, one event loop, one writer. ``append`` makes a message part of the log; ``dispatch``
-makes it visible to consumers; a thread brings both to the disk. ``on_work`` is called when there is
-something to dispatch where there was nothing: the owner then calls ``dispatch`` soon.
+makes it visible to consumers, in the time that ``pacing`` finds right; a thread brings both to the
+disk.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore, DiskFull, StoreError
+from firearrow.events import Events
 from firearrow.machine import memory_bytes
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
+from firearrow.services import Scheduler, Service
 from firearrow.store import inventory
+from firearrow.store.acknowledging import Acknowledging, OnSafe
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.catchup import CatchUp
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
@@ -27,14 +30,16 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
+from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.flush import DerivedFlush, LogFlush
-from firearrow.store.flusher import Flusher, OnFlushed
+from firearrow.store.flusher import Flusher, LoopWorker, ThreadWorker
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.index import Index
 from firearrow.store.inventory import Inventory
 from firearrow.store.light import LightQueues
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
+from firearrow.store.pacing import Dispatching
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange, QueuesLeft, Written
@@ -46,17 +51,9 @@ from firearrow.store.soundness import Damaged
 
 log = logging.getLogger(__name__)
 
-# Told of the queues with new messages: topic, queue id, first new offset, max offset.
-OnArrivals = Callable[[Iterable[tuple[str, int, int, int]]], None]
-RunInLoop = Callable[[Callable[[], None]], object]
-
 CHECK_AGAIN_SECONDS: Final = 600.0
 """For so long it is remembered which records were sound (``soundness``)."""
 _DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
-
-
-def _nothing(*_: object) -> None:
-    return None
 
 
 def _run_here(callback: Callable[[], None]) -> None:
@@ -67,22 +64,28 @@ class MessageStore:
     """A store directory, open.
 
     ``store_host`` is the broker's advertised address as records hold it (see
-    ``firearrow.message.hosts.pack_host``). ``on_locked`` is called when the directory is locked and
-    before anything is read, ``on_arrivals`` is told of new messages in queues; ``run_in_loop``
-    hands a callback from the flush thread to the event loop. ``wants_batches`` says which topics
-    have the attribute ``queue.type=BatchCQ``.
+    ``firearrow.message.hosts.pack_host``). ``scheduler`` is the event loop that the store runs in;
+    without one its owner calls ``dispatch``. ``events`` are told what ``store.events`` has.
+    ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
+    ``open`` on.
     """
 
     def __init__(
-        self, config: StoreConfig, clock: Clock, store_host: bytes, fs: FileSystem = OS_FILES
+        self,
+        config: StoreConfig,
+        clock: Clock,
+        store_host: bytes,
+        fs: FileSystem = OS_FILES,
+        *,
+        scheduler: Scheduler | None = None,
+        events: Events | None = None,
+        wants_batches: Callable[[str], bool] = no_topic,
     ) -> None:
         self.config = config
         self._fs, self._clock = fs, clock
         self.root = root = config.root_path
-        self.wants_batches: Callable[[str], bool] = no_topic
-        self.queues = _queues_of(
-            config, fs, clock.monotonic, lambda topic: self.wants_batches(topic)
-        )
+        self._wants_batches = wants_batches
+        self.queues = _queues_of(config, fs, clock.monotonic, wants_batches)
         file_bytes = config.mapped_file_size_commit_log
         self.log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
         self._index = (
@@ -90,11 +93,17 @@ class MessageStore:
             if config.message_index_enable
             else None
         )
-        self.on_locked: Callable[[], None] = _nothing
-        self.on_work: Callable[[], None] = _nothing
-        self.on_arrivals: OnArrivals = _nothing
-        self.on_queues_deleted: Callable[[], None] = _nothing
-        self.run_in_loop: RunInLoop = _run_here
+        events = events or Events()
+        self.messages_arrived = events.of(MessagesArrived)
+        self._queues_deleted = events.of(QueuesDeleted)
+        self._flush_refused = events.of(FlushRefused)
+        self._scheduler = scheduler
+        self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
+        self.dispatching = (
+            None
+            if scheduler is None
+            else Dispatching(scheduler, self.dispatch, lambda: self.behind_bytes)
+        )
         self._delays = DelayLevels(config.message_delay_level)
         self._dispatcher = Dispatcher(
             self.log,
@@ -107,6 +116,8 @@ class MessageStore:
         )
         quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
         self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
+        if self.light is not None:
+            events.listen(QueuesDeleted, self.light.recount)
         self._damaged = Damaged()
         self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
@@ -124,11 +135,13 @@ class MessageStore:
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: Flusher | None = None
+        self._acknowledging = Acknowledging((), 0, clock.monotonic)
         self._catch_up = self._new_catch_up()
         self._cleaner = Cleaner(
             self.log, self.queues, self._index, config, clock, fs, self._settled_offset
         )
         self._background = True
+        self._end: End | None = None  # how the last run ended, once the directory is locked
         self._stuck = ""  # why nothing can be dispatched
         self.working = False
 
@@ -146,6 +159,20 @@ class MessageStore:
 
     # --- life ---
 
+    def lock(self) -> None:
+        """Take the directory, so that what is beside the store there can be read before ``open``.
+
+        Raises StoreError or OSError.
+        """
+        self._end = self._guard.take()
+
+    def release(self) -> None:
+        """Let go of the directory, which was locked but not opened."""
+        if self._end is not None:
+            self.queues.close()
+            self._guard.release(clean=False)
+            self._end = None
+
     def open(self, *, background: bool = True) -> None:
         """Lock, recover and dispatch what is missing; from here on the store can be used.
 
@@ -153,13 +180,15 @@ class MessageStore:
         ``close``, and files are made where they are needed. Raises StoreError or
         OSError; the directory is then released again.
         """
-        end = self._guard.take()
+        if self._end is None:
+            self.lock()
+        assert self._end is not None
         try:
-            self._open(end, background=background)
+            self._open(self._end, background=background)
         except BaseException:
-            self.queues.close()
-            self._guard.release(clean=False)
+            self.release()
             raise
+        self._end = None
 
     def _open(self, end: End, *, background: bool) -> None:
         batch = sorted(batch_topics(self.root))
@@ -169,7 +198,6 @@ class MessageStore:
                 f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
                 "changed"
             )
-        self.on_locked()
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
@@ -291,16 +319,42 @@ class MessageStore:
             self._checkpoint,
             self._fs,
         )
+        loop = self._scheduler
         self._flusher = Flusher(
-            self._log_flush, derived_flush, self.config, self._clock.monotonic, self.run_in_loop
+            self._log_flush,
+            derived_flush,
+            self.config,
+            self._clock.monotonic,
+            self._run_in_loop,
+            ThreadWorker if background or loop is None else lambda _, step: LoopWorker(loop, step),
+            lambda: self._acknowledging.has_waiters,
+            self._flush_refused,
         )
+        self._acknowledging = Acknowledging(
+            [self._flusher],
+            self.config.sync_flush_timeout / 1000,
+            self._clock.monotonic,
+            self._scheduler,
+        )
+        self._flusher.moved.listen(lambda _: self._acknowledging.answer())
         self.log.on_clock_back = derived_flush.go_back
         if self._checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
             derived_flush.go_back(self.log.last_store_ms)  # the power was lost, or Java was here
         self.log.prepares_aside = self._background = background
-        if background:
-            self._flusher.start()
+        if background and self._scheduler is None:
+            self._flusher.begin()
         log.info("flush policy", extra={"flush": self.config.loss_window})
+
+    @property
+    def services(self) -> list[Service]:
+        """What the store does by time, for its owner to start and stop, if it has a scheduler."""
+        found = self._flusher, self.dispatching
+        return [service for service in found if service is not None]
+
+    @property
+    def acknowledging(self) -> Service:
+        """Tells those who wait, by time as well; to be stopped while they can be told."""
+        return self._acknowledging
 
     def close(self) -> None:
         """Dispatch and flush everything, then leave the directory as a clean one."""
@@ -308,8 +362,10 @@ class MessageStore:
             return
         self._cleaner.stop()
         self._catch_up.stop()
+        if self.dispatching is not None:
+            self.dispatching.cancel()
         flusher, self._flusher = self._flusher, None
-        flusher.stop()
+        flusher.end()
         clean = True
         for step in (self._dispatch_all, flusher.finish):
             try:
@@ -320,6 +376,7 @@ class MessageStore:
                     "store can't be closed cleanly: the next start will look at everything again",
                     extra={"error": error},
                 )
+        self._acknowledging.refuse()
         if clean and self.log.end_offset:
             self._note()
         self.log.close()
@@ -383,23 +440,30 @@ class MessageStore:
     def work(self) -> None:
         """To be called after an append to ``log`` if not ``working``: has it dispatched."""
         self.working = True
-        self.on_work()
+        if self.dispatching is not None:
+            self.dispatching.wake()
 
-    def when_flushed(self, physical_offset: int, on_flushed: OnFlushed) -> None:
-        """Have ``on_flushed`` called, in the event loop, once the log is on the disk up to
-        there."""
-        assert self._flusher is not None
-        self._flusher.wait_for(physical_offset, on_flushed)
+    def watch(self) -> None:
+        """Somebody waits for messages from now on: they are dispatched sooner under load."""
+        if self.dispatching is not None:
+            self.dispatching.watch()
+
+    def unwatch(self) -> None:
+        """One of those who wait for messages waits no longer."""
+        if self.dispatching is not None:
+            self.dispatching.unwatch()
+
+    def when_safe(self, physical_offset: int, on_safe: OnSafe) -> None:
+        """Have ``on_safe`` called, in the event loop, once the log is on the disk up to there."""
+        self._acknowledging.wait_for(physical_offset, on_safe)
 
     def flush_soon(self) -> None:
         """Have the log flushed before its interval is over."""
-        assert self._flusher is not None
-        self._flusher.flush_soon()
+        self._acknowledging.ask()
 
-    def expire_flush_waiters(self) -> None:
-        """Tell who has waited for the disk for ``syncFlushTimeout`` that it has not answered."""
-        if self._flusher is not None:
-            self._flusher.expire()
+    def expire_waiters(self) -> None:
+        """Tell who has waited for ``syncFlushTimeout`` that the disk has not answered."""
+        self._acknowledging.expire()
 
     def flush_step(self) -> None:
         """Flush what is due by the clock, here and now; OSError if the disk refuses.
@@ -407,7 +471,10 @@ class MessageStore:
         For a store that was opened without ``background``.
         """
         assert self._flusher is not None
-        self._flusher.step()
+        try:
+            self._flusher.step()
+        finally:
+            self._acknowledging.expire()
 
     def dispatch(self) -> bool:
         """Dispatch a batch; return whether there is more.
@@ -449,10 +516,8 @@ class MessageStore:
                 return
 
     def _arrived(self, arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
-        self.on_arrivals(
-            (queue.topic, queue.queue_id, first_offset, queue.max_offset)
-            for queue, first_offset in arrived
-        )
+        if self.messages_arrived.listeners:
+            self.messages_arrived(MessagesArrived(arrived))
 
     # --- reading ---
 
@@ -472,7 +537,7 @@ class MessageStore:
         batches that has never had any (upstream ``BatchConsumeQueue#minOffsetInQueue``)."""
         queue = self.queues.find(topic, queue_id)
         if queue is None:
-            return -1 if self.wants_batches(topic) else 0
+            return -1 if self._wants_batches(topic) else 0
         return -1 if isinstance(queue, FileBatchQueue) and not queue.numbers else queue.min_offset
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
@@ -574,7 +639,7 @@ class MessageStore:
         """Delete the queues of which the log holds no message any more, but those of system
         topics, one for each that is taken. Their next message will have the queue offset 0.
 
-        Who keeps what ``queue`` gave is told by ``on_queues_deleted`` to ask for it again.
+        Who keeps what ``queue`` gave is told by `QueuesDeleted` to ask for it again.
         """
         for topic, queue_id, _, _ in list(filter(self._is_expired, self.queues.ranges())):
             self.catch_up()
@@ -586,8 +651,7 @@ class MessageStore:
                 self._catch_up.stop()
                 with self._cleaner.paused():
                     self.queues.delete_queues({(topic, queue_id)})
-                self._queues_deleted()
-                self.on_queues_deleted()
+                self._queues_deleted(QueuesDeleted(topic, queue_id))
                 yield now
 
     def _is_expired(self, queue: QueueRange) -> bool:
@@ -658,7 +722,7 @@ class MessageStore:
         self._catch_up.stop()
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
-        self._queues_deleted()
+        self._queues_deleted(QueuesDeleted(topic))
 
     def admit_batches(self, topic: str) -> bool:
         """Whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.
@@ -668,10 +732,6 @@ class MessageStore:
         self._catch_up.stop()
         with self._cleaner.paused():
             return self.queues.admit_batches(topic)
-
-    def _queues_deleted(self) -> None:
-        if self.light is not None:
-            self.light.recount()
 
     @property
     def behind_bytes(self) -> int:

@@ -43,6 +43,11 @@ class LogFlush:
         self.flushed_offset = flushed_offset
 
     @property
+    def error(self) -> OSError | None:
+        """Why the disk has refused the log, None as long as it has not."""
+        return self._failed.error
+
+    @property
     def is_broken(self) -> bool:
         """Whether the disk has refused the log."""
         return self._failed.error is not None

@@ -1,24 +1,16 @@
-"""Decides when the disk gets what, and answers the sends that wait for it.
+"""Decides when the disk gets what.
 
 The log is flushed every ``flushIntervalCommitLog`` (500 ms); where less than
 ``flushCommitLogLeastPages`` (4) has come since, after ``flushCommitLogThoroughInterval`` (10 s).
 Queues likewise have their interval (1 s), their least pages (2) and a thorough flush of all (60 s),
 which alone moves the checkpoint. Under SYNC_FLUSH a send is answered once its bytes are on the
-disk: one fdatasync answers all that came before it (group commit). A send that the disk keeps
-waiting for more than ``syncFlushTimeout`` (5 s) is told so; its message stays stored.
+disk (``acknowledging``): one fdatasync answers all that came before it (group commit).
 
 In a running store two threads take the steps, one for the log and one for the rest, so that no send
-waits for the flush of many queues. ``step`` takes them without threads: a simulation decides
-then when the disk gets what.
+waits for the flush of many queues. Without threads the event loop takes them, or ``step``: a
+simulation decides then when the disk gets what.
 
-Waiting sends belong to the event loop alone. The first of them asks for a flush; once that is over,
-the loop answers all whom it covers, in one call, and then asks for the next one if others have come
-meanwhile. To ask for that one before the answers are out was slower with a request at a time on
-each connection: the senders fell into two groups that waited for each other's flushes. Where many
-wait (``MANY_WAITERS``), the loop has enough to do, and the next flush follows the last at once.
-
-Source: upstream ``FlushManager``, ``GroupCommitService``, ``FlushRealTimeService``,
-``FlushConsumeQueueService``, ``FlushDiskWatcher``.
+Source: upstream ``FlushManager``, ``FlushRealTimeService``, ``FlushConsumeQueueService``.
 """
 
 from __future__ import annotations
@@ -26,28 +18,28 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from firearrow.events import Event
+from firearrow.services import Scheduler, Service, Timer
 from firearrow.store.config import StoreConfig
+from firearrow.store.events import FlushRefused
 from firearrow.store.flush import DerivedFlush, LogFlush
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
-MANY_WAITERS: Final = 32
 FAULTS_MAX: Final = 100  # logged causes: what fails in ever new ways needs no more lines
 
-# Called with True once a physical offset is on the disk, with False when that is not to be had.
-OnFlushed = Callable[[bool], None]
 
-
-class Flusher:
-    """Takes the steps of a store's flushing in their time.
+class Flusher(Service):
+    """Takes the steps of a store's flushing in their time; a condition of acknowledgement.
 
     ``run_in_loop`` hands a callback from a thread to the event loop, in which all methods are to be
-    called.
+    called; ``worker`` makes what takes the steps. Where somebody waits, ``moved`` tells, in the
+    event loop, that more of the log is on the disk, or the disk has refused it, which ``refused``
+    is told once.
     """
 
     def __init__(
@@ -57,79 +49,85 @@ class Flusher:
         config: StoreConfig,
         monotonic: Callable[[], float],
         run_in_loop: Callable[[Callable[[], None]], object],
+        worker: MakeWorker,
+        is_waited_for: Callable[[], bool],
+        refused: Event[FlushRefused],
     ) -> None:
+        super().__init__("flush")
         self._log_flush = log_flush
         self._derived_flush = derived_flush
         self._config = config
         self._monotonic = monotonic
         self._run_in_loop = run_in_loop
-        self._waiters: deque[tuple[int, float, OnFlushed]] = deque()
-        self._wait_seconds_max = config.sync_flush_timeout / 1000
+        self._is_waited_for = is_waited_for
+        self._refused = refused
+        self._has_told = False
+        self.moved: Event[int] = Event()
         self._asked = False
         now = monotonic()
         self._log_at = self._log_thorough_at = now  # when the log was last flushed so
         self._derived_at = self._derived_thorough_at = now
-        self._log_worker = Worker("firearrow-flush-log", self._log_turn)
-        self._derived_worker = Worker("firearrow-flush-queues", self._derived_step)
+        self._log_worker = worker("firearrow-flush-log", self._log_turn)
+        self._derived_worker = worker("firearrow-flush-queues", self._derived_step)
 
     # --- in the event loop ---
 
-    def start(self) -> None:
-        """Have the steps taken by threads from here on."""
+    async def start(self) -> None:
+        """Have the steps taken from here on."""
+        self.begin()
+
+    async def stop(self) -> None:
+        """Take no further step."""
+        self.end()
+
+    def begin(self) -> None:
+        """Have the steps taken from here on."""
         self._log_worker.start()
         self._derived_worker.start()
 
-    def stop(self) -> None:
-        """End the threads; who still waits is answered by ``finish``."""
+    def end(self) -> None:
+        """Take no further step; returns when none is under way."""
         self._log_worker.stop()
         self._derived_worker.stop()
 
-    def wait_for(self, physical_offset: int, on_flushed: OnFlushed) -> None:
-        """Have ``on_flushed`` called once the log is on the disk up to an offset."""
-        waiting = len(self._waiters)
-        self._waiters.append(
-            (physical_offset, self._monotonic() + self._wait_seconds_max, on_flushed)
-        )
-        if not waiting or waiting >= MANY_WAITERS:
-            self.flush_soon()
+    @property
+    def trouble(self) -> str | None:
+        """Why the disk has refused the log."""
+        return None if self._log_flush.error is None else str(self._log_flush.error)
 
-    def flush_soon(self) -> None:
+    @property
+    def reached(self) -> int:
+        """Up to where the log is on the disk."""
+        return self._log_flush.flushed_offset
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the disk has refused the log."""
+        return self._log_flush.is_broken
+
+    def ask(self) -> None:
         """Have the log flushed without waiting for its interval."""
         if not self._asked:
             self._asked = True
             self._log_worker.wake()
 
-    def answer(self) -> None:
-        """Tell who waited that the disk has, or will not have, what they sent."""
-        waiters, flushed = self._waiters, self._log_flush.flushed_offset
-        while waiters and waiters[0][0] <= flushed:
-            waiters.popleft()[2](True)
-        if self._log_flush.is_broken:
-            self.refuse()
-        elif waiters:
-            self.flush_soon()
-
-    def expire(self) -> None:
-        """Tell who has waited too long that the disk has not answered."""
-        waiters, now = self._waiters, self._monotonic()
-        while waiters and waiters[0][1] <= now:
-            waiters.popleft()[2](False)
-
-    def refuse(self) -> None:
-        """Tell all who wait that the disk does not confirm what they sent."""
-        while self._waiters:
-            self._waiters.popleft()[2](False)
+    def _tell(self) -> None:
+        """More of the log is on the disk, or will never be."""
+        error = self._log_flush.error
+        if error is not None and not self._has_told:
+            self._has_told = True
+            self._refused(FlushRefused(error))
+        self.moved(self.reached)
 
     def step(self) -> None:
-        """Flush what is due now, here, and answer who waited for it; OSError if the disk refuses.
+        """Flush what is due now, here, and tell of it; OSError if the disk refuses.
 
         For a store without threads.
         """
         try:
             self._log_step()
         finally:
-            self.answer()
-            self.expire()
+            self._tell()
         self._derived_step()
 
     def finish(self) -> None:
@@ -137,12 +135,11 @@ class Flusher:
         try:
             self._log_flush.flush()
         finally:
-            self.answer()
-            self.refuse()
+            self._tell()
         self._derived_flush.flush_all(last=True)
         self._derived_flush.save_checkpoint()
 
-    # --- in the threads ---
+    # --- in the threads, if there are any ---
 
     def _log_turn(self) -> float:
         try:
@@ -150,10 +147,10 @@ class Flusher:
         except OSError:
             self._asked = True  # the next turn tries again, if that is of use
             if self._log_flush.is_broken:
-                self._run_in_loop(self.answer)
+                self._run_in_loop(self._tell)
             raise
-        if self._waiters:
-            self._run_in_loop(self.answer)
+        if self._is_waited_for():
+            self._run_in_loop(self._tell)
         return seconds
 
     def _log_step(self) -> float:
@@ -191,17 +188,53 @@ class Flusher:
 
 
 class Worker:
-    """A thread that takes a step when it is woken, and when the seconds are over that the step
-    before asked for.
+    """Takes a step when it is woken, and when the seconds are over that the step before asked for.
 
     Whatever a step raises is logged, once per cause, and the next one is taken all the same.
     """
 
-    def __init__(self, name: str, step: Callable[[], float]) -> None:
+    def __init__(self, step: Callable[[], float]) -> None:
         self._step = step
+        self._faults: set[str] = set()
+
+    def start(self) -> None:
+        """Take the first step, and go on."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Have a step taken now, or after the one that is under way."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Take no step after the one that is under way."""
+        raise NotImplementedError
+
+    def _take_step(self) -> float:
+        try:
+            return self._step()
+        except Exception as error:  # the boundary: nobody else would ever flush again
+            fault = f"{type(error).__name__}: {error}"
+            if fault not in self._faults and len(self._faults) < FAULTS_MAX:
+                self._faults.add(fault)
+                expected = isinstance(error, OSError)
+                log.error(
+                    "flush failed",
+                    extra={"error": fault},
+                    exc_info=None if expected else error,
+                )
+            return RETRY_SECONDS
+
+
+MakeWorker = Callable[[str, Callable[[], float]], Worker]
+
+
+class ThreadWorker(Worker):
+    """Takes the steps in a thread of its own."""
+
+    def __init__(self, name: str, step: Callable[[], float]) -> None:
+        super().__init__(step)
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: go on, False: end
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._faults: set[str] = set()
 
     def start(self) -> None:
         """Start the thread, with a step at once."""
@@ -226,17 +259,30 @@ class Worker:
             except queue.Empty:
                 continue
 
-    def _take_step(self) -> float:
-        try:
-            return self._step()
-        except Exception as error:  # the boundary: nobody else would ever flush again
-            fault = f"{type(error).__name__}: {error}"
-            if fault not in self._faults and len(self._faults) < FAULTS_MAX:
-                self._faults.add(fault)
-                expected = isinstance(error, OSError)
-                log.error(
-                    "flush failed",
-                    extra={"error": fault},
-                    exc_info=None if expected else error,
-                )
-            return RETRY_SECONDS
+
+class LoopWorker(Worker):
+    """Takes the steps in the event loop."""
+
+    def __init__(self, scheduler: Scheduler, step: Callable[[], float]) -> None:
+        super().__init__(step)
+        self._scheduler = scheduler
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Take a step soon."""
+        self._timer = self._scheduler.call_soon(self._run)
+
+    def wake(self) -> None:
+        """Have a step taken soon."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._scheduler.call_soon(self._run)
+
+    def stop(self) -> None:
+        """Take no further step."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        self._timer = self._scheduler.call_later(self._take_step(), self._run)

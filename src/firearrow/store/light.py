@@ -30,6 +30,7 @@ import numpy as np
 from firearrow.errors import MessageError
 from firearrow.message.names import takes_light, validate_lmq
 from firearrow.message.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, parse
+from firearrow.store.events import QueuesDeleted
 from firearrow.store.keys import Properties
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.scan import Columns, Ints
@@ -91,7 +92,7 @@ class LightQueues:
         self._limit = limit
         self._count: int | None = None
 
-    def recount(self) -> None:
+    def recount(self, _: QueuesDeleted) -> None:
         """Take note that queues were deleted."""
         self._count = None
 

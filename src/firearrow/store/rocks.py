@@ -49,6 +49,20 @@ _FLUSH_ENTRIES: Final = 262_144  # what a kill may cost the next start: some two
 _END_KEY: Final = b"\xff"
 
 
+class _Arrived:
+    """The queues of a round's runs and their first new offsets, made when somebody asks."""
+
+    __slots__ = ("_first", "_queues")
+
+    def __init__(self, queues: list[RocksConsumeQueue], first: Ints) -> None:
+        self._queues = queues
+        self._first = first
+
+    def __iter__(self) -> Iterator[tuple[RocksConsumeQueue, int]]:
+        pairs = zip(self._queues, self._first.tolist(), strict=True)
+        return ((queue, at) for queue, at in pairs if at >= 0)
+
+
 class RocksConsumeQueues:
     """Implements ``ConsumeQueues``.
 
@@ -275,9 +289,7 @@ class RocksConsumeQueues:
             last = int(entries.physical_offset.argmax())
             end = int(entries.physical_offset[last] + entries.size[last])
             self.dispatched_offset = max(self.dispatched_offset, end)
-        on_arrivals(
-            (queue, at) for queue, at in zip(queues, first.tolist(), strict=True) if at >= 0
-        )
+        on_arrivals(_Arrived(queues, first))
 
     def _queues_of(self, runs: Runs) -> tuple[list[RocksConsumeQueue], list[bytes]]:
         """The queue of each run, and what the keys of its topic begin with; under the lock."""

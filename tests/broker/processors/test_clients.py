@@ -93,7 +93,7 @@ def test_a_group_with_an_impossible_name_is_passed_over(broker: FakeBroker) -> N
 def test_all_that_one_heartbeat_makes_is_told_and_kept(tmp_path: Path) -> None:
     told: list[list[TopicConfig]] = []
     broker = FakeBroker(root=tmp_path)
-    broker.topics.on_change = told.append
+    broker.topics.changed.listen(lambda change: told.append(list(change.configs)))
     body = heartbeat(group="g0")
     body["consumerDataSet"] += [{"groupName": f"g{i}"} for i in range(1, 50)]
     broker.ask(34, body=body)

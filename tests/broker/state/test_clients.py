@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.broker.notices import NOTIFIED_AT_ONCE_MAX
 from firearrow.broker.state.clients import (
     ALL_MESSAGES,
     EXPRESSION_LENGTH_MAX,
-    NOTIFIED_AT_ONCE_MAX,
     ClientRegistry,
     Member,
     TagFilter,

@@ -23,7 +23,7 @@ def settings_of(file: Path | None = None) -> Settings:
 def test_a_change_is_seen_at_once_and_told() -> None:
     settings = settings_of()
     told: list[Collection[str]] = []
-    settings.on_change = told.append
+    settings.changed.listen(lambda change: told.append(change.keys))
     settings.change({"brokerPermission": "4", "fileReservedTime": "7"})
     assert settings.broker.broker_permission == 4
     assert settings.store.file_reserved_time == 7

@@ -69,7 +69,7 @@ def test_system_topics_are_known(topic: str, system: bool) -> None:
 def test_a_send_creates_a_topic_after_its_template() -> None:
     topics = table_of()
     told: list[list[TopicConfig]] = []
-    topics.on_change = told.append
+    topics.changed.listen(lambda change: told.append(list(change.configs)))
     made = topics.create_in_send("T", "TBW102", 4, sys_flag=1)
     assert made == TopicConfig("T", 4, 4, 6, topic_sys_flag=1)
     assert topics.get("T") is made
@@ -140,7 +140,7 @@ def test_what_equals_is_left_alone_beside_what_changes() -> None:
     topics = table_of()
     told: list[list[TopicConfig]] = []
     topics.put(TopicConfig("A"))
-    topics.on_change = told.append
+    topics.changed.listen(lambda change: told.append(list(change.configs)))
     topics.put_all([TopicConfig("A"), TopicConfig("B")])
     topics.put_all([])
     assert told == [[TopicConfig("B")]]
@@ -150,7 +150,7 @@ def test_delete_and_touch_make_new_versions() -> None:
     topics = table_of()
     told: list[list[TopicConfig]] = []
     topics.put(TopicConfig("T"))
-    topics.on_change = told.append
+    topics.changed.listen(lambda change: told.append(list(change.configs)))
     assert topics.delete("T")
     assert not topics.delete("T")
     assert topics.get("T") is None
@@ -199,7 +199,7 @@ def test_a_topic_costs_the_same_however_many_there_are(tmp_path: Path, count: in
 def test_a_topic_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
     topics = table_of(root=tmp_path)
     told: list[list[TopicConfig]] = []
-    topics.on_change = told.append
+    topics.changed.listen(lambda change: told.append(list(change.configs)))
     (tmp_path / "config").write_text("a file where a directory should be")
     with pytest.raises(DiskFull, match=r"topics\.json can't be written"):
         topics.create_in_send("T", "TBW102", 4)

@@ -481,9 +481,7 @@ class SendProcessor:
             self._store.flush_soon()
             return answer
         request.body = b""  # it is in the log; waiting for the disk must not keep it
-        self._store.when_flushed(
-            self._log.end_offset, partial(self._flushed, peer, request, answer)
-        )
+        self._store.when_safe(self._log.end_offset, partial(self._flushed, peer, request, answer))
         return None
 
     def _flushed(

@@ -2,8 +2,8 @@
 
 Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
 heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
-members of a group or its topics change, each member is told by a one-way request (40) and divides
-the queues again; groups that broadcast have nothing to divide.
+members of a group or its topics change, that is told as `MembersChanged`; ``broker.notices`` has
+the members divide the queues again.
 
 A group has one set of subscriptions, that of the last heartbeat: topics which are not in it are
 dropped, and an expression is replaced only by one that was made later (``subVersion``). A heartbeat
@@ -16,15 +16,16 @@ Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import msgspec
 
+from firearrow.broker.events import MembersChanged
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
+from firearrow.events import Events
 from firearrow.message import names
 from firearrow.net.futures import Answered
 from firearrow.wire.client_bodies import (
@@ -35,17 +36,12 @@ from firearrow.wire.client_bodies import (
     ConsumerData,
     SubscriptionData,
 )
-from firearrow.wire.codes import LanguageCode, RequestCode, ResponseCode
-from firearrow.wire.command import request
+from firearrow.wire.codes import LanguageCode, ResponseCode
 from firearrow.wire.frame import AnyCommand
 
 EXPRESSION_LENGTH_MAX: Final = 65_536
 """Characters of a subscription's expression, and tags or codes that come with it: all are kept as
 long as their group has members, and gone through for each pull that brings its own."""
-
-NOTIFIED_AT_ONCE_MAX: Final = 200
-"""Groups whose members are told in one turn that they have changed. One connection that ends may
-leave thousands."""
 
 _LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
@@ -204,26 +200,18 @@ GroupsOf = dict[Channel, dict[str, None]]  # the inner one is a set that keeps i
 
 
 class ClientRegistry:
-    """All producers and consumers of a broker.
+    """All producers and consumers of a broker."""
 
-    Members are told of changes by ``soon``, which has a call made a little later: whatever changes
-    until then costs each of them one notification, not one for every other member that leaves when
-    a whole group is switched off.
-    """
-
-    def __init__(
-        self, settings: Settings, clock: Clock, soon: Callable[[Callable[[], None]], object]
-    ) -> None:
+    def __init__(self, settings: Settings, clock: Clock, events: Events | None = None) -> None:
         self._settings = settings
         self._clock = clock
-        self._soon = soon
+        self.changed = (events or Events()).of(MembersChanged)
         self._producers: dict[str, Members] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
         # The names of the groups that a connection is in: producers', consumers'.
         self._produces: GroupsOf = {}
         self._consumes: GroupsOf = {}
-        self._to_notify: dict[str, None] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Give a consumer group that has members, None if nobody is there."""
@@ -264,8 +252,8 @@ class ClientRegistry:
         joined = self._hear(group.members, member)
         self._consumes.setdefault(member.channel, {})[group.name] = None
         changed = False if keep else group.subscribe(data.subscription_data_set)
-        if notify and (joined or changed):
-            self._notify(group)
+        if joined or changed:
+            self.changed(MembersChanged(group.name, notify))
 
     def swap_fingerprint(self, group: str, fingerprint: int, *, without_sub: bool) -> bool:
         """Note the fingerprint of a group's heartbeat; whether the client must send everything.
@@ -328,29 +316,8 @@ class ClientRegistry:
         if not group.members:
             del self._consumers[group.name]
             self._fingerprints.pop(group.name, None)
-        elif notify:
-            self._notify(group)
-
-    def _notify(self, group: ConsumerGroup) -> None:
-        if group.is_broadcasting or not self._settings.broker.notify_consumer_ids_changed_enable:
-            return
-        first = not self._to_notify
-        self._to_notify[group.name] = None
-        if first:
-            self._soon(self._notify_all)
-
-    def _notify_all(self) -> None:
-        changed = list(islice(self._to_notify, NOTIFIED_AT_ONCE_MAX))
-        for name in changed:
-            del self._to_notify[name]
-        if self._to_notify:
-            self._soon(self._notify_all)
-        for group in filter(None, map(self._consumers.get, changed)):
-            command = request(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True
-            )
-            for channel in list(group.members):
-                channel.push(command)
+        else:
+            self.changed(MembersChanged(group.name, notify))
 
 
 def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from firearrow.broker.events import GroupsChanged
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
 from firearrow.broker.state.persistence import (
     StateFile,
@@ -32,6 +33,7 @@ from firearrow.broker.state.persistence import (
 from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.events import Events
 from firearrow.journal import NOTHING, Change
 from firearrow.message import names
 from firearrow.wire.bodies import DataVersion
@@ -61,10 +63,12 @@ class GroupTable:
         store_root: Path | None = None,
         *,
         in_database: bool = False,
+        events: Events | None = None,
     ) -> None:
         self.table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in sorted(names.SYSTEM_GROUPS)
         }
+        self.changed = (events or Events()).of(GroupsChanged)
         self.forbidden: ForbiddenTable = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self._settings = settings
@@ -185,6 +189,7 @@ class GroupTable:
         if changed:
             self._next_version({_GROUPS: self._with_unknown(changed)})
             self.table.update(changed)
+            self.changed(GroupsChanged(list(changed.values())))
 
     def _next_version(
         self, new: Mapping[str, Any] = NOTHING, gone: Mapping[str, list[str]] = NOTHING

@@ -7,15 +7,17 @@ file size for example, are as they were at the start. Source: upstream ``Configu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+from firearrow.broker.events import SettingsChanged
 from firearrow.clock import Clock
 from firearrow.config import properties
 from firearrow.config.changes import acceptable
 from firearrow.config.table import as_properties, keys, update
+from firearrow.events import Events
 from firearrow.files import replace_atomically
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import DataVersion
@@ -27,7 +29,7 @@ class Settings:
     """What broker and store are configured to do at present.
 
     ``file`` is the file that a change is written to, the one that the broker was started with.
-    ``on_change`` is told the keys that a request has changed.
+    What a request has changed is told as `SettingsChanged`.
     """
 
     def __init__(
@@ -37,11 +39,12 @@ class Settings:
         store: StoreConfig | None = None,
         *,
         file: Path | None = None,
+        events: Events | None = None,
     ) -> None:
         self.broker = broker or BrokerConfig()
         self.store = store or StoreConfig()
         self.version = DataVersion(timestamp=clock.now_ms())
-        self.on_change: Callable[[Collection[str]], None] = lambda _: None
+        self.changed = (events or Events()).of(SettingsChanged)
         self._clock = clock
         self._file = file
 
@@ -70,7 +73,7 @@ class Settings:
             replace_atomically(self._file, _text_of(broker, store).encode())
         self.store, self.broker = store, broker
         self.version = self.version.next_version(self._clock.now_ms())
-        self.on_change(own.keys())
+        self.changed(SettingsChanged(own.keys()))
 
 
 def _text_of(broker: BrokerConfig, store: StoreConfig) -> str:

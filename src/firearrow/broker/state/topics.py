@@ -4,7 +4,7 @@ A topic comes to be in one of four ways: with the broker (system topics), by an 
 (`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
 (`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
 dead-letter topics). Each change is a new data version, is kept before it is made (``file``, else it
-is refused by a DiskFull), and is told to ``on_change``, which registers it with the name servers.
+is refused by a DiskFull), and is told as `TopicsChanged`, so that name servers hear of it.
 ``config/topics.json``::
 
     {
@@ -22,12 +22,13 @@ system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from firearrow.broker.events import TopicsChanged
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.deleted import DeletedTopics
 from firearrow.broker.state.persistence import (
@@ -40,6 +41,7 @@ from firearrow.broker.state.persistence import (
 from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.events import Events
 from firearrow.journal import NOTHING, Change
 from firearrow.message import names
 from firearrow.store import QueuesLeft
@@ -72,10 +74,6 @@ _NAMES_SHOWN: Final = 20  # in a log line
 _OWNED_QUEUES: Final = 8  # upstream: reviveQueueNum
 
 
-def _ignore(_: list[TopicConfig]) -> None:
-    """What is done with changes as long as nobody wants to know."""
-
-
 class TopicTable:
     """All topics by name. ``table`` may be read directly, and only this class changes it."""
 
@@ -86,10 +84,11 @@ class TopicTable:
         store_root: Path | None = None,
         *,
         in_database: bool = False,
+        events: Events | None = None,
     ) -> None:
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
-        self.on_change: Callable[[list[TopicConfig]], None] = _ignore
+        self.changed = (events or Events()).of(TopicsChanged)
         self._settings = settings
         self._clock = clock
         self._unknown: dict[str, Any] = {}
@@ -244,7 +243,7 @@ class TopicTable:
     def touch(self) -> None:
         """Make a new data version of what is: something that all topics depend on has changed."""
         self._next_version()
-        self.on_change(list(self.table.values()))
+        self.changed(TopicsChanged(list(self.table.values())))
 
     def close(self) -> None:
         """Let go of files or database; what was not saved is lost."""
@@ -290,7 +289,7 @@ class TopicTable:
         by_name = {_name(config): config for config in changed}
         self._next_version(by_name)
         self.table.update(by_name)
-        self.on_change(changed)
+        self.changed(TopicsChanged(changed))
 
     def _next_version(
         self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()

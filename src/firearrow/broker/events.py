@@ -1,0 +1,35 @@
+"""What happens in a broker besides its store (``firearrow.events``, ``firearrow.store``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import SubscriptionGroupConfig
+
+
+class TopicsChanged(NamedTuple):
+    """Topics are new or have changed; they are kept already."""
+
+    configs: Sequence[TopicConfig]
+
+
+class GroupsChanged(NamedTuple):
+    """Consumer groups are new or have changed; they are kept already."""
+
+    configs: Sequence[SubscriptionGroupConfig]
+
+
+class MembersChanged(NamedTuple):
+    """A consumer group has other members or other topics than before; ``notify`` says whether its
+    configuration wants them to be told."""
+
+    group: str
+    notify: bool
+
+
+class SettingsChanged(NamedTuple):
+    """Keys of the configuration have other values."""
+
+    keys: Collection[str]
