@@ -267,3 +267,17 @@ def _is_event_with_fields(call: ast.Call) -> bool:
         and values.keys() <= {"extra", "exc_info"}
         and TAKEN_FIELDS.isdisjoint(names)
     )
+
+
+def test_processors_and_services_add_messages_by_the_doors_of_the_store() -> None:
+    """What is inside the store (its log, its queues) is nobody else's."""
+    inner = {"log", "queues", "light", "dispatching"}
+    touching = [
+        place(path, node)
+        for path, node in nodes(SOURCE / "broker")
+        if isinstance(node, ast.Attribute)
+        and node.attr in inner
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and ast.unparse(node.value).split(".")[-1] in {"store", "_store"}
+    ]
+    assert touching == []

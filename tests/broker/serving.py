@@ -14,6 +14,8 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock, SystemClock
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
+from firearrow.testing import loop
+from firearrow.testing.loop import VirtualClock, VirtualLoop
 from firearrow.wire.command import Command, FieldValue, request
 from tests.net.talker import Talker, talking
 from tests.store.stores import small_config
@@ -21,6 +23,7 @@ from tests.store.stores import small_config
 SUBSCRIPTION = 4
 SUSPEND = 2
 COMMIT = 1
+STEP_SECONDS = 0.001  # of virtual time
 NOTIFY = 40  # the broker tells members of a group that it has changed
 
 
@@ -138,20 +141,31 @@ class Serving:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Let the event loop run until something holds."""
+    step = STEP_SECONDS if isinstance(asyncio.get_running_loop(), VirtualLoop) else 0
     async with asyncio.timeout(10):
         while True:
             if holds():
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(step)
 
 
 @asynccontextmanager
 async def serving(
-    root: Path, *, clock: Clock | None = None, store: Mapping[str, Any] | None = None, **config: Any
+    root: Path,
+    *,
+    clock: Clock | None = None,
+    store: Mapping[str, Any] | None = None,
+    background: bool = True,
+    **config: Any,
 ) -> AsyncIterator[Serving]:
     """A broker that is stopped in the end."""
     settings = BrokerConfig(broker_name="broker-a", broker_cluster_name="C", **config)
-    broker = Broker(settings, small_config(root, **(store or {})), clock or SystemClock())
+    broker = Broker(
+        settings,
+        small_config(root, **(store or {})),
+        clock or SystemClock(),
+        background=background,
+    )
     port = await broker.start("127.0.0.1", 0)
     try:
         yield Serving(broker, port)
@@ -177,3 +191,18 @@ def calling(
             await main(served, caller)
 
     asyncio.run(run())
+
+
+def in_virtual_time(
+    root: Path, main: Callable[[Serving, Caller], Coroutine[Any, Any, None]], **options: Any
+) -> None:
+    """The same, with broker and clients on a loop of virtual time, whose clock all go by."""
+
+    async def run(clock: VirtualClock) -> None:
+        async with (
+            serving(root, clock=clock, background=False, **options) as served,
+            served.caller() as caller,
+        ):
+            await main(served, caller)
+
+    loop.run(run)

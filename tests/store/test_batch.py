@@ -18,11 +18,11 @@ from firearrow.store import (
     DiskFull,
     MessageStore,
     Part,
-    append_batch,
     members_alike,
     members_of,
     offset_ids,
 )
+from firearrow.store.batch import append_batch
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.store.stores import BORN_HOST, BORN_MS, KiB, append, make_store, opened, settle

@@ -15,10 +15,10 @@ from firearrow.store import (
     DiskFull,
     MessageStore,
     Part,
-    append_batch,
     commitlog,
     members_of,
 )
+from firearrow.store.batch import append_batch
 from firearrow.store.commitlog import CLOCK_BACK_MS_MAX
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock

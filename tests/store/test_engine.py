@@ -685,7 +685,6 @@ def test_what_was_pending_when_its_topic_was_deleted_is_gone_too(tmp_path: Path)
         append(store, b"a")
         settle(store)
         append(store, b"b")
-        store.work()
         store.delete_topic("T")
         settle(store)
         assert store.get("T", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE

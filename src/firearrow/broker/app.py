@@ -131,6 +131,7 @@ class Broker:
         )
         in_database = self._store_config.store_type == "defaultRocksDB"
         self.topics = TopicTable(self.settings, clock, root, in_database=in_database, events=events)
+        self.stats = BrokerStats(clock, config.broker_cluster_name)
         self.store = store = MessageStore(
             self._store_config,
             clock,
@@ -138,6 +139,7 @@ class Broker:
             scheduler=self._loop,
             events=events,
             wants_batches=self.topics.wants_batches,
+            counters=self.stats.topic,
         )
         store.lock()
         try:
@@ -159,7 +161,6 @@ class Broker:
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
-        self.stats = BrokerStats(clock, config.broker_cluster_name)
 
     def _load(self) -> None:
         """Read the state files and connect the parts."""
@@ -184,7 +185,7 @@ class Broker:
         for topic in self.topics.adopt(self.store.queues_left(self.topics.table)):
             log.info("queues are deleted again: their topic was deleted", extra={"topic": topic})
             self.store.delete_topic(topic)
-        self.topics.deleted.forget_before(self.store.log.start_offset)
+        self.topics.deleted.forget_before(self.store.log_start_offset)
 
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""

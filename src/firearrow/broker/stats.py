@@ -1,9 +1,8 @@
 """How much goes through a broker: counters, and their rates over time.
 
-The hot path adds to plain integers: to a topic's `TopicCounters`, which it may keep at hand or
-reach by `BrokerStats.put`, and to those of a group by `BrokerStats.got`. A periodic call,
-`BrokerStats.sample`, notes the sums; rates are differences of notes. The broker's totals are made
-of the parts when somebody asks.
+The hot path adds to plain integers: the store to a topic's `PutCounters`, pulls to those of a group
+(`BrokerStats.got`). A periodic call, `BrokerStats.sample`, notes the sums; rates are differences of
+notes. The broker's totals are made of the parts when somebody asks.
 
 Source: upstream ``BrokerStatsManager``, ``StatsItem``, ``BrokerStats``, ``StoreStatsService``.
 """
@@ -16,6 +15,7 @@ from datetime import UTC, date, datetime
 from typing import Final, Literal, NamedTuple
 
 from firearrow.clock import Clock
+from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import BrokerStatsData, StatsSnapshot
 
 SAMPLE_SECONDS: Final = 10.0  # how often `BrokerStats.sample` is to be called
@@ -26,16 +26,6 @@ _HOUR: Final = 360
 _DAY_HOURS: Final = 24
 
 Measure = Literal["messages", "size"]
-
-
-class TopicCounters:
-    """Messages, and bytes of their records, that were sent to a topic. The sender adds to both."""
-
-    __slots__ = ("put_bytes", "put_count")
-
-    def __init__(self) -> None:
-        self.put_count = 0
-        self.put_bytes = 0
 
 
 class GroupCounters:
@@ -136,7 +126,7 @@ class BrokerStats:
         self.boot_ms = clock.now_ms()
         self.pulls_found = 0
         self.pulls_missed = 0
-        self._topics: dict[str, TopicCounters] = {}
+        self._topics: dict[str, PutCounters] = {}
         self._groups: dict[str, GroupCounters] = {}
         self._deleted_puts = (0, 0)
         self._get_count = 0
@@ -154,11 +144,11 @@ class BrokerStats:
         self._put_mornings = (0, 0)
         self._get_mornings = (0, 0)
 
-    def topic(self, topic: str) -> TopicCounters:
-        """Give the counters of a topic, to keep and add to until the topic is deleted."""
+    def topic(self, topic: str) -> PutCounters:
+        """Give the counters of a topic, which the store keeps and adds to until it is deleted."""
         counters = self._topics.get(topic)
         if counters is None:
-            counters = self._topics[topic] = TopicCounters()
+            counters = self._topics[topic] = PutCounters()
             self._series["topics"][topic] = Series(self._clock.now_ms())
         return counters
 

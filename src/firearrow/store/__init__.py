@@ -8,7 +8,6 @@ from firearrow.errors import DiskFull
 from firearrow.store.batch import (
     Appended,
     Part,
-    append_batch,
     members_alike,
     members_of,
     offset_ids,
@@ -18,7 +17,7 @@ from firearrow.store.engine import MessageStore
 from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
-from firearrow.store.queues import ConsumeQueue, QueueEnd, QueueRange, QueuesLeft
+from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
 from firearrow.store.reader import GetResult, GetStatus
 from firearrow.store.retention import Consumed, standing
 from firearrow.store.scan import Ints
@@ -39,6 +38,7 @@ __all__ = [
     "MessagesArrived",
     "OnWheel",
     "Part",
+    "PutCounters",
     "QueueEnd",
     "QueueEntry",
     "QueueRange",
@@ -46,7 +46,6 @@ __all__ = [
     "QueuesLeft",
     "TimerLog",
     "Together",
-    "append_batch",
     "light_names",
     "members_alike",
     "members_of",

@@ -32,7 +32,7 @@ from typing import Final
 
 import numpy as np
 
-from firearrow.errors import DiskFull, MessageError
+from firearrow.errors import DiskFull, MessageError, StoreError
 from firearrow.message.crc import crc32
 from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
@@ -244,6 +244,26 @@ class CommitLog:
         start = at - self._base
         self._map[start : start + len(records)] = records  # type: ignore[index]
         self.end_offset = at + len(records)
+        self._noted.clear()
+
+    def append_raw(self, at: int, data: bytes) -> None:
+        """Append what another log has at an offset: any part of it, blanks included.
+
+        Files end where the other's do, so they must be of one size. Raises StoreError if this log
+        ends elsewhere, DiskFull without room for all of it; what had room is there then.
+        """
+        if at != self.end_offset:
+            raise StoreError(f"the CommitLog ends at {self.end_offset}, {at} is not its next byte")
+        file_size = self.segments.file_size_bytes
+        while data:
+            if self._map is None or self.end_offset == self._base + file_size:
+                self._roll(0)
+            start = self.end_offset - self._base
+            piece = data[: file_size - start]
+            self._map[start : start + len(piece)] = piece  # type: ignore[index]
+            self.end_offset += len(piece)
+            self.doubt(self.end_offset)  # this process knows nothing of what it holds
+            data = data[len(piece) :]
         self._noted.clear()
 
     @property

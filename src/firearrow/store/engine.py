@@ -1,8 +1,7 @@
 """The message store: CommitLog, ConsumeQueues, index, checkpoint, in one.
 
-One process, one event loop, one writer. ``append`` makes a message part of the log; ``dispatch``
-makes it visible to consumers, in the time that ``pacing`` finds right; a thread brings both to the
-disk.
+One process, one event loop, one writer. Messages come in by the ``doors``; ``dispatch`` makes them
+visible to consumers, in the time that ``pacing`` finds right; a thread brings both to the disk.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
+from firearrow.store.doors import Doors
 from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flusher import Flusher, LoopWorker, ThreadWorker
@@ -42,7 +42,14 @@ from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.pacing import Dispatching
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
-from firearrow.store.queues import ConsumeQueue, ConsumeQueues, QueueRange, QueuesLeft, Written
+from firearrow.store.queues import (
+    ConsumeQueue,
+    ConsumeQueues,
+    PutCounters,
+    QueueRange,
+    QueuesLeft,
+    Written,
+)
 from firearrow.store.reader import GetResult, Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
@@ -60,14 +67,14 @@ def _run_here(callback: Callable[[], None]) -> None:
     callback()
 
 
-class MessageStore:
+class MessageStore(Doors):
     """A store directory, open.
 
     ``store_host`` is the broker's advertised address as records hold it (see
     ``firearrow.message.hosts.pack_host``). ``scheduler`` is the event loop that the store runs in;
     without one its owner calls ``dispatch``. ``events`` are told what ``store.events`` has.
     ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
-    ``open`` on.
+    ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
     """
 
     def __init__(
@@ -80,14 +87,18 @@ class MessageStore:
         scheduler: Scheduler | None = None,
         events: Events | None = None,
         wants_batches: Callable[[str], bool] = no_topic,
+        counters: Callable[[str], PutCounters] = lambda topic: PutCounters(),
     ) -> None:
         self.config = config
         self._fs, self._clock = fs, clock
         self.root = root = config.root_path
         self._wants_batches = wants_batches
-        self.queues = _queues_of(config, fs, clock.monotonic, wants_batches)
+        queues = _queues_of(config, fs, clock.monotonic, wants_batches)
         file_bytes = config.mapped_file_size_commit_log
-        self.log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
+        log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
+        quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
+        light = LightQueues(queues, quota) if config.dispatches_light else None
+        super().__init__(log, queues, light, counters, has_light_topics=config.enable_lmq)
         self._index = (
             Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms, fs)
             if config.message_index_enable
@@ -99,11 +110,8 @@ class MessageStore:
         self._flush_refused = events.of(FlushRefused)
         self._scheduler = scheduler
         self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
-        self.dispatching = (
-            None
-            if scheduler is None
-            else Dispatching(scheduler, self.dispatch, lambda: self.behind_bytes)
-        )
+        if scheduler is not None:
+            self.dispatching = Dispatching(scheduler, self.dispatch, lambda: self.behind_bytes)
         self._delays = DelayLevels(config.message_delay_level)
         self._dispatcher = Dispatcher(
             self.log,
@@ -114,10 +122,8 @@ class MessageStore:
             light=config.dispatches_light,
             index_may_wait=True,
         )
-        quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
-        self.light = LightQueues(self.queues, quota) if config.dispatches_light else None
-        if self.light is not None:
-            events.listen(QueuesDeleted, self.light.recount)
+        if light is not None:
+            events.listen(QueuesDeleted, light.recount)
         self._damaged = Damaged()
         self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
@@ -143,7 +149,6 @@ class MessageStore:
         self._background = True
         self._end: End | None = None  # how the last run ended, once the directory is locked
         self._stuck = ""  # why nothing can be dispatched
-        self.working = False
 
     def _new_catch_up(self) -> CatchUp:
         return CatchUp(
@@ -433,26 +438,6 @@ class MessageStore:
         """Whether a send is answered only once it is on the disk."""
         return self.config.flush_disk_type == "SYNC_FLUSH"
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue to append to."""
-        return self.queues.open(topic, queue_id)
-
-    def work(self) -> None:
-        """To be called after an append to ``log`` if not ``working``: has it dispatched."""
-        self.working = True
-        if self.dispatching is not None:
-            self.dispatching.wake()
-
-    def watch(self) -> None:
-        """Somebody waits for messages from now on: they are dispatched sooner under load."""
-        if self.dispatching is not None:
-            self.dispatching.watch()
-
-    def unwatch(self) -> None:
-        """One of those who wait for messages waits no longer."""
-        if self.dispatching is not None:
-            self.dispatching.unwatch()
-
     def when_safe(self, physical_offset: int, on_safe: OnSafe) -> None:
         """Have ``on_safe`` called, in the event loop, once the log is on the disk up to there."""
         self._acknowledging.wait_for(physical_offset, on_safe)
@@ -689,9 +674,19 @@ class MessageStore:
         return list(left.values())
 
     @property
+    def log_start_offset(self) -> int:
+        """Where the log begins."""
+        return self.log.start_offset
+
+    @property
     def log_end_offset(self) -> int:
         """Where the log ends."""
         return self.log.end_offset
+
+    @property
+    def store_host(self) -> bytes:
+        """The broker's address as records hold it."""
+        return self.log.store_host
 
     # --- administration ---
 

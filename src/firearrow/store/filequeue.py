@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 from firearrow.message.record import topic_field
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
-from firearrow.store.queues import HasRecord, Place
+from firearrow.store.queues import UNCOUNTED, HasRecord, Place
 from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class FileQueue(ABC):
         "_lives",
         "_log_start_offset",
         "_min_offset",
+        "counters",
         "flushed_bytes",
         "magic",
         "max_offset",
@@ -63,6 +64,7 @@ class FileQueue(ABC):
         file_size = -(-file_size_bytes // self.unit_bytes) * self.unit_bytes
         reserved = min(_RESERVE_STEP_BYTES, file_size)
         self.segments = Segments(directory, file_size, reserved, fs, read_ahead=False)
+        self.counters = UNCOUNTED
         self._lives = 1
         self._forget()
 

@@ -59,12 +59,21 @@ class Together:
     them otherwise. Only what ``CommitLog.append`` needs of a queue is here.
     """
 
-    __slots__ = ("_light", "_queue", "light_offsets", "magic", "queue_id", "topic_field")
+    __slots__ = (
+        "_light",
+        "_queue",
+        "counters",
+        "light_offsets",
+        "magic",
+        "queue_id",
+        "topic_field",
+    )
 
     def __init__(self, queue: ConsumeQueue, light: Sequence[ConsumeQueue]) -> None:
         self._queue = queue
         self._light = light
         self.queue_id = queue.queue_id
+        self.counters = queue.counters
         self.magic = queue.magic
         self.topic_field = queue.topic_field
         self.light_offsets = _SEPARATOR.join(str(one.next_offset) for one in light)

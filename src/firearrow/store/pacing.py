@@ -8,6 +8,7 @@ does. Who reads or looks something up meanwhile doesn't wait for the long interv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -31,7 +32,7 @@ class Dispatching(Service):
         self._scheduler = scheduler
         self._dispatch = dispatch
         self._behind_bytes = behind_bytes
-        self._last = 0.0
+        self._last = -math.inf
         self._planned: Timer | None = None
         self.watchers = 0
 

@@ -144,17 +144,32 @@ class Place(NamedTuple):
 HasRecord = Callable[[Place], bool | None]
 
 
+class PutCounters:
+    """Messages, and bytes of their records, that were put into a topic."""
+
+    __slots__ = ("put_bytes", "put_count")
+
+    def __init__(self) -> None:
+        self.put_count = 0
+        self.put_bytes = 0
+
+
+UNCOUNTED: Final = PutCounters()
+"""Of queues that nobody puts messages into."""
+
+
 class QueueEnd(Protocol):
     """What appending a message needs of its queue.
 
     ``next_offset`` is what the next appended message gets; ``magic`` and ``topic_field`` are what
-    the queue's records hold of its topic.
+    the queue's records hold of its topic; ``counters`` are those of the topic.
     """
 
     queue_id: int
     magic: int
     topic_field: bytes
     next_offset: int
+    counters: PutCounters
 
 
 class ConsumeQueue(QueueEnd, Protocol):

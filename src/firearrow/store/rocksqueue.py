@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from firearrow.message.record import topic_field
 from firearrow.store import rocksformat as rows
-from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.queues import ENTRY_BYTES, UNCOUNTED
 
 if TYPE_CHECKING:
     from firearrow.database import Table
@@ -48,7 +48,10 @@ class RocksConsumeQueue:
     """Implements ``ConsumeQueue`` by rows of a database."""
 
     # There may be a million, and each is used seldom: two lines of a processor's cache are enough.
-    __slots__ = ("_min", "magic", "next_offset", "of_topic", "queue_id", "slot", "topic_field")
+    __slots__ = (
+        *("_min", "counters", "magic", "next_offset", "of_topic", "queue_id", "slot"),
+        "topic_field",
+    )
 
     def __init__(
         self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
@@ -59,6 +62,7 @@ class RocksConsumeQueue:
         self.queue_id = queue_id
         self.magic = of_topic.magic
         self.topic_field = of_topic.field
+        self.counters = UNCOUNTED
         physical_offset, last = place
         self.next_offset = last + 1
         self.slot = of_topic.store.ends.take(self, last + 1, physical_offset)

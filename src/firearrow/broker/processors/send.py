@@ -20,7 +20,6 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.state.topics import UNIT_FLAG
-from firearrow.broker.stats import TopicCounters
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
@@ -41,12 +40,10 @@ from firearrow.message.sysflag import (
 from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
     MESSAGES_MAX,
-    Appended,
     ConsumeQueue,
     Part,
     QueueEnd,
     Together,
-    append_batch,
     light_names,
     members_alike,
     members_of,
@@ -81,20 +78,18 @@ _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 class _Target:
     """A topic that may be sent to, as its config says."""
 
-    __slots__ = ("config", "counters", "inner_batches", "queues", "write_queues")
+    __slots__ = ("config", "inner_batches", "queues", "write_queues")
 
     def __init__(
         self,
         config: TopicConfig,
         queues: list[ConsumeQueue],
-        counters: TopicCounters,
         *,
         inner_batches: bool,
     ) -> None:
         self.config = config
         self.inner_batches = inner_batches
         self.queues = queues
-        self.counters = counters
         self.write_queues = config.write_queue_nums
 
 
@@ -104,11 +99,10 @@ class SendProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
         self._store = store = context.store
-        self._log = store.log
+        self._put = store.put
         self._topics = context.topics
         self._topic_table = context.topics.table
         self._groups = context.groups
-        self._stats = context.stats
         self._clock = context.clock
         self._soon = context.soon
         self._targets: dict[str, _Target] = {}
@@ -124,7 +118,7 @@ class SendProcessor:
             }
         )
         self._added_after_pair = _PAIR_END + self._added
-        host = unpack_host(store.log.store_host)
+        host = unpack_host(store.store_host)
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, id(self) & 0x7FFFFFFF)
         self._unique_counter = 0
         id_prefix = encode_offset_id(host, 0)[:-16]
@@ -166,7 +160,7 @@ class SendProcessor:
         ):
             raise _illegal(header, len(body), len(stored), self._body_bytes_max)
         queue_offset = queue.next_offset
-        physical_offset = self._log.append(
+        physical_offset = self._put(
             queue,
             body,
             stored,
@@ -177,12 +171,6 @@ class SendProcessor:
             peer.received_ms,
             header.reconsume_times,
         )
-        store = self._store
-        if not store.working:
-            store.work()
-        counters = target.counters
-        counters.put_count += 1
-        counters.put_bytes += self._log.end_offset - physical_offset
         place = physical_offset, queue_id, queue_offset, unique
         if request.binary or not unique.isalnum():
             answer = self._other_answer(request, *place)
@@ -220,9 +208,8 @@ class SendProcessor:
         if target.inner_batches and "UNIQ_KEY" in properties.parse(header.properties):
             return self._send_inner(peer, request, header, target, queue, len(members))
         part = _part(queue, len(members), header, peer)
-        appended = append_batch(self._log, members, [part], peer.received_ms)
-        self._appended(target, appended)
-        ids = offset_ids(self._log.store_host, appended.physical_offsets)
+        appended = self._store.put_batch(members, [part], peer.received_ms)
+        ids = offset_ids(self._store.store_host, appended.physical_offsets)
         [queue_offset] = appended.queue_offsets
         place = ids, queue.queue_id, queue_offset
         answer: Response | bytes = (
@@ -260,8 +247,9 @@ class SendProcessor:
         stored = properties.encode(kept) + self._added
         if len(stored) > PROPERTIES_BYTES_MAX:
             raise _illegal(header, len(request.body), len(stored), self._body_bytes_max)
-        physical_offset = self._log.append(
+        physical_offset = self._store.put_inner(
             queue,
+            count,
             request.body,
             stored,
             header.flag,
@@ -271,11 +259,6 @@ class SendProcessor:
             peer.received_ms,
             header.reconsume_times,
         )
-        queue.next_offset = queue_offset + count
-        if not self._store.working:
-            self._store.work()
-        target.counters.put_count += count
-        target.counters.put_bytes += self._log.end_offset - physical_offset
         unique = kept["UNIQ_KEY"].encode()
         answer = self._answers.response(physical_offset, queue.queue_id, queue_offset, unique)
         answer.fields = {**answer.fields, "batchUniqId": kept["UNIQ_KEY"]}
@@ -290,7 +273,7 @@ class SendProcessor:
         be refused or treated with care is left to ``send_batch``.
         """
         members = members_alike([request.body for _, request in requests])
-        if members is None or self._sync_flush or self._log.refused is not None:
+        if members is None or self._sync_flush or self._store.refused is not None:
             return None
         count = len(members) // len(requests)
         targets: list[_Target] = []
@@ -307,11 +290,10 @@ class SendProcessor:
                 return None
             if len({len(part.born_host) for part in parts}) > 1:
                 return None
-            appended = append_batch(self._log, members, parts, requests[-1][0].received_ms)
+            appended = self._store.put_batch(members, parts, requests[-1][0].received_ms)
         except (BrokerError, MessageError, StoreError):
             return None
-        self._appended(targets[0], appended)
-        ids = offset_ids(self._log.store_host, appended.physical_offsets)
+        ids = offset_ids(self._store.store_host, appended.physical_offsets)
         step = (len(ids) + 1) // len(requests)
         ids_of_each = [ids[at : at + step - 1] for at in range(0, len(ids), step)]
         places = zip(ids_of_each, parts, appended.queue_offsets, requests, strict=True)
@@ -337,14 +319,6 @@ class SendProcessor:
             raise _illegal(header, body_bytes, 0, self._body_bytes_max)
         return target, target.queues[queue_id]
 
-    def _appended(self, target: _Target, appended: Appended) -> None:
-        """Have what was appended dispatched and counted."""
-        if not self._store.working:
-            self._store.work()
-        offsets = appended.physical_offsets
-        target.counters.put_count += len(offsets)
-        target.counters.put_bytes += self._log.end_offset - int(offsets[0])
-
     # --- what is rare ---
 
     def _target(self, peer: Peer, header: AnySendMessage) -> _Target:
@@ -357,8 +331,7 @@ class SendProcessor:
         target = _Target(
             config,
             queues,
-            self._stats.topic(config.topic_name or topic),
-            inner_batches=self._store.queues.is_batch(topic),
+            inner_batches=self._store.is_batch(topic),
         )
         if config.topic_name == topic:  # light queues are too many to be remembered
             self._targets[topic] = target
@@ -453,13 +426,13 @@ class SendProcessor:
 
     def _together(self, queue: ConsumeQueue, light: str) -> Together:
         """A queue and the light queues that a message asks for."""
-        if self._store.light is None:
+        if not self._store.takes_light:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message is for light queues too (property {properties.INNER_MULTI_DISPATCH}),"
                 " which needs enableLmq=true and enableMultiDispatch=true",
             )
-        together = self._store.light.join(queue, light_names(light))
+        together = self._store.together(queue, light_names(light))
         if together is None:
             most = self._store.config.max_lmq_consume_queue_num
             raise BrokerError(
@@ -481,7 +454,9 @@ class SendProcessor:
             self._store.flush_soon()
             return answer
         request.body = b""  # it is in the log; waiting for the disk must not keep it
-        self._store.when_safe(self._log.end_offset, partial(self._flushed, peer, request, answer))
+        self._store.when_safe(
+            self._store.log_end_offset, partial(self._flushed, peer, request, answer)
+        )
         return None
 
     def _flushed(

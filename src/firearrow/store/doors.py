@@ -1,0 +1,180 @@
+"""The ways into a store: whoever adds messages, for whatever reason, does it here.
+
+``put`` is the one door; beside it are those for many messages at once (``put_batch``), for several
+as one record (``put_inner``), and for the very bytes of another log (``put_raw``). Behind each the
+same has happened: the messages are in the log, which outlives the process, they have their queue
+offsets, in light queues too, they are counted, and they will be dispatched in the time that
+``pacing`` finds right. When they are safe is asked by ``MessageStore.when_safe``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from firearrow.message.names import LMQ_PREFIX, is_lmq
+from firearrow.store.batch import Appended, Members, Part, append_batch
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.light import LightQueues, Together
+from firearrow.store.pacing import Dispatching
+from firearrow.store.queues import (
+    UNCOUNTED,
+    ConsumeQueue,
+    ConsumeQueues,
+    PutCounters,
+    QueueEnd,
+)
+
+
+class Doors:
+    """What is needed to add messages to a log.
+
+    ``counters`` gives what counts those of a topic; with ``has_light_topics`` light queues are one
+    topic for that. ``working`` is whether something waits to be dispatched.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        light: LightQueues | None,
+        counters: Callable[[str], PutCounters],
+        *,
+        has_light_topics: bool,
+    ) -> None:
+        self.log = log
+        self.queues = queues
+        self.light = light
+        self.dispatching: Dispatching | None = None
+        self.working = False
+        self._counters = counters
+        self._has_light_topics = has_light_topics
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue to put messages into."""
+        queue = self.queues.open(topic, queue_id)
+        if queue.counters is UNCOUNTED:
+            light = self._has_light_topics and is_lmq(topic)
+            queue.counters = self._counters(LMQ_PREFIX if light else topic)
+        return queue
+
+    def together(self, queue: ConsumeQueue, light: Sequence[str]) -> Together | None:
+        """A queue and light queues as one to put a message into, for the next ``put`` alone; None
+        if there would be too many light queues."""
+        assert self.light is not None, "takes_light says whether there are any"
+        return self.light.join(queue, light)
+
+    @property
+    def takes_light(self) -> bool:
+        """Whether a message may be put into light queues, too."""
+        return self.light is not None
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic take several messages as one record."""
+        return self.queues.is_batch(topic)
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing can be put at present, None if it can."""
+        return self.log.refused
+
+    def put(
+        self,
+        queue: QueueEnd,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        now_ms: int,
+        reconsume_times: int,
+    ) -> int:
+        """Add a message to a queue and return its physical offset, see ``CommitLog.append``.
+
+        Its queue offset is ``queue.next_offset`` as before the call. Raises DiskFull or
+        MessageError, having added nothing.
+        """
+        log = self.log
+        physical_offset = log.append(
+            queue,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born_ms,
+            born_host,
+            now_ms,
+            reconsume_times,
+        )
+        if not self.working:
+            self._work()
+        counters = queue.counters
+        counters.put_count += 1
+        counters.put_bytes += log.end_offset - physical_offset
+        return physical_offset
+
+    def put_inner(
+        self,
+        queue: ConsumeQueue,
+        count: int,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        now_ms: int,
+        reconsume_times: int,
+    ) -> int:
+        """Add ``count`` messages as one record, which takes as many queue offsets; else as
+        ``put``."""
+        physical_offset = self.put(
+            queue,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born_ms,
+            born_host,
+            now_ms,
+            reconsume_times,
+        )
+        queue.next_offset += count - 1
+        queue.counters.put_count += count - 1
+        return physical_offset
+
+    def put_batch(self, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
+        """Add messages side by side, see ``append_batch``."""
+        appended = append_batch(self.log, members, parts, now_ms)
+        if not self.working:
+            self._work()
+        offsets = appended.physical_offsets
+        counters = parts[0].queue.counters
+        counters.put_count += len(offsets)
+        counters.put_bytes += self.log.end_offset - int(offsets[0])
+        return appended
+
+    def put_raw(self, physical_offset: int, data: bytes) -> None:
+        """Add what another log has at an offset, to which this one is the same up to there.
+
+        Raises StoreError if this one ends elsewhere, DiskFull without room; nothing is counted.
+        """
+        self.log.append_raw(physical_offset, data)
+        if data and not self.working:
+            self._work()
+
+    def _work(self) -> None:
+        """Have dispatched what was added."""
+        self.working = True
+        if self.dispatching is not None:
+            self.dispatching.wake()
+
+    def watch(self) -> None:
+        """Somebody waits for messages from now on: they are dispatched sooner under load."""
+        if self.dispatching is not None:
+            self.dispatching.watch()
+
+    def unwatch(self) -> None:
+        """One of those who wait for messages waits no longer."""
+        if self.dispatching is not None:
+            self.dispatching.unwatch()

@@ -1,0 +1,83 @@
+"""Services: how often, until when, and what is told of a failure."""
+
+import asyncio
+
+import pytest
+
+from firearrow.services import Every, Service
+from firearrow.testing import loop
+from firearrow.testing.loop import VirtualClock
+
+
+def test_a_call_is_made_again_and_again_until_the_end() -> None:
+    calls: list[float] = []
+
+    async def main(clock: VirtualClock) -> None:
+        async def rest(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+
+        service = Every(
+            "it", 10, lambda: calls.append(clock.monotonic()), asyncio.get_running_loop()
+        )
+        await service.start()
+        await rest(35)
+        await service.stop()
+        await rest(100)
+
+    loop.run(main)
+    assert calls == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("gives", "calls"), [(2.0, [10, 12, 14]), (0.0, [10, 10, 10]), (99.0, [10, 20, 30])]
+)
+def test_a_call_may_ask_for_a_sooner_one(gives: float, calls: list[float]) -> None:
+    made: list[float] = []
+
+    async def main(clock: VirtualClock) -> None:
+        enough = asyncio.Event()
+
+        def call() -> float | None:
+            made.append(clock.monotonic())
+            if len(made) < 3:
+                return gives
+            enough.set()
+            return None
+
+        service = Every("it", 10, call, asyncio.get_running_loop())
+        await service.start()
+        await enough.wait()
+        await service.stop()
+
+    loop.run(main)
+    assert made == calls
+
+
+def test_a_failure_is_told_and_the_next_call_made() -> None:
+    told: list[BaseException] = []
+    troubles: list[str | None] = []
+
+    async def main(clock: VirtualClock) -> None:
+        running = asyncio.get_running_loop()
+        running.set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+        def call() -> None:
+            if clock.monotonic() == 10:
+                raise OSError("no room")
+
+        service = Every("it", 10, call, running)
+        await service.start()
+        for _ in range(3):
+            await asyncio.sleep(6)
+            troubles.append(service.trouble)
+        await asyncio.sleep(6)
+        troubles.append(service.trouble)
+        await service.stop()
+
+    loop.run(main)
+    assert troubles == [None, "OSError: no room", "OSError: no room", None]
+    assert [str(error) for error in told] == ["no room"]
+
+
+def test_a_service_is_well_unless_it_says_otherwise() -> None:
+    assert (Service("it").name, Service("it").trouble) == ("it", None)
