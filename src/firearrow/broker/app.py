@@ -141,8 +141,8 @@ class Broker:
             wants_batches=self.topics.wants_batches,
             counters=self.stats.topic,
         )
-        store.lock()
         try:
+            store.lock()
             self.topics.load()  # the store asks of what kind a topic's queues are
             store.open(background=self._background)
         except BaseException:

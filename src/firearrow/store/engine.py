@@ -96,14 +96,9 @@ class MessageStore(Doors):
         queues = _queues_of(config, fs, clock.monotonic, wants_batches)
         file_bytes = config.mapped_file_size_commit_log
         log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
-        quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
-        light = LightQueues(queues, quota) if config.dispatches_light else None
+        light = _light_of(config, queues)
         super().__init__(log, queues, light, counters, has_light_topics=config.enable_lmq)
-        self._index = (
-            Index(root / "index", config.max_hash_slot_num, config.max_index_num, clock.now_ms, fs)
-            if config.message_index_enable
-            else None
-        )
+        self._index = _index_of(config, clock, fs)
         events = events or Events()
         self.messages_arrived = events.of(MessagesArrived)
         self._queues_deleted = events.of(QueuesDeleted)
@@ -111,17 +106,11 @@ class MessageStore(Doors):
         self._scheduler = scheduler
         self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
         if scheduler is not None:
-            self.dispatching = Dispatching(scheduler, self.dispatch, lambda: self.behind_bytes)
+            self.dispatching = Dispatching(
+                scheduler, self.dispatch, lambda: self.behind_bytes, lambda: self._stuck
+            )
         self._delays = DelayLevels(config.message_delay_level)
-        self._dispatcher = Dispatcher(
-            self.log,
-            self.queues,
-            self._index,
-            self._delays,
-            self._arrived,
-            light=config.dispatches_light,
-            index_may_wait=True,
-        )
+        self._dispatcher = self._catching_up(self.queues, self._index, None)
         if light is not None:
             events.listen(QueuesDeleted, light.recount)
         self._damaged = Damaged()
@@ -143,9 +132,8 @@ class MessageStore(Doors):
         self._flusher: Flusher | None = None
         self._acknowledging = Acknowledging((), 0, clock.monotonic)
         self._catch_up = self._new_catch_up()
-        self._cleaner = Cleaner(
-            self.log, self.queues, self._index, config, clock, fs, self._settled_offset
-        )
+        parts = self.log, self.queues, self._index
+        self._cleaner = Cleaner(*parts, config, clock, fs, self._settled_offset)
         self._background = True
         self._end: End | None = None  # how the last run ended, once the directory is locked
         self._stuck = ""  # why nothing can be dispatched
@@ -419,7 +407,7 @@ class MessageStore(Doors):
     def _catching_up(
         self, queues: Written, index: Index | None, only: AbstractSet[tuple[str, int]] | None
     ) -> Dispatcher:
-        """Dispatch again to some queues (None: all), and perhaps an index."""
+        """Dispatch, perhaps again, to some queues (None: all), and perhaps an index."""
         return Dispatcher(
             self.log,
             queues,
@@ -773,6 +761,18 @@ def _queues_of(
         wants_batches=wants_batches,
         monotonic=monotonic,
     )
+
+
+def _light_of(config: StoreConfig, queues: ConsumeQueues) -> LightQueues | None:
+    quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
+    return LightQueues(queues, quota) if config.dispatches_light else None
+
+
+def _index_of(config: StoreConfig, clock: Clock, fs: FileSystem) -> Index | None:
+    if not config.message_index_enable:
+        return None
+    sizes = config.max_hash_slot_num, config.max_index_num
+    return Index(config.root_path / "index", *sizes, clock.now_ms, fs)
 
 
 def _capacity(usage: os.statvfs_result) -> str:

@@ -20,21 +20,36 @@ RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 
 
 class Dispatching(Service):
-    """Has ``dispatch`` called, which says whether there is more; ``behind_bytes`` says how much.
+    """Has ``dispatch`` called, which says whether there is more; ``behind_bytes`` says how much,
+    ``stuck`` why nothing can be dispatched.
 
     ``watchers`` is how many wait for messages at present.
     """
 
     def __init__(
-        self, scheduler: Scheduler, dispatch: Callable[[], bool], behind_bytes: Callable[[], int]
+        self,
+        scheduler: Scheduler,
+        dispatch: Callable[[], bool],
+        behind_bytes: Callable[[], int],
+        stuck: Callable[[], str],
     ) -> None:
         super().__init__("dispatch")
         self._scheduler = scheduler
         self._dispatch = dispatch
         self._behind_bytes = behind_bytes
+        self._stuck = stuck
         self._last = -math.inf
         self._planned: Timer | None = None
         self.watchers = 0
+
+    async def stop(self) -> None:
+        """Dispatch nothing more."""
+        self.cancel()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be dispatched."""
+        return self._stuck() or None
 
     def wake(self) -> None:
         """There is something where there was nothing: dispatch it now if the last batch is a while
