@@ -29,9 +29,9 @@ def test_a_call_is_made_again_and_again_until_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gives", "calls"), [(2.0, [10, 12, 14]), (0.0, [10, 10, 10]), (99.0, [10, 20, 30])]
+    ("gives", "calls"), [(2.0, [10, 12, 14]), (0.0, [10, 10, 10]), (99.0, [10, 109, 208])]
 )
-def test_a_call_may_ask_for_a_sooner_one(gives: float, calls: list[float]) -> None:
+def test_a_call_may_say_when_the_next_one_is_due(gives: float, calls: list[float]) -> None:
     made: list[float] = []
 
     async def main(clock: VirtualClock) -> None:

@@ -61,7 +61,7 @@ class Every(Service):
     """Makes a call every so many seconds, the first time after as many.
 
     What the call raises is for the scheduler to report; it is made again all the same. A call may
-    give the seconds until the next one where that is to be sooner.
+    give the seconds until the next one.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Every(Service):
     def _run(self) -> None:
         seconds = self._seconds
         try:
-            sooner = self._call()
+            asked = self._call()
             self._trouble = None
-            if sooner is not None:
-                seconds = min(sooner, seconds)
+            if asked is not None:
+                seconds = asked
         except BaseException as error:
             self._trouble = f"{type(error).__name__}: {error}"
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 from firearrow.broker.config import BrokerConfig
@@ -176,6 +177,7 @@ class FakeBroker:
             self.stats,
             self.clock,
             self._soon,
+            Random(1),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

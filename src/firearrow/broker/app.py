@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from msgspec import structs
@@ -64,7 +65,8 @@ class Broker:
     """One broker on one store; ``start`` and ``stop`` once each, in one event loop.
 
     ``config_file`` is where changes of the configuration by clients are written to. Without
-    ``background`` all is done in the event loop, which a simulation decides the time of.
+    ``background`` all is done in the event loop, which a simulation decides the time of; it gives
+    its ``chance`` as well.
     """
 
     def __init__(
@@ -75,12 +77,14 @@ class Broker:
         config_file: Path | None = None,
         *,
         background: bool = True,
+        chance: Random | None = None,
     ) -> None:
         self.config = config
         self._store_config = store_config
         self._clock = clock
         self._config_file = config_file
         self._background = background
+        self._chance = chance or Random()
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
         self.events = Events()
@@ -209,6 +213,7 @@ class Broker:
             self.stats,
             self._clock,
             self._loop.call_soon,
+            self._chance,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -243,7 +248,7 @@ class Broker:
         return [
             *store.services,
             self._every("retention", clean_seconds, store.clean),
-            self._every("queues left out", CATCH_UP_SECONDS, store.catch_up_left_out),
+            self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
             _Serving(self._server),
             saving,
             self._every("tables", WRITE_SECONDS, partial(saving.write, *tables)),
@@ -298,6 +303,11 @@ class Broker:
         """What keeps services from their work at present, by their names."""
         found = {service.name: service.trouble for service in self.services}
         return {name: trouble for name, trouble in found.items() if trouble is not None}
+
+    def _catch_up(self) -> float:
+        """Let queues that were left out catch up; look again soon whether there are any."""
+        wait = self.store.catch_up_left_out()
+        return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
 
     def _save_state(self) -> None:
         """Write the state files that are behind, here and now."""

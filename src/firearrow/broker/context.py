@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import NamedTuple
 
 from firearrow.broker.longpoll import HeldPulls
@@ -34,3 +35,4 @@ class BrokerContext(NamedTuple):
     stats: BrokerStats
     clock: Clock
     soon: Soon
+    chance: Random

@@ -21,6 +21,7 @@ from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import MinBrokerIdChange, Routes
 from firearrow.net.client import Client
 from firearrow.net.server import ConnectionClosed, Peer, Server
+from firearrow.services import Every, Service
 from firearrow.wire.codes import RequestCode
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class NameServer:
         )
         self._client = Client()
         self._notices: set[asyncio.Task[None]] = set()
-        self._scan: asyncio.TimerHandle | None = None
+        self.services: list[Service] = []
 
     @property
     def config(self) -> NamesrvConfig:
@@ -63,28 +64,30 @@ class NameServer:
         bound = await self._server.start(host, port)
         # Who asks for the configuration is told the port that was found, not that any would do.
         self._processor.config = structs.replace(self.config, listen_port=bound)
-        self._plan_scan()
+        seconds = self.config.scan_not_active_broker_interval / 1000
+        self.services = [
+            Every("silent brokers", seconds, self._forget_silent, asyncio.get_running_loop())
+        ]
+        for service in self.services:
+            await service.start()
         return bound
 
     async def stop(self) -> None:
         """Close all connections; what is known of brokers is forgotten."""
-        if self._scan is not None:
-            self._scan.cancel()
+        for service in self.services:
+            await service.stop()
         for notice in self._notices:
             notice.cancel()
         await asyncio.gather(*self._notices, return_exceptions=True)
         await self._client.close()
         await self._server.stop()
 
-    def _plan_scan(self) -> None:
-        seconds = self.config.scan_not_active_broker_interval / 1000
-        self._scan = asyncio.get_running_loop().call_later(seconds, self._forget_silent_brokers)
-
-    def _forget_silent_brokers(self) -> None:
+    def _forget_silent(self) -> float:
+        """Forget brokers that have not registered in time; give the seconds until the next look."""
         for channel in self._routes.expire():
             if isinstance(channel, Peer):
                 channel.close("the broker on it has not registered in time")
-        self._plan_scan()
+        return self.config.scan_not_active_broker_interval / 1000
 
     def _notify(self, change: MinBrokerIdChange) -> None:
         for address in change.tell:

@@ -13,7 +13,6 @@ Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``H
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -105,6 +104,7 @@ class SendProcessor:
         self._groups = context.groups
         self._clock = context.clock
         self._soon = context.soon
+        self._chance = context.chance
         self._targets: dict[str, _Target] = {}
         self._ready: dict[Peer, list[bytes]] = {}
         self._body_bytes_max = store.config.max_message_size
@@ -119,7 +119,9 @@ class SendProcessor:
         )
         self._added_after_pair = _PAIR_END + self._added
         host = unpack_host(store.store_host)
-        self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, id(self) & 0x7FFFFFFF)
+        self._unique_prefix = unique_id_prefix(
+            host.ip, host.port & 0x7FFF, self._chance.getrandbits(31)
+        )
         self._unique_counter = 0
         id_prefix = encode_offset_id(host, 0)[:-16]
         self._answers = SendAnswers(config.region_id, trace_on=config.trace_on, id_prefix=id_prefix)
@@ -383,7 +385,7 @@ class SendProcessor:
     def _queue_id(self, target: _Target, queue_id: int) -> int:
         """A random queue where the client leaves the choice; 29 where it names one too high."""
         if queue_id < 0 and target.queues:
-            return random.randrange(max(target.write_queues, 1))
+            return self._chance.randrange(max(target.write_queues, 1))
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,
             f"request queueId[{queue_id}] is illegal, topic {target.config.topic_name} "
