@@ -6,12 +6,13 @@ A template spares an answer the dictionary of its fields and the JSON writer; it
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 from firearrow.wire.binary import binary_field, number_field, success_frame
-from firearrow.wire.codes import PROTOCOL_VERSION
+from firearrow.wire.codes import PROTOCOL_VERSION, ResponseCode
 from firearrow.wire.command import FieldValue, Response
-from firearrow.wire.frame import encode_json, response_frame
+from firearrow.wire.frame import AnyCommand, encode_json, response_frame
 
 _BEFORE_OPAQUE: Final = '"flag":1,"language":"PYTHON","opaque":'
 _BEHIND_OPAQUE: Final = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
@@ -93,36 +94,44 @@ class SendAnswers:
         }
 
 
-PullPlace = tuple[int, int, int, int, int]
-"""Where a pull goes on, the least and the greatest offset of its queue, the flags of its topic and
-its group."""
-
-_PULL_FIELDS: Final = (
-    *("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"),
-    *("topicSysFlag", "groupSysFlag"),
-)
-_PULL_BINARY: Final = binary_field(_PULL_FIELDS[0], "0") + b"".join(
-    map(number_field, _PULL_FIELDS[1:])
+_PULL_FIELDS: Final = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
+_PULL_BINARY: Final = binary_field("suggestWhichBrokerId", "0") + b"".join(
+    map(number_field, _PULL_FIELDS)
 )
 
 
-def pull_response(code: int, remark: str, place: PullPlace, records: bytes) -> Response:
-    """The answer to a pull as fields."""
-    return Response(code, remark, dict(zip(_PULL_FIELDS, (0, *place), strict=True)), records)
-
-
-def pull_frame(opaque: int, place: PullPlace, records: bytes, *, binary: bool) -> bytes:
-    """The answer to a pull that found messages."""
-    if binary:
-        digits = [b"%d" % number for number in place]
-        lengths = map(len, digits)
-        parts = [part for pair in zip(lengths, digits, strict=True) for part in pair]
-        return success_frame(opaque, _PULL_BINARY % tuple(parts), records)
-    following, lowest, highest, topic_flag, group_flag = place
+def pull_answer(
+    request: AnyCommand,
+    code: int,
+    status: Enum,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+    topic_flag: int,
+    group_flag: int,
+    records: bytes,
+) -> Response | bytes:
+    """The answer to a pull: where it goes on, what its queue has, the flags of topic and group.
+    Where nothing was found, the remark is the name of ``status``."""
+    if code != ResponseCode.SUCCESS:
+        fields = {
+            "suggestWhichBrokerId": 0,
+            "nextBeginOffset": next_offset,
+            "minOffset": min_offset,
+            "maxOffset": max_offset,
+            "topicSysFlag": topic_flag,
+            "groupSysFlag": group_flag,
+        }
+        return Response(code, status.name, fields, records)
+    if request.binary:
+        numbers = next_offset, min_offset, max_offset, topic_flag, group_flag
+        digits = [b"%d" % number for number in numbers]
+        parts = [part for text in digits for part in (len(text), text)]
+        return success_frame(request.opaque, _PULL_BINARY % tuple(parts), records)
     header = (
         '{"code":0,"extFields":{"suggestWhichBrokerId":"0",'
-        f'"nextBeginOffset":"{following}","minOffset":"{lowest}","maxOffset":"{highest}",'
+        f'"nextBeginOffset":"{next_offset}","minOffset":"{min_offset}","maxOffset":"{max_offset}",'
         f'"topicSysFlag":"{topic_flag}","groupSysFlag":"{group_flag}"}},'
-        f"{_BEFORE_OPAQUE}{opaque}{_BEHIND_OPAQUE}"
+        f"{_BEFORE_OPAQUE}{request.opaque}{_BEHIND_OPAQUE}"
     )
     return response_frame(header.encode(), records)

@@ -14,7 +14,7 @@ from firearrow.broker.state.clients import parse_tags
 from firearrow.errors import BrokerError
 from firearrow.net.server import Finished, Peer
 from firearrow.store import GetResult, GetStatus
-from firearrow.wire.answers import pull_frame, pull_response
+from firearrow.wire.answers import pull_answer
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -93,7 +93,7 @@ class PullProcessor:
         if self._offsets.resets:
             moved = self._reset_result(header)
             if moved is not None:  # what the pull would commit is of before the reset
-                return _answer(request, ResponseCode.PULL_OFFSET_MOVED, moved, topic, group)
+                return _moved_answer(request, moved, topic, group)
         if not header.sys_flag & SUSPEND_FLAG and self._store.working:
             self._store.catch_up()
         result = self._get(header, tag_codes)
@@ -119,7 +119,17 @@ class PullProcessor:
             )
         else:
             self._stats.pulls_missed += 1
-        return _answer(request, code, result, topic, group)
+        return pull_answer(
+            request,
+            code,
+            result.status,
+            result.next_offset,
+            result.min_offset,
+            result.max_offset,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            result.records,
+        )
 
     def _get(self, header: PullMessage, tag_codes: TagCodes) -> GetResult:
         return self._store.get(
@@ -244,20 +254,18 @@ def _code_of(status: GetStatus, queue_offset: int) -> ResponseCode:
     return _CODES[status]
 
 
-def _answer(
-    request: AnyCommand,
-    code: int,
-    result: GetResult,
-    topic: TopicConfig,
-    group: SubscriptionGroupConfig,
+def _moved_answer(
+    request: AnyCommand, moved: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig
 ) -> Finished:
-    place = (
-        result.next_offset,
-        result.min_offset,
-        result.max_offset,
+    """The answer to a pull of a group that is to go on elsewhere."""
+    return pull_answer(
+        request,
+        ResponseCode.PULL_OFFSET_MOVED,
+        moved.status,
+        moved.next_offset,
+        moved.min_offset,
+        moved.max_offset,
         topic.topic_sys_flag,
         group.group_sys_flag,
+        moved.records,
     )
-    if code != ResponseCode.SUCCESS:
-        return pull_response(code, result.status.name, place, result.records)
-    return pull_frame(request.opaque, place, result.records, binary=request.binary)

@@ -55,7 +55,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import LENGTHS, AnyCommand
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
-_PLAIN_FLAGS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+_NOT_PLAIN_FLAGS: Final = ~(COMPRESSED | MULTI_TAGS | COMPRESSION_MASK)
 _BATCH_TOPIC_BYTES_MAX: Final = 127
 _UNIQUE_MARK: Final = b"UNIQ_KEY\x01"
 _PAIR_END: Final = b"\x02"
@@ -119,9 +119,8 @@ class SendProcessor:
         )
         self._added_after_pair = _PAIR_END + self._added
         host = unpack_host(store.store_host)
-        self._unique_prefix = unique_id_prefix(
-            host.ip, host.port & 0x7FFF, self._chance.getrandbits(31)
-        )
+        own = self._chance.getrandbits(31)
+        self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, own)
         self._unique_counter = 0
         id_prefix = encode_offset_id(host, 0)[:-16]
         self._answers = SendAnswers(config.region_id, trace_on=config.trace_on, id_prefix=id_prefix)
@@ -158,7 +157,7 @@ class SendProcessor:
         if (
             len(stored) > PROPERTIES_BYTES_MAX
             or len(body) > self._body_bytes_max
-            or sys_flag & ~_PLAIN_FLAGS
+            or sys_flag & _NOT_PLAIN_FLAGS
         ):
             raise _illegal(header, len(body), len(stored), self._body_bytes_max)
         queue_offset = queue.next_offset
@@ -173,11 +172,16 @@ class SendProcessor:
             peer.received_ms,
             header.reconsume_times,
         )
-        place = physical_offset, queue_id, queue_offset, unique
         if request.binary or not unique.isalnum():
-            answer = self._other_answer(request, *place)
+            answer = self._other_answer(request, physical_offset, queue_id, queue_offset, unique)
         else:
-            head = self._template % (*place, request.opaque)
+            head = self._template % (
+                physical_offset,
+                queue_id,
+                queue_offset,
+                unique,
+                request.opaque,
+            )
             answer = LENGTHS.pack(len(head) + 4, len(head)) + head
         if self._sync_flush:
             return self._when_flushed(peer, request, text, answer)
@@ -317,7 +321,7 @@ class SendProcessor:
         queue_id = header.queue_id
         if not 0 <= queue_id < len(target.queues):
             queue_id = self._queue_id(target, queue_id)
-        if body_bytes > self._body_bytes_max or header.sys_flag & ~_PLAIN_FLAGS:
+        if body_bytes > self._body_bytes_max or header.sys_flag & _NOT_PLAIN_FLAGS:
             raise _illegal(header, body_bytes, 0, self._body_bytes_max)
         return target, target.queues[queue_id]
 
