@@ -12,6 +12,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
 from firearrow.broker.processors.admin_groups import GroupAdminProcessor
 from firearrow.broker.processors.admin_topics import TopicAdminProcessor
+from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.pull import PullProcessor
@@ -50,6 +51,7 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
     queries = QueryProcessor(context)
     offsets = OffsetProcessor(context)
     clients = ClientProcessor(context)
+    asking = AskingProcessor(context)
     topics = TopicAdminProcessor(context)
     groups = GroupAdminProcessor(context)
     broker = BrokerAdminProcessor(context)
@@ -72,6 +74,9 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: clients.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: clients.producer_connections,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: asking.statuses,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: asking.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: asking.consume_directly,
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.put_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,

@@ -10,11 +10,9 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.query import record_at
-from firearrow.broker.state.clients import ClientRegistry, Member
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.state.clients import Member
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.ids import decode_offset_id
 from firearrow.net.futures import Answered
@@ -37,27 +35,12 @@ STATUS_BYTES_MAX: Final = 256 * 1024  # some three thousand queues; all members'
 class AskingProcessor:
     """223, 307, 309."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientRegistry,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-
-    def handlers(self) -> dict[int, Handler]:
-        """Give the request codes that are served here."""
-        return {
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.statuses,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-        }
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._topics = context.topics
+        self._groups = context.groups
+        self._clients = context.clients
 
     def running_info(self, peer: Peer, asked: AnyCommand) -> Answer:
         """307: what a consumer does at the moment."""
