@@ -16,8 +16,7 @@ from firearrow.broker.state.clients import Member
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.ids import decode_offset_id
 from firearrow.net.futures import Answered
-from firearrow.net.server import Answer, Handler, Peer, Steps
-from firearrow.store import MessageStore
+from firearrow.net.server import Answer, Peer, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import ConsumerStatus, MessageQueue, body_of
 from firearrow.wire.codes import RequestCode, ResponseCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from firearrow.broker.context import BrokerContext
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Peer
-from firearrow.store import Boundary
+from firearrow.store import Boundary, MessageStore
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
