@@ -39,6 +39,10 @@ CODES_OF_5_5_0 = 164
 DEAD = {13, 22, 23, 27, 47, *range(209, 215), 301, 302, 200072}
 
 
+READ_ANSWERS = {RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS}
+"""Handlers that read what clients answer them."""
+
+
 def handlers_of_broker(root: Path) -> dict[int, Handler]:
     """All handlers of a broker."""
     context = FakeBroker().context
@@ -98,7 +102,7 @@ def test_what_a_handler_reads_is_what_the_table_says(tmp_path: Path) -> None:
             assert not read["fields_of"], (code, read)
         if row.body is not None and row.body is not bytes:
             assert row.body.__name__ in read["body_of"] | read["decode"], (code, read)
-        else:
+        elif code not in READ_ANSWERS:
             assert not read["body_of"], (code, read)
 
 
