@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -13,6 +14,7 @@ from firearrow.store.offline import Action, Layout, apply, plan, verify
 from tests.store.offline.damage import (
     FILE_BYTES,
     LOG_END,
+    PLAIN,
     a_message,
     database_store,
     golden_store,
@@ -98,6 +100,16 @@ def test_a_field_that_the_rest_proves_is_restored(
     assert outcome.verdict.findings == []
     assert messages(root) == before
     assert outcome.steps[0].consequence == "none"
+
+
+def test_an_entry_that_leads_nowhere_proves_nothing(tmp_path: Path) -> None:
+    """A record that seems to begin its queue again, and damage in the queue's file behind it."""
+    root = golden_store(tmp_path)
+    before, message = messages(root), a_message(root)
+    in_record(root, message, 20, bytes(8))
+    write(root, PLAIN, 20 * (message.queue_offset + 1), pack(">qi", -1 << 60, 1000))
+    assert apply(Layout(root), SystemClock()).verdict.findings == []
+    assert messages(root) == before
 
 
 def test_a_topic_that_its_queue_proves_is_restored(tmp_path: Path) -> None:

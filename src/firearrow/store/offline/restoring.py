@@ -293,7 +293,9 @@ def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
     here = claim.physical_offset
     for step in (-1, 1):
         there, size, _ = entry_at(queue, claim.queue_offset + step)
-        if 0 < size < PRE_BLANK_SIZE and (there - here) * step <= 0:
+        if not 0 < size < PRE_BLANK_SIZE or view.log.find(there) is None:
+            continue  # it is damaged itself
+        if (there - here) * step <= 0:
             return True
     number = int(columns.queue_offset[0])
     if int(columns.queue_id[0]) != claim.queue_id or number <= claim.queue_offset:
