@@ -7,7 +7,14 @@ import pytest
 from firearrow.errors import DiskFull, StoreError
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
-from firearrow.store import MessagesArrived, MessageStore, Part, PutCounters, members_of
+from firearrow.store import (
+    MessagesArrived,
+    MessageStore,
+    Part,
+    PutCounters,
+    QueuesDeleted,
+    members_of,
+)
 from firearrow.store.acknowledging import Acknowledging
 from tests.broker.fakes import HandClock
 from tests.store.stores import (
@@ -163,3 +170,20 @@ def test_what_is_safe_is_what_all_conditions_hold_for() -> None:
     replica.is_broken = True
     waiting.answer()
     assert told[3:] == [(40, False)]
+
+
+# --- who is told of queues that go ---
+
+
+def test_queues_that_are_deleted_are_told(tmp_path: Path) -> None:
+    told: list[QueuesDeleted] = []
+    with opened(tmp_path, background=False) as store:
+        store.queues_deleted.listen(told.append)
+        for topic, queue_id in (("T", 0), ("T", 1), ("U", 3)):
+            append(store, b"", topic, queue_id)
+        settle(store)
+        store.delete_topic("T")
+        assert told == [QueuesDeleted("T")]
+        store.queues.correct_min(store.log_end_offset)  # as if the log began here now
+        assert list(store.delete_expired_queues())
+        assert told[1:] == [QueuesDeleted("U", 3)]

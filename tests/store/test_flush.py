@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.store import FlushRefused
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
@@ -174,12 +175,15 @@ def test_the_names_above_a_new_store_are_on_the_disk(tmp_path: Path) -> None:
 def test_a_log_that_the_disk_refuses_is_never_confirmed_again(tmp_path: Path) -> None:
     clock, disk = HandClock(), Disk(tmp_path)
     told: list[bool] = []
+    refusals: list[FlushRefused] = []
     with opened(tmp_path, background=False, clock=clock, fs=disk) as store:
+        store.flush_refused.listen(refusals.append)
         append(store, b"a")
         store.when_safe(store.log.end_offset, told.append)
         store.flush_step()
         append(store, b"b")
         settle(store)
+        assert refusals == []
         disk.refusing = "commitlog"
         store.when_safe(store.log.end_offset, told.append)
         with pytest.raises(OSError, match="refuses"):
@@ -192,6 +196,7 @@ def test_a_log_that_the_disk_refuses_is_never_confirmed_again(tmp_path: Path) ->
         with pytest.raises(OSError, match="refuses"):
             store.flush_step()
         assert told == [True, False, False]
+        assert ["refuses" in str(refusal.error) for refusal in refusals] == [True]
         assert bodies(store) == [b"a", b"b"]
     assert disk.take() == []
     assert Checkpoint.load(tmp_path / "checkpoint") == Checkpoint()

@@ -101,8 +101,8 @@ class MessageStore(Doors):
         self._index = _index_of(config, clock, fs)
         events = events or Events()
         self.messages_arrived = events.of(MessagesArrived)
-        self._queues_deleted = events.of(QueuesDeleted)
-        self._flush_refused = events.of(FlushRefused)
+        self.queues_deleted = events.of(QueuesDeleted)
+        self.flush_refused = events.of(FlushRefused)
         self._scheduler = scheduler
         self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
         if scheduler is not None:
@@ -321,7 +321,7 @@ class MessageStore(Doors):
             self._run_in_loop,
             ThreadWorker if background or loop is None else lambda _, step: LoopWorker(loop, step),
             lambda: self._acknowledging.has_waiters,
-            self._flush_refused,
+            self.flush_refused,
         )
         self._acknowledging = Acknowledging(
             [self._flusher],
@@ -624,7 +624,7 @@ class MessageStore(Doors):
                 self._catch_up.stop()
                 with self._cleaner.paused():
                     self.queues.delete_queues({(topic, queue_id)})
-                self._queues_deleted(QueuesDeleted(topic, queue_id))
+                self.queues_deleted(QueuesDeleted(topic, queue_id))
                 yield now
 
     def _is_expired(self, queue: QueueRange) -> bool:
@@ -705,7 +705,7 @@ class MessageStore(Doors):
         self._catch_up.stop()
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
-        self._queues_deleted(QueuesDeleted(topic))
+        self.queues_deleted(QueuesDeleted(topic))
 
     def admit_batches(self, topic: str) -> bool:
         """Whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.

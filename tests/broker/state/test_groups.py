@@ -129,3 +129,15 @@ def test_what_this_release_does_not_know_survives(tmp_path: Path) -> None:
     assert raw["epoch"] == 9
     assert {name: saved[name] for name in group} == group
     assert saved["groupName"] == "g"
+
+
+def test_what_is_new_or_has_changed_is_told() -> None:
+    groups = FakeBroker().groups
+    told: list[list[str]] = []
+    groups.changed.listen(lambda change: told.append([it.group_name for it in change.configs]))
+    groups.put(SubscriptionGroupConfig("g"))
+    groups.put(SubscriptionGroupConfig("g"))
+    groups.put_all([SubscriptionGroupConfig("g"), SubscriptionGroupConfig("h", retry_queue_nums=3)])
+    groups.find("found")
+    groups.delete("g")
+    assert told == [["g"], ["h"], ["found"]]
