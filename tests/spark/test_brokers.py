@@ -22,7 +22,7 @@ from firearrow.spark import pulls
 from firearrow.spark.brokers import ROUTE_SECONDS_MAX, BrokerOrigin, BrokerPartition, Part
 from firearrow.spark.filters import Narrow, Numbers, Texts
 from firearrow.spark.jobs.archive import archive, source
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.options import for_sink, parse
 from firearrow.spark.origin import NOT_STORED, Bound, Queue, Span, Stored
 from firearrow.spark.sink import BatchWriter
@@ -221,7 +221,7 @@ def test_an_archive_knows_the_store_behind_a_broker(server: Server, tmp_path: Pa
     place = Archive(tmp_path / "archive")
     opener, settings = source({"nameServer": server.namesrv, "subscribe": "Orders"})
     assert archive(Inline(), opener, place, settings).rows == ROWS
-    [mark] = place.load().marks
+    [mark] = place.load().progress.marks
     with origin_of(server, subscribe="Returns") as origin:
         origin.bounds()
         assert origin.stored_at(BROKER_NAME, mark.commit_log_offset) == Stored(

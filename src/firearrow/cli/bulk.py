@@ -8,9 +8,9 @@ from threading import Event
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive import archive, follow, require_same_stores, source
-from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.manifest import Archive, Manifest
+from firearrow.spark.jobs.archive import Step, archive, follow, require_same_stores, source
+from firearrow.spark.jobs.compact import Compacted, compact
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.workers import SparkWorkers
 
 
@@ -22,10 +22,10 @@ def report_archive(run: Run) -> list[Table]:
         return [_waiting(run, place)]
     workers = SparkWorkers(run.spark)
     opener, settings = source(run.reader.options)
-    steps: list[Manifest] = []
+    steps: list[Step] = []
     publish = _lake(run, place)
 
-    def on_step(step: Manifest) -> None:
+    def on_step(step: Step) -> None:
         steps.append(step)
         publish()
 
@@ -40,14 +40,12 @@ def report_archive(run: Run) -> list[Table]:
 
 
 def _lake(run: Run, place: Archive) -> Callable[[], object]:
-    """What makes the archive's steps commits of a table of Delta Lake or Iceberg, too."""
-    from firearrow.spark.jobs import lake
-
-    if run.options.delta:
-        return lake.Delta(place).publish
+    """What has a table of Iceberg follow the archive."""
     if run.options.iceberg:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
+
+        from firearrow.spark.jobs import lake
 
         catalog, _, name = run.options.iceberg.rpartition(":")
         try:
@@ -74,7 +72,7 @@ def _waiting(run: Run, place: Archive) -> Table:
     return Table("Would be archived", columns, rows, note, Bars(["topic", "queueId"], "messages"))
 
 
-def _steps(steps: list[Manifest], compacted: Manifest | None) -> list[Table]:
+def _steps(steps: list[Step], compacted: Compacted | None) -> list[Table]:
     counts: dict[str, list[int]] = {}
     for file in (file for step in steps for file in step.added):
         count = counts.setdefault(file.topic, [0, 0, 0])

@@ -77,7 +77,7 @@ def has_few_messages(options: Namespace) -> bool:
 
     Raises ConfigError where a store, a topic, a cluster or an archive is not there.
     """
-    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.delta import Archive
     from firearrow.spark.jobs.small import has_small_log, is_small
     from firearrow.spark.options import parse
 
@@ -159,11 +159,9 @@ def _require_condition(condition: str) -> None:
 
 def _archive(options: Namespace) -> None:
     from firearrow.spark.jobs.archive import require_apart, source
-    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.delta import Archive
     from firearrow.spark.options import parse
 
-    if options.delta:
-        require("deltalake", "delta")
     if options.iceberg:
         require("pyiceberg", "iceberg")
     source(place(options))

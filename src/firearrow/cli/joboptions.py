@@ -259,13 +259,7 @@ def add_archive(parser: Parser) -> None:
     parser.add_argument(
         "--compact", action="store_true", help="at the end, join small files of a topic and day"
     )
-    lake = parser.add_mutually_exclusive_group()
-    lake.add_argument(
-        "--delta",
-        action="store_true",
-        help="also make the archive a Delta Lake table",
-    )
-    lake.add_argument(
+    parser.add_argument(
         "--iceberg",
         metavar="[CATALOG:]NAMESPACE.TABLE",
         help="add the files to an Iceberg table, in a catalog that pyiceberg is configured for",

@@ -12,13 +12,11 @@ import traceback
 from pathlib import Path
 from threading import Event
 
-from firearrow.errors import StoreLocked
 from firearrow.spark.jobs.archive import Settings, follow, source
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.workers import local_workers
 
 STEP_ROWS = 1500
-LOCK_SECONDS_MAX = 10
 
 
 def archive_for_ever(store: str, root: str) -> None:
@@ -26,12 +24,7 @@ def archive_for_ever(store: str, root: str) -> None:
     opener, _ = source({"path": store, "subscribe": "T", "splitBytes": "100k"})
     settings = Settings(step_rows_max=STEP_ROWS)
     with local_workers(2, "fork") as workers:
-        for _ in range(LOCK_SECONDS_MAX * 20):
-            try:
-                follow(workers, opener, Archive(Path(root)), settings, stop=Event(),
-                       interval_seconds=0.02)  # fmt: skip
-            except StoreLocked:  # workers of the one before may live for a moment
-                Event().wait(0.05)
+        follow(workers, opener, Archive(Path(root)), settings, stop=Event(), interval_seconds=0.02)
 
 
 def main() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from deltalake import DeltaTable
+
+from firearrow.spark.jobs.places import Place
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -27,24 +28,26 @@ class Killed(BaseException):
 
 
 class Mortal:
-    """Lets the process die before its n-th change of the file system; none comes after that."""
+    """Lets the process die before its n-th change of an archive, or after a commit."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
-        for owner, name in (
-            (Path, "replace"),
-            (Path, "hardlink_to"),
-            (Path, "unlink"),
-            (Path, "mkdir"),
-            (shutil, "rmtree"),
-        ):
-            monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+        for name in ("create", "sync", "sync_names", "delete", "move", "make"):
+            monkeypatch.setattr(Place, name, self._counted(getattr(Place, name)))
+        create, commit = DeltaTable.create, DeltaTable.create_write_transaction
+        monkeypatch.setattr(DeltaTable, "create", staticmethod(self._counted(create)))
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", self._counted(commit))
 
     def _counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **named: Any) -> Any:
-            if self.left == 0:
-                raise Killed
-            self.left -= 1
-            return operation(*args, **named)
+            self._count()
+            result = operation(*args, **named)
+            self._count()
+            return result
 
         return counted
+
+    def _count(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1

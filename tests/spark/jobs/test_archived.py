@@ -18,12 +18,11 @@ from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.jobs.archive import Settings, archive, source
 from firearrow.spark.jobs.archived import ArchivedOrigin
 from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.options import parse
 from firearrow.spark.origin import Bound, Queue, Span
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
-from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
 from tests.spark.jobs.inline import Inline
@@ -46,7 +45,7 @@ def step(live: MemoryOrigin, root: Path, rows_max: int | None = None) -> None:
 
     settings = Settings(step_rows_max=rows_max)
     with suppress(InterruptedError):
-        archive(Inline(), lambda: live, Archive(root), settings, clock=HandClock(), on_step=enough)
+        archive(Inline(), lambda: live, Archive(root), settings, on_step=enough)
 
 
 def places(batches: Iterable[pa.RecordBatch]) -> list[tuple[Queue, int]]:
@@ -101,7 +100,7 @@ def test_whatever_goes_on_each_message_is_there_once(data: st.DataObject) -> Non
                     earliest = data.draw(st.integers(bound.earliest, ends[queue]))
                     live.held[queue] = Bound(earliest, bound.latest)
                 case _:
-                    compact(Inline(), Archive(root), clock=HandClock())
+                    compact(Inline(), Archive(root))
         everything = {queue: Bound(0, bound.latest) for queue, bound in live.held.items()}
         origin = archived(root, live)
         assert read(origin) == every(everything)
@@ -112,7 +111,7 @@ def test_whatever_goes_on_each_message_is_there_once(data: st.DataObject) -> Non
         }
         tasks = origin.partitions(spans)
         if data.draw(st.booleans()):
-            compact(Inline(), Archive(root), clock=HandClock())
+            compact(Inline(), Archive(root))
         found = places(batch for task in tasks for batch in origin.read(task, PLACE))
         assert found == every({queue: Bound(*span) for queue, span in spans.items()})
 
@@ -195,7 +194,7 @@ def test_places_by_time(tmp_path: Path) -> None:
     live.held = {A: Bound(90, 200)}
     origin = archived(tmp_path, live)
     assert origin.bounds()[A] == Bound(0, 200)
-    compact(Inline(), Archive(tmp_path), clock=HandClock())
+    compact(Inline(), Archive(tmp_path))
     for offset in (0, 1, 29, 30, 31, 99, 100, 199):
         at_ms = live.base_ms + offset * 1000
         assert origin.offset_at(A, at_ms) == offset
@@ -230,9 +229,7 @@ def test_a_store_and_its_archive_in_sql(spark: SparkSession, tmp_path: Path) -> 
     store, root = extract("file-cq-clean", tmp_path), tmp_path / "archive"
     opener, settings = source({"path": str(store), "maxOffsetsPerTrigger": "300"})
     with suppress(InterruptedError):
-        archive(
-            Inline(), opener, Archive(root), settings, clock=HandClock(), on_step=_Stop().second
-        )
+        archive(Inline(), opener, Archive(root), settings, on_step=_Stop().second)
     reader = spark.read.format("rocketmq").option("archive", str(root))
     rows = reader.load(str(store)).select("msgId", "topic", "queueId", "queueOffset").collect()
     alone = spark.read.format("rocketmq").load(str(store)).select("msgId").collect()

@@ -15,7 +15,7 @@ import pytest
 
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.resending import BATCH_ROWS, Ledger, Progress
 from firearrow.spark.origin import Bound, Queue
 from firearrow.wire.codes import RequestCode

@@ -10,10 +10,8 @@ dictionary pays for the topic only; keys and ids have bloom filters where pyarro
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,7 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.errors import CorruptStore
-from firearrow.spark.jobs.manifest import DataFile, Mark, QueueRows
+from firearrow.spark.jobs.delta import DataFile, QueueRows
+from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.progress import Mark
 from firearrow.spark.tables import MESSAGES
 
 ROW_GROUP_ROWS: Final = 100_000
@@ -57,19 +57,19 @@ def partition_path(topic: str, day: str) -> str:
 
 
 def write_messages(
-    batches: Iterator[pa.RecordBatch], staging: Path, run: str, stem: str, *, unique: bool = True
+    batches: Iterator[pa.RecordBatch], place: Place, stem: str, *, unique: bool = True
 ) -> Written:
-    """Write messages below ``staging/run``, each file whole and on the disk or not there.
+    """Write messages to files of an archive, each whole and on the disk when this returns.
 
-    ``stem`` is the name of the files without ``.parquet``, the same in every directory. Raises
-    CorruptStore if a queue offset occurs twice and ``unique`` says that it can't (it can where a
-    topic was deleted and made again).
+    ``stem`` is the name of the files without ``.parquet``, the same in every directory, and no
+    other run's. Raises CorruptStore if a queue offset occurs twice and ``unique`` says that it
+    can't (it can where a topic was deleted and made again).
     """
     table = pa.Table.from_batches(batches, MESSAGES)
     if table.num_rows == 0:
         return Written()
     table = _sorted(table)
-    queues = tuple(_queues(table))
+    queues = tuple(queues_of(table))
     if unique:
         _require_unique(table)
     files: list[DataFile] = []
@@ -77,25 +77,34 @@ def write_messages(
         saved: list[Future[None]] = []
         for topic, day, part in _partitions(table):
             path = f"{partition_path(topic, day)}/{stem}.parquet"
-            fresh = _write(part, staging / run / path)
-            stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
-            files.append(
-                DataFile(
-                    path=path,
-                    run=run,
-                    topic=topic,
-                    day=day,
-                    rows=part.num_rows,
-                    size_bytes=fresh.stat().st_size,
-                    stored_min_ms=stored["min"] // 1000,
-                    stored_max_ms=stored["max"] // 1000,
-                    queues=tuple(_queues(part)),
-                )
-            )
-            saved.append(saver.submit(_save, fresh, staging / run / path))
+            size_bytes = _write(part, place, path)
+            files.append(_described(part, path, topic, day, size_bytes))
+            saved.append(saver.submit(place.sync, [path]))
         for each in saved:
             each.result()
     return Written(tuple(files), queues, tuple(_marks(table)))
+
+
+def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int) -> DataFile:
+    """Tell what a file holds."""
+    columns = ("broker", "queueId", "queueOffset")
+    brokers, queues, found = (pc.min_max(part.column(name)).as_py() for name in columns)
+    stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
+    return DataFile(
+        path=path,
+        topic=topic,
+        day=day,
+        rows=part.num_rows,
+        size_bytes=size_bytes,
+        broker_min=brokers["min"],
+        broker_max=brokers["max"],
+        queue_min=queues["min"],
+        queue_max=queues["max"],
+        offset_min=found["min"],
+        offset_max=found["max"],
+        stored_min_ms=stored["min"] // 1000,
+        stored_max_ms=stored["max"] // 1000,
+    )
 
 
 def _sorted(table: pa.Table) -> pa.Table:
@@ -153,7 +162,7 @@ def _begins(table: pa.Table) -> list[int]:
     return [int(at) for at in np.flatnonzero(changes)]
 
 
-def _queues(table: pa.Table) -> Iterator[QueueRows]:
+def queues_of(table: pa.Table) -> Iterator[QueueRows]:
     """Give what a sorted table has of each queue."""
     begins = _begins(table)
     offsets = table.column("queueOffset").to_numpy()
@@ -208,23 +217,16 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
             yield topics[begin].as_py(), str(np.datetime64(int(day), "D")), part
 
 
-def _write(table: pa.Table, path: Path) -> Path:
-    """Write one file, by another name; give that."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+def _write(table: pa.Table, place: Place, path: str) -> int:
+    """Write one file; give its size."""
     with (
-        pa.OSFile(str(fresh), "wb") as file,
+        place.create(path) as file,
         pq.ParquetWriter(file, table.schema, **_settings(table)) as writer,
     ):
         writer.write_table(table, ROW_GROUP_ROWS)
-    return fresh
-
-
-def _save(fresh: Path, path: Path) -> None:
-    """Have a file on the disk, and by its name."""
-    with fresh.open("rb") as file:
-        os.fsync(file.fileno())
-    fresh.replace(path)
+        writer.close()
+        size_bytes: int = file.tell()
+    return size_bytes
 
 
 def _settings(table: pa.Table) -> dict[str, Any]:
