@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -223,10 +224,15 @@ class Archive:
         Raises ConfigError for an archive of the old format unless ``old`` says that it may be one,
         CorruptStore for a log that can't be read.
         """
+        if find_spec("deltalake") is None:
+            raise ConfigError(
+                "an archive needs the package deltalake: install Firearrow with the extra spark"
+                " (docs/start.md)"
+            )
         if not old and self.is_old():
             raise ConfigError(
-                f"archive {self.root} is of an earlier version: firearrow pipeline archive"
-                f" --take-over --to {self.root} makes it a Delta table"
+                f"archive {self.root} is of an earlier version: firearrow pipeline take-over"
+                f" --archive {self.root} makes it a Delta table"
             )
         for _ in range(_LOOKS_MAX):
             table = self._table()

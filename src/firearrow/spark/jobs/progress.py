@@ -40,7 +40,7 @@ FILES: Final = f"{_OWN}:files"
 Numbers = Mapping[str, int]
 
 
-class Gap(msgspec.Struct, frozen=True):
+class Gap(msgspec.Struct, frozen=True, rename="camel"):
     """Messages that were gone before they were archived: ``missing`` of ``start`` to ``end``."""
 
     topic: str
