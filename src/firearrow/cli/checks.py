@@ -82,12 +82,21 @@ def has_few_messages(options: Namespace) -> bool:
     from firearrow.spark.options import parse
 
     if options.archive is not None:
-        if not Archive(options.archive).load().files:
+        if options.row.name == "take-over":
+            _require_archive_of_old(options.archive)
+        elif not Archive(options.archive).load().files:
             raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
     if options.store is not None:  # it may be damaged: to find that is the job
         return has_small_log(parse({"path": str(options.store)}))
     return is_small(parse(place(options)))
+
+
+def _require_archive_of_old(root: str) -> None:
+    from firearrow.spark.jobs.delta import Archive
+
+    if not Archive(root).load(old=True).version and not Archive(root).is_old():
+        raise ConfigError(f"--archive {root}: there is no archive")
 
 
 def place(options: Namespace) -> dict[str, str]:

@@ -188,23 +188,25 @@ def follow(
     stop: Event,
     interval_seconds: float = 60.0,
     on_step: Callable[[Step], object] | None = None,
+    upkeep: Callable[[], object] | None = None,
 ) -> Summary:
     """Archive whatever comes until ``stop`` is set, a step each ``interval_seconds`` at the most.
 
-    While more waits than one step takes, steps follow each other at once. Errors are those of
-    ``archive``; then it can be called again.
+    While more waits than one step takes, steps follow each other at once. After each look,
+    ``upkeep`` is called (``firearrow.spark.jobs.upkeep.Upkeep``). Errors are those of ``archive``;
+    then it can be called again.
     """
     summary = Summary()
     job = _Job(workers, source, archive, settings or Settings())
     while not stop.is_set():
         step = job.step(job.origin.bounds())
-        if step is None:
-            stop.wait(interval_seconds)
-            continue
-        summary = summary.plus(step)
-        if on_step is not None:
-            on_step(step)
-        if not job.was_limited:
+        if step is not None:
+            summary = summary.plus(step)
+            if on_step is not None:
+                on_step(step)
+        if upkeep is not None:
+            upkeep()
+        if step is None or not job.was_limited:
             stop.wait(interval_seconds)
     return summary
 

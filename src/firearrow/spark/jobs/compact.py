@@ -53,14 +53,20 @@ def compact(
     *,
     target_bytes: int = TARGET_BYTES,
     files_min: int = 2,
+    before: str | None = None,
 ) -> Compacted | None:
     """Join small files until those of a topic and day are about ``target_bytes``, compressed.
 
-    Fewer than ``files_min`` are left for later. Gives which files are now which; None where nothing
-    is to be done, or another process has done it.
+    Fewer than ``files_min`` are left for later, and so are those of the day ``before`` and later
+    ones. Gives which files are now which; None where nothing is to be done, or another process has
+    done it.
     """
     state = archive.load()
-    groups = [g for g in _groups(state, target_bytes) if len(g) >= files_min]
+    groups = [
+        group
+        for group in _groups(state, target_bytes)
+        if len(group) >= files_min and (before is None or group[0].day < before)
+    ]
     if not groups:
         return None
     stem = file_stem(state.version + 1)

@@ -31,7 +31,7 @@ from firearrow.spark.tables import MESSAGES
 ROW_GROUP_ROWS: Final = 100_000
 FALSE_POSITIVES: Final = 0.01
 _LOOKED_UP: Final = ("keys", "msgId")
-_ORDER: Final = ("topic", "broker", "queueId", "queueOffset")
+ORDER: Final = ("topic", "broker", "queueId", "queueOffset")
 _DELTA: Final = ("queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp")
 UNMEASURED: Final = ("body", "properties")  # their statistics would be copies of long values
 
@@ -69,7 +69,7 @@ def write_messages(
     if table.num_rows == 0:
         return Written()
     table = _sorted(table)
-    queues = tuple(queues_of(table))
+    queues = tuple(_queues(table))
     if unique:
         _require_unique(table)
     files: list[DataFile] = []
@@ -149,20 +149,25 @@ def _ranks(texts: pa.ChunkedArray) -> Ints:
 
 
 def _key(table: pa.Table, at: int) -> tuple[Any, ...]:
-    return tuple(table.column(name)[at].as_py() for name in _ORDER[:3])
+    return tuple(table.column(name)[at].as_py() for name in ORDER[:3])
 
 
 def _begins(table: pa.Table) -> list[int]:
     """Give the rows at which another queue begins than that of the row before."""
     changes = np.zeros(table.num_rows, np.bool_)
     changes[0] = True
-    for name in _ORDER[:3]:
+    for name in ORDER[:3]:
         column = table.column(name)
         changes[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy()
     return [int(at) for at in np.flatnonzero(changes)]
 
 
-def queues_of(table: pa.Table) -> Iterator[QueueRows]:
+def queues_in(table: pa.Table) -> list[QueueRows]:
+    """Give what a table has of each queue; it needs no columns but ``ORDER``."""
+    return [*_queues(_sorted(table))] if table.num_rows else []
+
+
+def _queues(table: pa.Table) -> Iterator[QueueRows]:
     """Give what a sorted table has of each queue."""
     begins = _begins(table)
     offsets = table.column("queueOffset").to_numpy()
@@ -238,7 +243,7 @@ def _settings(table: pa.Table) -> dict[str, Any]:
         "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
         "write_statistics": [name for name in names if name not in UNMEASURED],
         "write_page_index": True,
-        "sorting_columns": [pq.SortingColumn(names.index(name)) for name in _ORDER[1:]],
+        "sorting_columns": [pq.SortingColumn(names.index(name)) for name in ORDER[1:]],
     }
     if CAN_BLOOM:
         rows = min(table.num_rows, ROW_GROUP_ROWS)
