@@ -9,22 +9,27 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from pathlib import Path
 from threading import Event
 
 from firearrow.spark.jobs.archive import Settings, follow, source
 from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.upkeep import Upkeep
 from firearrow.spark.jobs.workers import local_workers
 
 STEP_ROWS = 1500
+FILES_MIN = 5
 
 
 def archive_for_ever(store: str, root: str) -> None:
-    """Follow a store until the process ends."""
+    """Follow a store, and join files, until the process ends."""
     opener, _ = source({"path": store, "subscribe": "T", "splitBytes": "100k"})
     settings = Settings(step_rows_max=STEP_ROWS)
     with local_workers(2, "fork") as workers:
-        follow(workers, opener, Archive(Path(root)), settings, stop=Event(), interval_seconds=0.02)
+        upkeep = Upkeep(workers, Archive(root), files_min=FILES_MIN)
+        follow(
+            workers, opener, Archive(root), settings, stop=Event(), interval_seconds=0.02,
+            upkeep=upkeep,
+        )  # fmt: skip
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from firearrow.errors import DataLost, FirearrowError
 from firearrow.message.batch import encode_batch
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.progress import FILES
 from firearrow.spark.options import parse
 from firearrow.spark.origin import Queue
 from firearrow.spark.source import batch_spans, open_origin
@@ -244,6 +245,7 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
     first = min(path.name for path in (store / "commitlog").iterdir())
     assert int(first) > 0, "retention has deleted nothing"
     assert kept.load().version > ROUNDS // 2
+    assert FILES in kept.load().numbers, "no files were joined"
     assert killed.interrupted or ROUNDS < 20
     assert kept.load().progress.gaps == []
 
