@@ -199,13 +199,14 @@ def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_began_again_is_archived_from_its_beginning(tmp_path: Path) -> None:
-    origin = MemoryOrigin({A: Bound(0, 10)})
+    origin = MemoryOrigin({A: Bound(5, 10)})
     run(origin, tmp_path)
     lenient = Settings(fail_on_data_loss=False)
     origin.held[A] = Bound(0, 0)
     assert run(origin, tmp_path, lenient) == Summary()
     origin.held[A] = Bound(0, 4)
     assert run(origin, tmp_path, lenient).rows == 4
+    assert Archive(tmp_path).load().first == {A: 0}
     assert run(origin, tmp_path) == Summary()
 
 

@@ -332,8 +332,9 @@ class _Job:
         state = self._state
         first: dict[Queue, int] = {}
         for part in (part for one in written for part in one.queues):
-            if part.queue not in state.first:
-                first[part.queue] = min(part.first, first.get(part.queue, part.first))
+            lowest = first.get(part.queue, state.first.get(part.queue))
+            if lowest is None or part.first < lowest:  # lower than known: the queue began again
+                first[part.queue] = part.first
         moved = {queue: end for queue, end in ends.items() if state.offsets.get(queue) != end}
         marks = _furthest(mark for one in written for mark in one.marks)
         numbers = numbers_of_offsets("next", moved) | numbers_of_offsets("first", first)
