@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from firearrow.errors import ConfigError, CorruptStore, FirearrowError
 from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive, Change, Conflict
+from firearrow.spark.jobs.places import Place
 from firearrow.spark.jobs.progress import Gap, Mark, Progress, numbers_of_gaps, numbers_of_offsets
 from firearrow.spark.origin import Bound, Queue, Span
 from tests.spark.jobs.inline import Inline
@@ -170,11 +171,51 @@ def test_a_log_that_is_damaged_is_told(tmp_path: Path) -> None:
     entry = tmp_path / LOG / f"{2:020}.json"
     whole = entry.read_bytes()
     entry.write_bytes(whole[:200])
-    with pytest.raises(CorruptStore, match=f"^archive {tmp_path}: "):
+    with pytest.raises(CorruptStore, match=f"^archive {tmp_path}: its log .* remove the newest"):
         Archive(tmp_path).load()
     entry.unlink()
     with pytest.raises(CorruptStore, match=f"^archive {tmp_path}: "):
         Archive(tmp_path).load()
+
+
+def test_a_newest_entry_that_power_has_damaged_can_be_removed(tmp_path: Path) -> None:
+    origin = MemoryOrigin({A: Bound(0, 30)})
+    fill(tmp_path, origin, 10)
+    entry = tmp_path / LOG / f"{3:020}.json"
+    entry.write_bytes(entry.read_bytes()[:200])
+    with pytest.raises(CorruptStore, match="remove the newest entry"):
+        Archive(tmp_path).load()
+    entry.unlink()
+    fill(tmp_path, origin)
+    assert sorted(rows_of(tmp_path)) == every(origin)
+
+
+def test_what_counts_is_on_the_disk_before_anybody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync, commit = Place.sync, DeltaTable.create_write_transaction
+
+    def noted(self: Place, paths: Iterable[str]) -> None:
+        paths = list(paths)
+        synced.extend(Path(path).stem for path in paths if path.endswith(".json"))
+        synced.extend("file" for path in paths if path.startswith("topic="))
+        sync(self, paths)
+
+    def committed(*args: Any, **named: Any) -> None:
+        synced.append("commit")
+        commit(*args, **named)
+
+    monkeypatch.setattr(Place, "sync", noted)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
+    origin = MemoryOrigin({A: Bound(0, 20)})
+    archive(
+        Inline(), lambda: origin, Archive(tmp_path), Settings(step_rows_max=10),
+        on_step=lambda _: synced.append("told"),
+    )  # fmt: skip
+    entries = [f"{number:020}" for number in range(3)]
+    first = ["file", entries[0], "commit", *entries[:2], "told"]
+    assert synced == [*first, "file", entries[1], "commit", *entries[1:], "told"]
 
 
 def test_a_file_that_somebody_else_has_written_may_hold_anything(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.lake import Iceberg, iceberg_table
+from firearrow.spark.jobs.upkeep import expire
 from firearrow.spark.origin import Bound, Queue
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every
@@ -65,7 +66,7 @@ def test_iceberg_gets_each_file_once(tmp_path: Path, origin: MemoryOrigin, table
     assert scan.to_arrow().num_rows == 40
 
 
-def test_what_is_compacted_is_replaced_in_one_snapshot(
+def test_what_is_compacted_or_expires_is_replaced_in_one_snapshot(
     tmp_path: Path, origin: MemoryOrigin, table: Table
 ) -> None:
     held = fill(origin, tmp_path / "archive")
@@ -84,6 +85,9 @@ def test_what_is_compacted_is_replaced_in_one_snapshot(
     assert len(list(table.scan().plan_files())) == len(state.files)
     assert held.clean(kept_hours=0) == len(done.removed)
     assert places(table.scan().to_arrow()) == every(origin)
+    expire(Inline(), held, "2024-10-05")
+    lake.publish()
+    assert places(table.refresh().scan().to_arrow()) == every(MemoryOrigin({A: Bound(30, 60)}))
 
 
 def test_iceberg_goes_on_where_publishing_was_ended(

@@ -20,9 +20,10 @@ same queues, or with files that the first has removed, gets `Conflict` and plans
 has a check of its own (``max_commit_retries``), but it lets two commits remove the same file, and
 both then add what was in it; so it is not asked, and the check is made here.
 
-On a disk of this machine, files are synced before the commit that names them; the library does not
-sync its log, so that is done here before a commit is told of. Should the power fail in between, the
-newest entry of the log may be damaged. Nobody was told of it: to remove it is to undo that step.
+On a disk of this machine, files are synced before the commit that names them. The library does not
+sync its log, so that is done here: what a commit follows on before it, its own entry before anybody
+is told. Should the power fail in between, only the newest entry can be damaged, of which nobody was
+told: to remove it is to undo that step.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ _SETTINGS: Final = {
 }
 _TRIES_MAX: Final = 100  # commits of others, one after the other, that come between
 _LOOKS_MAX: Final = 20  # at a log that goes on while it is read
+_POWER: Final = (
+    " (if power was lost, remove the newest entry of _delta_log: nothing that counts is in it)"
+)
 _LAST_NAME: Final = "\U0010ffff"  # of a broker, where a table does not say which a file has
 
 
@@ -242,7 +246,7 @@ class Archive:
             try:
                 numbers = read_numbers(self.place, version)
             except (FileNotFoundError, msgspec.DecodeError, pa.ArrowInvalid) as error:
-                raise CorruptStore(f"archive {self.root}: its log can't be read: {error}") from None
+                raise self._damaged(str(error)) from None
             if numbers is not None:
                 return State(version, str(table.metadata().id), numbers, table)
         raise StoreLocked(f"archive {self.root}: its log goes on faster than it can be read")
@@ -273,9 +277,13 @@ class Archive:
         except CommitFailedError:
             raise
         except DeltaError as error:
-            raise CorruptStore(f"archive {self.root}: {_sentence(error)}") from None
+            raise self._damaged(_sentence(error)) from None
         except OSError as error:
             raise FirearrowError(f"archive {self.root}: {_sentence(error)}") from None
+
+    def _damaged(self, reason: str) -> CorruptStore:
+        hint = "" if self.place.directory is None else _POWER
+        return CorruptStore(f"archive {self.root}: its log can't be read: {reason}{hint}")
 
     # --- changing ---
 
@@ -291,6 +299,7 @@ class Archive:
         for _ in range(_TRIES_MAX):
             base = self._made() if base.table is None else base
             self._require_fit(state, base, change)
+            self._sync_log(base.version, base.version)
             if self._commits(base, change):
                 break
             base = self.load(old=True)
@@ -412,17 +421,17 @@ class Archive:
 
         They stay for ``kept_hours``, so that queries that have begun can end. Gives their number.
         """
-
-        table: DeltaTable | None = self.load().table
+        state = self.load()
+        table = state.table
         if table is None:
             return 0
-        return len(
-            self._told(
-                lambda: table.vacuum(
-                    kept_hours, dry_run=False, enforce_retention_duration=False, full=True
-                )
+        removed: list[str] = self._told(
+            lambda: table.vacuum(
+                kept_hours, dry_run=False, enforce_retention_duration=False, full=True
             )
         )
+        self._sync_log(state.version, self.load().version)
+        return len(removed)
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
