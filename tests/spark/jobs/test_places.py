@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from random import Random
+from subprocess import DEVNULL, PIPE
+from threading import Event, Thread
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -14,7 +20,7 @@ from deltalake import DeltaTable
 from moto.server import ThreadedMotoServer
 
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.spark.jobs.archive import Settings, Summary, archive, require_apart
+from firearrow.spark.jobs.archive import Settings, Summary, archive, require_apart, source
 from firearrow.spark.jobs.archived import ArchivedOrigin
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
@@ -23,6 +29,7 @@ from firearrow.spark.jobs.sources import ArchiveMessages
 from firearrow.spark.jobs.upkeep import expire
 from firearrow.spark.options import parse
 from firearrow.spark.origin import Bound, Queue, Span
+from tests.spark import logs
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every
 from tests.spark.jobs.test_archived import read
@@ -30,6 +37,7 @@ from tests.spark.jobs.test_delta import Meanwhile
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, RETRY = Queue("T", "a", 0), Queue("%RETRY%g", "a", 0)
+KILLS = 6
 MIDNIGHT_MS = MemoryOrigin().base_ms + DAY_MS
 
 
@@ -134,6 +142,32 @@ def test_a_process_that_dies_at_its_commit_loses_and_repeats_nothing(
         assert rows_of(root) == every(origin)
     left = files_in(root) - Archive(root).load().files.keys()
     assert Archive(root).clean(kept_hours=0) == len(left) > 0
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_lose_and_repeat_nothing(root: str, tmp_path: Path) -> None:
+    random, store = Random(5), tmp_path / "store"
+    sent = [logs.Sent(queue_id=number % 4) for number in range(12_000)]
+    logs.write(store, sent, file_bytes=1 << 22)
+    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), root]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        kills = 0
+        while kills < KILLS or not Archive(root).load().version:
+            kills += 1
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            pid = int(process.stdout.readline())
+            Event().wait(random.uniform(0.1, 1.5))
+            os.kill(pid, signal.SIGKILL)
+            assert process.stdout.readline() == "gone\n"
+        process.stdin.close()
+    opener, _ = source({"path": str(store), "subscribe": "T"})
+    archive(Inline(), opener, Archive(root))
+    assert [(queue.queue_id, offset) for queue, offset in rows_of(root)] == [
+        (queue_id, offset) for queue_id in range(4) for offset in range(3000)
+    ]
 
 
 def test_the_environment_says_how_to_get_there(
