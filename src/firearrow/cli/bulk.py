@@ -52,7 +52,7 @@ def report_archive(run: Run) -> list[Table]:
 def report_compact(run: Run) -> list[Table]:
     """Join small files and remove what no reader needs, and say what that was."""
     place = Archive(run.options.archive)
-    compacted = compact(SparkWorkers(run.spark), place) or Compacted((), ())
+    compacted = compact(SparkWorkers(run.spark), place) or Compacted()
     return [_compacted(compacted), Table("Removed", ["files"], [[place.clean()]], _LATER)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
 from threading import Event
 
 from firearrow.spark.jobs.archive import Settings, follow, source
@@ -34,6 +35,7 @@ def archive_for_ever(store: str, root: str) -> None:
 
 def main() -> None:
     """Fork an archiver for each line."""
+    import_module("deltalake")
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -34,16 +34,19 @@ class Mortal:
         self.left = -1
         for name in ("create", "sync", "sync_names", "delete", "move", "make"):
             monkeypatch.setattr(Place, name, self._counted(getattr(Place, name)))
-        create, commit = DeltaTable.create, DeltaTable.create_write_transaction
+        create, commit = DeltaTable.create, self._counted(DeltaTable.create_write_transaction)
+
+        def committed(*args: Any, **named: Any) -> None:
+            commit(*args, **named)
+            self._count()
+
         monkeypatch.setattr(DeltaTable, "create", staticmethod(self._counted(create)))
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", self._counted(commit))
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
 
     def _counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **named: Any) -> Any:
             self._count()
-            result = operation(*args, **named)
-            self._count()
-            return result
+            return operation(*args, **named)
 
         return counted
 

@@ -9,6 +9,7 @@ import pytest
 
 from firearrow.spark.jobs.archive import Settings, archive, follow
 from firearrow.spark.jobs.archived import ArchivedOrigin
+from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.sources import ArchiveMessages
 from firearrow.spark.jobs.upkeep import Upkeep, day_of, expire
@@ -94,10 +95,26 @@ def test_following_keeps_files_few_and_days_as_many_as_asked_for(tmp_path: Path)
     assert (files, len(held.load().files)) == ([1, 2, 3, 2, 3], 3)
     assert upkeep() is False
     at(clock, MIDNIGHT_MS + DAY_MS)
-    assert upkeep() is True
+    assert (upkeep(), upkeep()) == (True, False)
     assert sorted(rows_of(tmp_path)) == every(MemoryOrigin({A: Bound(30, 50)}))
     paths = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("topic=*/*/*.parquet")}
     assert paths == set(held.load().files)
+
+
+def test_much_that_has_piled_up_is_joined_in_several_commits(tmp_path: Path) -> None:
+    origin = MemoryOrigin({Queue(f"T{n}", "a", 0): Bound(0, 2) for n in range(10)}, split_rows=1)
+    archive(Inline(), lambda: origin, Archive(tmp_path))
+    held = Archive(tmp_path)
+    upkeep = Upkeep(Inline(), held, files_min=5)
+    counts = [(upkeep(), len(held.load().files)) for _ in range(4)]
+    assert counts == [(True, 20 - 4), (True, 20 - 8), (True, 10), (False, 10)]
+    assert sorted(rows_of(tmp_path)) == every(origin)
+    fresh = MemoryOrigin({queue: Bound(2, 4) for queue in origin.held}, split_rows=1)
+    archive(Inline(), lambda: fresh, held)
+    before = held.load().version
+    done = compact(Inline(), held)
+    assert done is not None
+    assert (len(done.removed), len(done.added), held.load().version - before) == (30, 10, 3)
 
 
 @pytest.mark.parametrize(("before", "day"), [(0, "2024-10-05"), (2, "2024-10-03")])

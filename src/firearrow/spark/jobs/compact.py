@@ -1,4 +1,4 @@
-"""Many small files of an archive made few: one commit, whole or not at all.
+"""Many small files of an archive made few, in commits that are whole or not there at all.
 
 An archive that follows a store writes files each minute. Compaction joins those of one topic and
 day, sorted by broker, queue and queue offset like any other, with their statistics and bloom
@@ -11,7 +11,7 @@ removes it. Archiving goes on meanwhile; of two compactions of the same files, o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,14 +28,19 @@ from firearrow.spark.options import MiB
 from firearrow.spark.tables import MESSAGES
 
 TARGET_BYTES: Final = 128 * MiB
+GROUPS_OF_WORKER: Final = 4  # in a commit: what a killed process has to do again
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
     """Files that were replaced, and those that took their places."""
 
-    removed: tuple[DataFile, ...]
-    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...] = ()
+    added: tuple[DataFile, ...] = ()
+
+    def plus(self, more: Compacted) -> Compacted:
+        """Count more."""
+        return Compacted(self.removed + more.removed, self.added + more.added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +59,30 @@ def compact(
     target_bytes: int = TARGET_BYTES,
     files_min: int = 2,
     before: str | None = None,
+    groups_max: int | None = None,
 ) -> Compacted | None:
     """Join small files until those of a topic and day are about ``target_bytes``, compressed.
 
     Fewer than ``files_min`` are left for later, and so are those of the day ``before`` and later
-    ones. Gives which files are now which; None where nothing is to be done, or another process has
-    done it.
+    ones, and all but ``groups_max`` groups. Some groups at a time are one commit. Gives which files
+    are now which; None where nothing is to be done, or another process has done it.
     """
     state = archive.load()
     groups = [
         group
         for group in _groups(state, target_bytes)
         if len(group) >= files_min and (before is None or group[0].day < before)
-    ]
-    if not groups:
-        return None
+    ][:groups_max]
+    done = Compacted()
+    at_once = workers.parallelism * GROUPS_OF_WORKER
+    for at in range(0, len(groups), at_once):
+        done = done.plus(_joined(workers, archive, state, groups[at : at + at_once]))
+    return done if done.removed else None
+
+
+def _joined(
+    workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]
+) -> Compacted:
     stem = file_stem(state.version + 1)
     merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
     written = workers.run(_merge, merges)
@@ -79,7 +93,7 @@ def compact(
         archive.commit(state, change)
     except Conflict:
         archive.drop(added)
-        return None
+        return Compacted()
     return Compacted(removed, added)
 
 

@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from firearrow.clock import Clock, SystemClock
-from firearrow.spark.jobs.compact import compact
+from firearrow.spark.jobs.compact import GROUPS_OF_WORKER, compact
 from firearrow.spark.jobs.delta import (
     KEPT_HOURS,
     Archive,
@@ -71,19 +71,27 @@ class Upkeep:
         self._done = ""
 
     def __call__(self) -> bool:
-        """Do what is due; tell whether the table has changed."""
-        today = day_of(self._clock.now_ms())
-        done = [compact(self._workers, self._archive, files_min=self._files_min)]
+        """Do what is due; tell whether the table has changed.
+
+        No more is joined than takes some seconds, as messages wait meanwhile; the rest comes next.
+        """
+        now_ms = self._clock.now_ms()
+        today = day_of(now_ms)
+        groups_max = self._workers.parallelism * GROUPS_OF_WORKER
+        piled_up = compact(
+            self._workers, self._archive, files_min=self._files_min, groups_max=groups_max
+        )
+        if today == self._done:
+            return piled_up is not None
         expired: tuple[DataFile, ...] = ()
-        if today != self._done:
-            done.append(compact(self._workers, self._archive, before=today))
-            if self._keep_days is not None:
-                first = day_of(self._clock.now_ms(), self._keep_days)
-                expired = expire(self._workers, self._archive, first)
+        if self._keep_days is not None:
+            expired = expire(self._workers, self._archive, day_of(now_ms, self._keep_days))
+        left = compact(self._workers, self._archive, before=today, groups_max=groups_max)
+        if left is None or len(left.added) < groups_max:  # not until a backlog leaves none
             removed = self._archive.clean(self._kept_hours)
             self._done = today
-            log.info("archive is tidy", extra={"expired": len(expired), "removed": removed})
-        return bool(expired) or any(done)
+            log.info("archive is tidy", extra={"removed": removed})
+        return any((piled_up, expired, left))
 
 
 def day_of(now_ms: int, days_before: int = 0) -> str:
