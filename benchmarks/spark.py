@@ -331,7 +331,7 @@ def limits(root: Path, size: int, rounds: int) -> Iterator[Measured]:
 def jobs(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
     """Bulk jobs over the whole log."""
     from firearrow.spark.jobs.archive import archive, source
-    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.delta import Archive
     from firearrow.spark.jobs.rebuild import rebuilt
     from firearrow.spark.jobs.verify import verdict_of
     from firearrow.spark.jobs.workers import SparkWorkers

@@ -11,7 +11,7 @@ from firearrow.message.compress import LEVEL
 from firearrow.message.model import MessageView
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive, source
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.replay import Selection, replay
 from firearrow.spark.jobs.restore import restore
 from firearrow.spark.jobs.sources import ArchiveMessages

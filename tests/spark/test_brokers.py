@@ -23,7 +23,7 @@ from firearrow.net.blocking import BlockingClient
 from firearrow.spark.brokers import BrokerOrigin, BrokerPartition, Part
 from firearrow.spark.filters import Narrow, Numbers, Texts
 from firearrow.spark.jobs.archive import archive, source
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.options import for_sink, parse
 from firearrow.spark.sink import BatchWriter
 from firearrow.spark.source import batch_spans
@@ -221,7 +221,7 @@ def test_an_archive_knows_the_store_behind_a_broker(server: Server, tmp_path: Pa
     place = Archive(tmp_path / "archive")
     opener, settings = source({"nameServer": server.namesrv, "subscribe": "Orders"})
     assert archive(Inline(), opener, place, settings).rows == ROWS
-    [mark] = place.load().marks
+    [mark] = place.load().progress.marks
     with origin_of(server, subscribe="Returns") as origin:
         origin.bounds()
         assert origin.stored_at(BROKER_NAME, mark.commit_log_offset) == Stored(

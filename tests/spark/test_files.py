@@ -23,6 +23,7 @@ from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, Numbers
 from firearrow.spark.options import parse
 from firearrow.spark.source import MessageReader
+from firearrow.spark.storage import LocalStorage
 from firearrow.spark.tables import DECLARED, MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES
 from tests import golden
@@ -414,6 +415,28 @@ def test_nothing_contradicts_the_last_entry(tmp_path: Path) -> None:
     with pytest.raises(DataLost, match="ends at 6000, and 1 of them were behind"):
         read(root)
     assert len(read(root, failOnDataLoss="false")) == 59
+
+
+def test_files_that_retention_deletes_while_bounds_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.write(tmp_path, [logs.Sent(body=b"%04d" % number) for number in range(200)])
+    (tmp_path / "abort").touch()
+    files = sorted((tmp_path / "commitlog").iterdir())
+    window = LocalStorage.window
+
+    def deletes(self: LocalStorage, path: str, start: int, end: int) -> memoryview:
+        if path.startswith("commitlog/") and files:
+            files.pop(0).unlink()
+            del files[1:]  # two looks meet a deletion
+        return window(self, path, start, end)
+
+    whole = FileOrigin(parse({"path": str(tmp_path)})).bounds()
+    monkeypatch.setattr(LocalStorage, "window", deletes)
+    (bound,) = FileOrigin(parse({"path": str(tmp_path)})).bounds().values()
+    assert files == []
+    assert [bound.latest] == [known.latest for known in whole.values()]
+    assert bound.earliest > 0
 
 
 def test_a_log_that_grows_meanwhile_has_lost_nothing(tmp_path: Path) -> None:

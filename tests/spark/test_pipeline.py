@@ -16,8 +16,10 @@ from firearrow.cli.pipeline import report_of
 from firearrow.cli.reports import Table
 from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
+from firearrow.spark.jobs.delta import Archive
 from firearrow.store.offline import Layout, verify
 from tests.spark.jobs import orders
+from tests.spark.jobs.test_takeover import unpacked
 from tests.store.stores import append, opened
 from tools.demo import Shop, serving
 
@@ -201,6 +203,31 @@ def test_an_archive_holds_what_a_dry_run_says(
     chosen = ("--tag", "paid", "--until", "2026-11-18T12:00:00")
     replayed = run(spark, "replay", *job, *chosen)["Would be replayed"]
     assert cells(replayed, "topic", "messages") == [("Orders", 80)]
+
+
+def test_an_archive_is_kept_tidy(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    small = ("--option", "maxOffsetsPerTrigger=20", "--option", "subscribe=Payments")
+    given = ("archive", "--path", store, "--to", lake, *small)
+    run(spark, *given)
+    before = len(Archive(lake).load().files)
+    done = run(spark, "compact", "--archive", lake)
+    days = len({file.day for file in Archive(lake).load().files.values()})
+    assert done["Compacted"].rows == [[before, days]]
+    assert done["Removed"].rows == [[0]]
+    assert run(spark, "expire", "--archive", lake, "--keep", "99999")["Expired"].rows == []
+    gone = run(spark, "expire", "--archive", lake, "--keep", "0")["Expired"]
+    assert sum(gone.values("messages")) == 60  # type: ignore[arg-type]
+    assert run(spark, *given, "--keep", "1", "--compact")["Archived"].rows == []
+
+
+def test_an_archive_of_an_earlier_version_is_taken_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    old = str(unpacked("format1", tmp_path))
+    assert run(spark, "take-over", "--archive", old)["Taken over"].rows == [[6]]
+    again = run(spark, "take-over", "--archive", old)["Taken over"]
+    assert (again.rows, again.note) == ([], "The archive is a Delta table already.")
 
 
 def test_what_consumers_saw_is_replayed(spark: SparkSession, store: str, tmp_path: Path) -> None:

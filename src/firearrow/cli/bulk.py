@@ -1,17 +1,22 @@
-"""`firearrow pipeline archive`: work on whole logs, and what of it a report says."""
+"""`firearrow pipeline archive`, `compact`, `expire` and `take-over`, and what a report says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event
+from typing import Final
 
 from firearrow.cli.analyses import Run
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive import archive, follow, require_same_stores, source
-from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.manifest import Archive, Manifest
+from firearrow.spark.jobs.archive import Step, archive, follow, require_same_stores, source
+from firearrow.spark.jobs.compact import Compacted, compact
+from firearrow.spark.jobs.delta import KEPT_HOURS, Archive
+from firearrow.spark.jobs.takeover import take_over
+from firearrow.spark.jobs.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
+
+_LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the table any more."
 
 
 def report_archive(run: Run) -> list[Table]:
@@ -22,32 +27,68 @@ def report_archive(run: Run) -> list[Table]:
         return [_waiting(run, place)]
     workers = SparkWorkers(run.spark)
     opener, settings = source(run.reader.options)
-    steps: list[Manifest] = []
+    steps: list[Step] = []
     publish = _lake(run, place)
 
-    def on_step(step: Manifest) -> None:
+    def on_step(step: Step) -> None:
         steps.append(step)
         publish()
 
     publish()  # what a run that broke off did not get to
     if options.follow:
+        tidy = Upkeep(workers, place, options.keep)
         follow(workers, opener, place, settings, stop=Event(),
-               interval_seconds=options.interval, on_step=on_step)  # fmt: skip
+               interval_seconds=options.interval, on_step=on_step,
+               upkeep=lambda: tidy() and publish())  # fmt: skip
     else:
         archive(workers, opener, place, settings, on_step=on_step)
+        if options.keep is not None:
+            expire(workers, place, day_of(run.now_ms, options.keep))
     compacted = compact(workers, place) if options.compact else None
-    return _steps(steps, compacted)
+    publish()
+    return [*_steps(steps), *([_compacted(compacted)] if compacted else [])]
+
+
+def report_compact(run: Run) -> list[Table]:
+    """Join small files and remove what no reader needs, and say what that was."""
+    place = Archive(run.options.archive)
+    compacted = compact(SparkWorkers(run.spark), place) or Compacted()
+    return [_compacted(compacted), Table("Removed", ["files"], [[place.clean()]], _LATER)]
+
+
+def report_expire(run: Run) -> list[Table]:
+    """Remove old days, and say which."""
+    place = Archive(run.options.archive)
+    first_day = day_of(run.now_ms, run.options.keep)
+    days: dict[tuple[str, str], list[int]] = {}
+    for file in expire(SparkWorkers(run.spark), place, first_day):
+        count = days.setdefault((file.topic, file.day), [0, 0, 0])
+        count[0] += file.rows
+        count[1] += 1
+        count[2] += file.size_bytes
+    rows: list[list[Cell]] = [[*day, *count] for day, count in sorted(days.items())]
+    removed: list[list[Cell]] = [[place.clean()]]
+    return [
+        Table("Expired", ["topic", "day", "messages", "files", "bytes"], rows),
+        Table("Removed", ["files"], removed, _LATER),
+    ]
+
+
+def report_take_over(run: Run) -> list[Table]:
+    """Make an archive of the old format a table, and say of how many files."""
+    files = take_over(Archive(run.options.archive))
+    if files is None:
+        return [Table("Taken over", ["files"], [], "The archive is a Delta table already.")]
+    return [Table("Taken over", ["files"], [[files]])]
 
 
 def _lake(run: Run, place: Archive) -> Callable[[], object]:
-    """What makes the archive's steps commits of a table of Delta Lake or Iceberg, too."""
-    from firearrow.spark.jobs import lake
-
-    if run.options.delta:
-        return lake.Delta(place).publish
+    """What has a table of Iceberg follow the archive."""
     if run.options.iceberg:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
+
+        from firearrow.spark.jobs import lake
 
         catalog, _, name = run.options.iceberg.rpartition(":")
         try:
@@ -74,7 +115,7 @@ def _waiting(run: Run, place: Archive) -> Table:
     return Table("Would be archived", columns, rows, note, Bars(["topic", "queueId"], "messages"))
 
 
-def _steps(steps: list[Manifest], compacted: Manifest | None) -> list[Table]:
+def _steps(steps: list[Step]) -> list[Table]:
     counts: dict[str, list[int]] = {}
     for file in (file for step in steps for file in step.added):
         count = counts.setdefault(file.topic, [0, 0, 0])
@@ -89,13 +130,14 @@ def _steps(steps: list[Manifest], compacted: Manifest | None) -> list[Table]:
         for step in steps
         for gap in step.gaps
     ]
-    tables = [
+    return [
         Table("Archived", ["topic", "messages", "files", "bytes"], rows,
               "What the archive did not hold before.", Bars(["topic"], "messages")),
         Table("Gone before it was archived",
               ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"], gaps),
     ]  # fmt: skip
-    if compacted is not None:
-        joined: list[list[Cell]] = [[len(compacted.removed), len(compacted.added)]]
-        tables.append(Table("Compacted", ["filesBefore", "filesAfter"], joined))
-    return tables
+
+
+def _compacted(done: Compacted) -> Table:
+    joined: list[list[Cell]] = [[len(done.removed), len(done.added)]]
+    return Table("Compacted", ["filesBefore", "filesAfter"], joined)

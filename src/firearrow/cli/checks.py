@@ -77,17 +77,26 @@ def has_few_messages(options: Namespace) -> bool:
 
     Raises ConfigError where a store, a topic, a cluster or an archive is not there.
     """
-    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.delta import Archive
     from firearrow.spark.jobs.small import has_small_log, is_small
     from firearrow.spark.options import parse
 
     if options.archive is not None:
-        if not Archive(options.archive).load().files:
+        if options.row.name == "take-over":
+            _require_archive_of_old(options.archive)
+        elif not Archive(options.archive).load().files:
             raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
     if options.store is not None:  # it may be damaged: to find that is the job
         return has_small_log(parse({"path": str(options.store)}))
     return is_small(parse(place(options)))
+
+
+def _require_archive_of_old(root: str) -> None:
+    from firearrow.spark.jobs.delta import Archive
+
+    if not Archive(root).load(old=True).version and not Archive(root).is_old():
+        raise ConfigError(f"--archive {root}: there is no archive")
 
 
 def place(options: Namespace) -> dict[str, str]:
@@ -159,11 +168,9 @@ def _require_condition(condition: str) -> None:
 
 def _archive(options: Namespace) -> None:
     from firearrow.spark.jobs.archive import require_apart, source
-    from firearrow.spark.jobs.manifest import Archive
+    from firearrow.spark.jobs.delta import Archive
     from firearrow.spark.options import parse
 
-    if options.delta:
-        require("deltalake", "delta")
     if options.iceberg:
         require("pyiceberg", "iceberg")
     source(place(options))

@@ -81,7 +81,11 @@ def _add_source_options(parser: Parser) -> None:
 
 
 def _add_archive_place(place: argparse._MutuallyExclusiveGroup) -> None:
-    place.add_argument("--archive", metavar="DIR", help="an archive's directory")
+    place.add_argument(
+        "--archive",
+        metavar="DIR",
+        help="an archive's directory, or a URI such as s3://bucket/archive",
+    )
 
 
 def add_now(parser: Parser) -> None:
@@ -245,9 +249,16 @@ def add_latency(parser: Parser) -> None:
 
 def add_archive(parser: Parser) -> None:
     """Options of `archive`."""
-    parser.add_argument("--to", required=True, metavar="DIR", help="the archive's directory")
     parser.add_argument(
-        "--follow", action="store_true", help="continue with new messages, until interrupted"
+        "--to",
+        required=True,
+        metavar="DIR",
+        help="the archive's directory, or a URI such as s3://bucket/archive",
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="continue with new messages, until interrupted, and join small files as they pile up",
     )
     parser.add_argument(
         "--interval",
@@ -259,19 +270,29 @@ def add_archive(parser: Parser) -> None:
     parser.add_argument(
         "--compact", action="store_true", help="at the end, join small files of a topic and day"
     )
-    lake = parser.add_mutually_exclusive_group()
-    lake.add_argument(
-        "--delta",
-        action="store_true",
-        help="also make the archive a Delta Lake table",
-    )
-    lake.add_argument(
+    _add_keep(parser, required=False)
+    parser.add_argument(
         "--iceberg",
         metavar="[CATALOG:]NAMESPACE.TABLE",
         help="add the files to an Iceberg table, in a catalog that pyiceberg is configured for",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="only show what would be archived of each queue"
+    )
+
+
+def add_expire(parser: Parser) -> None:
+    """Options of `expire`."""
+    _add_keep(parser, required=True)
+
+
+def _add_keep(parser: Parser, *, required: bool) -> None:
+    parser.add_argument(
+        "--keep",
+        type=_count,
+        required=required,
+        metavar="DAYS",
+        help="remove from the archive what was stored more days (in UTC) before today",
     )
 
 

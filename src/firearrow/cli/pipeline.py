@@ -220,6 +220,24 @@ def _archive(run: Run) -> list[Table]:
     return report_archive(run)
 
 
+def _compact(run: Run) -> list[Table]:
+    from firearrow.cli.bulk import report_compact
+
+    return report_compact(run)
+
+
+def _expire(run: Run) -> list[Table]:
+    from firearrow.cli.bulk import report_expire
+
+    return report_expire(run)
+
+
+def _take_over(run: Run) -> list[Table]:
+    from firearrow.cli.bulk import report_take_over
+
+    return report_take_over(run)
+
+
 def _restore(run: Run) -> list[Table]:
     from firearrow.cli.sending import report_restore
 
@@ -301,9 +319,30 @@ JOBS: Final = (
     ),
     Job(
         "archive",
-        "write messages to Parquet files, each exactly once",
+        "write messages to a Delta table, each exactly once",
         joboptions.add_archive,
         _archive,
+    ),
+    Job(
+        "compact",
+        "join an archive's small files, and remove files that nobody needs any more",
+        joboptions.add_nothing,
+        _compact,
+        joboptions.add_archive_source,
+    ),
+    Job(
+        "expire",
+        "remove old days from an archive",
+        joboptions.add_expire,
+        _expire,
+        joboptions.add_archive_source,
+    ),
+    Job(
+        "take-over",
+        "make an archive of an earlier version a Delta table",
+        joboptions.add_nothing,
+        _take_over,
+        joboptions.add_archive_source,
     ),
     Job(
         "restore",

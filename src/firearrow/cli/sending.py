@@ -12,7 +12,7 @@ from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.spark.jobs import plans
 from firearrow.spark.jobs.archive import read_archive
 from firearrow.spark.jobs.columns import at, is_copy, is_internal
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.replay import Selection, chosen, replay
 from firearrow.spark.jobs.restore import restore
 from firearrow.spark.jobs.sources import ArchiveMessages, Messages, OriginMessages

@@ -45,6 +45,8 @@ _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another fil
 _SAMPLE_ROWS = 4096  # messages of each queue that are looked at for their size
 _NOWHERE = 1 << 63  # behind any log
 
+_LOOKS_MAX = 5  # while retention deletes files that were listed
+
 
 @dataclass
 class QueuePartition(InputPartition):
@@ -82,6 +84,14 @@ class FileOrigin:
 
         Raises ConfigError for a topic that no store has.
         """
+        for _ in range(_LOOKS_MAX):
+            try:
+                return self._bounds()
+            except FileNotFoundError:  # retention has deleted it since it was listed
+                self.__dict__.pop("stores", None)
+        return self._bounds()
+
+    def _bounds(self) -> Mapping[Queue, Bound]:
         before = self.__dict__.pop("stores", {})  # what was seen before may have grown or gone
         for seen in ("_times", "_queues"):
             self.__dict__.pop(seen, None)
@@ -379,7 +389,11 @@ class FileOrigin:
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         store = Store(task.root, task.broker, self.options.reading, task.extent or NO_EXTENT)
-        queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
+        try:
+            queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
+        except FileNotFoundError as error:  # of the log, behind the queues
+            self._lost(f"{error.filename} is gone", error)
+            return
         wanted = self._entries(store, task.parts, queues)
         batches = QueueBatches(self.options, self.narrow, schema, store)
         parts = Parts(task.parts, [isinstance(queue, BatchQueue) for queue in queues])

@@ -232,8 +232,8 @@ class Place:
     archive: str | None = _option(
         "archive",
         *_TEXT,
-        "the directory of an archive of the same stores or brokers: messages that it has are read "
-        "from it, the others from where they are",
+        "the directory or URI of an archive of the same stores or brokers: messages that it has "
+        "are read from it, the others from where they are",
     )
     table: str = _option(
         "table", *_one_of(*TABLES), "which table; from brokers only `messages`", "messages",

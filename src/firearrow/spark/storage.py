@@ -136,12 +136,18 @@ def open_storage(root: str) -> Storage:
     if "://" not in root:
         return LocalStorage(root)
     try:
-        files, path = pafs.FileSystem.from_uri(_arrow_uri(root))
+        files, path = open_files(root)
     except (pa.ArrowInvalid, OSError, ValueError, ImportError) as error:
         raise ConfigError(f"option path={root!r}: {error}") from None
     if isinstance(files, pafs.LocalFileSystem):
         return LocalStorage(path)
     return RemoteStorage(root, files, path)
+
+
+def open_files(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Arrow's file system for a URI, and the path in it. Raises what Arrow raises."""
+    files, path = pafs.FileSystem.from_uri(_arrow_uri(uri))
+    return files, path
 
 
 def _arrow_uri(uri: str) -> str:

@@ -294,8 +294,11 @@ class Store:
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
             return {}
-        keys = self._chosen(stored.keys(_named(options) or None), options)
-        found = dict.fromkeys(stored.cut(keys), 0)
+        keys = list(self._chosen(stored.keys(_named(options) or None), options))
+        cut = stored.cut(keys)
+        if cut and self.is_open:  # a broker gives a new file its size after its name: look again
+            cut = FileQueues(self.storage).cut(keys)
+        found = dict.fromkeys(cut, 0)
         if self.has_ahead:
             return found
         ahead = self.ahead.entries

@@ -9,33 +9,33 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from pathlib import Path
+from importlib import import_module
 from threading import Event
 
-from firearrow.errors import StoreLocked
 from firearrow.spark.jobs.archive import Settings, follow, source
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.upkeep import Upkeep
 from firearrow.spark.jobs.workers import local_workers
 
 STEP_ROWS = 1500
-LOCK_SECONDS_MAX = 10
+FILES_MIN = 5
 
 
 def archive_for_ever(store: str, root: str) -> None:
-    """Follow a store until the process ends."""
+    """Follow a store, and join files, until the process ends."""
     opener, _ = source({"path": store, "subscribe": "T", "splitBytes": "100k"})
     settings = Settings(step_rows_max=STEP_ROWS)
     with local_workers(2, "fork") as workers:
-        for _ in range(LOCK_SECONDS_MAX * 20):
-            try:
-                follow(workers, opener, Archive(Path(root)), settings, stop=Event(),
-                       interval_seconds=0.02)  # fmt: skip
-            except StoreLocked:  # workers of the one before may live for a moment
-                Event().wait(0.05)
+        upkeep = Upkeep(workers, Archive(root), files_min=FILES_MIN)
+        follow(
+            workers, opener, Archive(root), settings, stop=Event(), interval_seconds=0.02,
+            upkeep=upkeep,
+        )  # fmt: skip
 
 
 def main() -> None:
     """Fork an archiver for each line."""
+    import_module("deltalake")
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from deltalake import DeltaTable
+
+from firearrow.spark.jobs.places import Place
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -27,24 +28,29 @@ class Killed(BaseException):
 
 
 class Mortal:
-    """Lets the process die before its n-th change of the file system; none comes after that."""
+    """Lets the process die before its n-th change of an archive, or after a commit."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
-        for owner, name in (
-            (Path, "replace"),
-            (Path, "hardlink_to"),
-            (Path, "unlink"),
-            (Path, "mkdir"),
-            (shutil, "rmtree"),
-        ):
-            monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+        for name in ("create", "sync", "sync_names", "delete", "move", "make"):
+            monkeypatch.setattr(Place, name, self._counted(getattr(Place, name)))
+        create, commit = DeltaTable.create, self._counted(DeltaTable.create_write_transaction)
+
+        def committed(*args: Any, **named: Any) -> None:
+            commit(*args, **named)
+            self._count()
+
+        monkeypatch.setattr(DeltaTable, "create", staticmethod(self._counted(create)))
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
 
     def _counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **named: Any) -> Any:
-            if self.left == 0:
-                raise Killed
-            self.left -= 1
+            self._count()
             return operation(*args, **named)
 
         return counted
+
+    def _count(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1

@@ -9,8 +9,8 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from firearrow.spark import configure
-from firearrow.spark.jobs.archive import Settings, follow, source
-from firearrow.spark.jobs.manifest import Archive, Manifest
+from firearrow.spark.jobs.archive import Settings, Step, follow, source
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.workers import SparkWorkers
 
 STEP_ROWS = 700
@@ -35,9 +35,9 @@ def main() -> None:
     )  # fmt: skip
 
 
-def told(step: Manifest) -> None:
+def told(step: Step) -> None:
     """Say that a step counts."""
-    sys.stdout.write(f"step {step.sequence}\n")
+    sys.stdout.write(f"step {step.version}\n")
     sys.stdout.flush()
 
 

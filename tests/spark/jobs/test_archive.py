@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
 from threading import Event
 
-import pyarrow.dataset as ds
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
@@ -23,11 +26,10 @@ from firearrow.spark.jobs.archive import (
     source,
 )
 from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.manifest import Archive, Gap, QueueRows
+from firearrow.spark.jobs.delta import Archive, QueueRows
+from firearrow.spark.jobs.progress import Gap
 from firearrow.spark.jobs.workers import local_workers
 from firearrow.spark.offsets import Position
-from firearrow.spark.tables import MESSAGES
-from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.spark import logs
 from tests.spark.jobs.inline import Inline, Killed, Mortal
@@ -38,13 +40,15 @@ A, B, RETRY = Queue("T", "a", 0), Queue("T", "a", 1), Queue("%RETRY%g", "b", 0)
 
 
 def run(origin: MemoryOrigin, root: Path, settings: Settings | None = None) -> Summary:
-    return archive(Inline(), lambda: origin, Archive(root), settings, clock=HandClock())
+    return archive(Inline(), lambda: origin, Archive(root), settings)
 
 
 def rows_of(root: Path) -> list[tuple[Queue, int]]:
-    """What somebody sees who reads the directory and knows nothing of manifests."""
-    table = ds.dataset(root, schema=MESSAGES, format="parquet").to_table()
-    names = ("topic", "broker", "queueId", "queueOffset")
+    """What somebody sees who reads the Delta table."""
+    if not DeltaTable.is_deltatable(str(root)):
+        return []
+    names = ["topic", "broker", "queueId", "queueOffset"]
+    table = DeltaTable(str(root)).to_pyarrow_table(columns=names)
     columns = (table.column(name).to_pylist() for name in names)
     return [(Queue(t, b, q), offset) for t, b, q, offset in zip(*columns, strict=True)]
 
@@ -72,9 +76,9 @@ def test_what_is_there_is_archived_and_later_what_is_new(tmp_path: Path) -> None
 def test_messages_of_inner_batches_are_archived_one_by_one(tmp_path: Path) -> None:
     root = extract("batch-queues", tmp_path)
     opener, settings = source({"path": str(root), "maxOffsetsPerTrigger": "7"})
-    summary = archive(Inline(), opener, Archive(tmp_path / "archive"), settings, clock=HandClock())
+    summary = archive(Inline(), opener, Archive(tmp_path / "archive"), settings)
     assert (summary.rows, summary.missing) == (80, 0)
-    table = ds.dataset(tmp_path / "archive", schema=MESSAGES, format="parquet").to_table()
+    table = DeltaTable(str(tmp_path / "archive")).to_pyarrow_table()
     columns = (table.column(name).to_pylist() for name in ("queueId", "queueOffset", "msgId"))
     assert sorted(zip(*columns, strict=True)) == sorted(
         (line["queueId"], line["queueOffset"], line["uniqKey"]) for line in expected("batch-queues")
@@ -111,27 +115,35 @@ def test_files_are_by_topic_and_day_and_sorted(tmp_path: Path) -> None:
     origin = MemoryOrigin(held, base_ms=midnight_nears, split_rows=500, scrambled=True)
     run(origin, tmp_path)
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
-    assert found == [
+    assert [re.sub("-[0-9a-f]{16}[.]", ".", path) for path in found] == [
         "topic=%25RETRY%25g/dt=2024-10-04/000000000001-00000.parquet",
         "topic=T/dt=2024-10-04/000000000001-00001.parquet",
         "topic=T/dt=2024-10-04/000000000001-00002.parquet",
         "topic=T/dt=2024-10-05/000000000001-00002.parquet",
     ]
+    assert found == list(Archive(tmp_path).load().files)
     assert sorted(rows_of(tmp_path)) == every(origin)
-    assert rows_of(tmp_path / "topic=T" / "dt=2024-10-05") == [(A, n) for n in range(700, 1000)]
+    late = pq.read_table(tmp_path / found[-1], partitioning=None)["queueOffset"]
+    assert late.to_pylist() == list(range(700, 1000))
 
 
-def test_the_manifest_says_what_a_file_holds(tmp_path: Path) -> None:
+def test_the_table_says_what_a_file_holds(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 3), B: Bound(7, 9)})
     run(origin, tmp_path)
     state = Archive(tmp_path).load()
-    assert state.offsets == {A: 3, B: 9}
-    parts = [part for file in state.files.values() for part in file.queues]
-    assert parts == [QueueRows(*A, 0, 2, 3), QueueRows(*B, 7, 8, 2)]
-    (first, _) = state.files.values()
+    assert (state.first, state.offsets) == ({A: 0, B: 7}, {A: 3, B: 9})
+    first, second = state.files.values()
     assert (first.rows, first.day, first.topic) == (3, "2024-10-04", "T")
     assert first.stored_max_ms - first.stored_min_ms == 2000
-    assert Archive(tmp_path).place(first).stat().st_size == first.size_bytes
+    assert (tmp_path / first.path).stat().st_size == first.size_bytes
+    assert (second.broker_min, second.broker_max) == ("a", "a")
+    assert (second.queue_min, second.queue_max) == (1, 1)
+    assert (second.offset_min, second.offset_max) == (7, 8)
+    assert second.may_hold(B, Span(8, 20))
+    assert not second.may_hold(B, Span(9, 20))
+    assert not second.may_hold(A)
+    files = DeltaTable(str(tmp_path)).get_add_actions(flatten=True)
+    assert pa.table(files)["min.storeTimestamp"].to_pylist()[0].microsecond == 0
 
 
 def test_a_large_backlog_is_several_steps(tmp_path: Path) -> None:
@@ -140,7 +152,7 @@ def test_a_large_backlog_is_several_steps(tmp_path: Path) -> None:
     settings = Settings(step_rows_max=60)
     archive(
         Inline(), lambda: origin, Archive(tmp_path), settings,
-        on_step=lambda manifest: steps.append(sum(file.rows for file in manifest.added)),
+        on_step=lambda step: steps.append(sum(file.rows for file in step.added)),
     )  # fmt: skip
     assert steps == [60, 40]
     origin.held[A] = Bound(0, 100)
@@ -174,7 +186,7 @@ def test_retention_that_was_faster_is_an_error_or_a_gap_on_record(tmp_path: Path
         run(origin, tmp_path)
     summary = run(origin, tmp_path, Settings(fail_on_data_loss=False))
     assert (summary.rows, summary.missing) == (5, 5)
-    assert Archive(tmp_path).load().gaps == [Gap(*A, 10, 15, 5)]
+    assert Archive(tmp_path).load().progress.gaps == [Gap(*A, 10, 15, 5)]
 
 
 def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
@@ -187,13 +199,14 @@ def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_began_again_is_archived_from_its_beginning(tmp_path: Path) -> None:
-    origin = MemoryOrigin({A: Bound(0, 10)})
+    origin = MemoryOrigin({A: Bound(5, 10)})
     run(origin, tmp_path)
     lenient = Settings(fail_on_data_loss=False)
     origin.held[A] = Bound(0, 0)
     assert run(origin, tmp_path, lenient) == Summary()
     origin.held[A] = Bound(0, 4)
     assert run(origin, tmp_path, lenient).rows == 4
+    assert Archive(tmp_path).load().first == {A: 0}
     assert run(origin, tmp_path) == Summary()
 
 
@@ -201,8 +214,8 @@ def test_messages_that_vanish_while_they_are_read_are_noticed(tmp_path: Path) ->
     origin = MemoryOrigin({A: Bound(0, 10), B: Bound(0, 3)}, missing={A: {0, 1, 2}})
     with pytest.raises(DataLost, match="queue 0 of topic 'T' on a: 3 of offsets 0 to 10"):
         run(origin, tmp_path)
-    assert Archive(tmp_path).load().sequence == 0
-    assert rows_of(tmp_path) == []
+    assert Archive(tmp_path).load().version == 0
+    assert list(tmp_path.rglob("*.parquet")) == []
     summary = run(origin, tmp_path, Settings(fail_on_data_loss=False))
     assert (summary.rows, summary.missing) == (10, 3)
 
@@ -245,7 +258,11 @@ def test_a_process_that_dies_anywhere_loses_and_repeats_nothing(
     mortal.left = -1
     run(origin, tmp_path)
     assert sorted(rows_of(tmp_path)) == every(origin)
-    assert list(Archive(tmp_path).staging.iterdir()) == []
+    kept = Archive(tmp_path)
+    written = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("topic=*/*/*.parquet")}
+    left = written - set(kept.load().files)
+    assert len(left) == kept.clean(kept_hours=0) > 0
+    assert sorted(rows_of(tmp_path)) == every(origin)
 
 
 def test_processes_of_this_machine_can_do_it(tmp_path: Path) -> None:
@@ -337,7 +354,7 @@ def _store(root: Path, broker: str, start_ms: int, *, count: int = 20) -> dict[s
 
 def _archived(options: dict[str, str], root: Path) -> Summary:
     opener, settings = source(options)
-    return archive(Inline(), opener, Archive(root), settings, clock=HandClock())
+    return archive(Inline(), opener, Archive(root), settings)
 
 
 def test_an_archive_is_of_one_store_of_a_broker(tmp_path: Path) -> None:

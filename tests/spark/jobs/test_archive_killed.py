@@ -20,14 +20,15 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 from firearrow.client.queues import Queue
 from firearrow.errors import DataLost, FirearrowError
 from firearrow.message.batch import encode_batch
 from firearrow.spark.jobs.archive import archive, source
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.progress import FILES
 from firearrow.spark.options import parse
 from firearrow.spark.source import batch_spans, open_origin
 from firearrow.spark.tables import MESSAGES
@@ -148,11 +149,12 @@ class Archivers:
     """Starts archiving processes and kills them."""
 
     def __init__(
-        self, process: subprocess.Popen[str], log: Path, staging: Path, random: Random
+        self, process: subprocess.Popen[str], log: Path, kept: Archive, random: Random
     ) -> None:
         self._process = process
         self._log = log
-        self._staging = staging
+        self._kept = kept
+        self._known: set[str] = set()
         self._random = random
         self.interrupted = 0  # steps that had written files and were not committed
 
@@ -173,12 +175,19 @@ class Archivers:
         target = self._random.choice([pid, pid, *workers])
         os.kill(target, signal.SIGKILL)
         assert self._process.stdout.readline() == "gone\n"
-        self.interrupted += any(self._staging.rglob("*.parquet"))
+        self.interrupted += bool(self._written() - self._kept.load().files.keys())
+        self._known |= self._written()
+
+    def _written(self) -> set[str]:
+        """The files that this round has begun or written."""
+        root = Path(self._kept.root)
+        return {str(path.relative_to(root)) for path in root.glob("topic=*/*/*")} - self._known
 
     def _wait_for_a_step(self) -> None:
-        """Wait until one has written a file, and a moment longer."""
+        """Wait until one has begun a file, and a moment longer."""
+        before = self._written()
         for _ in range(2000):
-            if any(self._staging.rglob("*.parquet")):
+            if self._written() - before:
                 break
             threading.Event().wait(0.0005)
         threading.Event().wait(self._random.uniform(0, 0.003))
@@ -190,9 +199,9 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def archivers(store: Path, root: Path, random: Random) -> Iterator[Archivers]:
-    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), str(root)]
-    path = root.parent / "archiver.log"
+def archivers(store: Path, root: str, random: Random) -> Iterator[Archivers]:
+    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), root]
+    path = Path(root).with_name("archiver.log")
     with (
         path.open("a") as log,
         subprocess.Popen(
@@ -200,7 +209,7 @@ def archivers(store: Path, root: Path, random: Random) -> Iterator[Archivers]:
         ) as process,
     ):
         try:
-            yield Archivers(process, path, Archive(root).staging, random)
+            yield Archivers(process, path, Archive(root), random)
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -217,7 +226,7 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
         producer.start()
         try:
             with archivers(store, kept.root, random) as killed:
-                while not kept.load().sequence:  # an empty archive is an error
+                while not kept.load().version:  # an empty archive is an error
                     killed.round(random.uniform(0.1, 1.2))
                 consumer.start()
                 for _ in range(ROUNDS):
@@ -235,13 +244,14 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
     compare(kept, producer.acknowledged)
     first = min(path.name for path in (store / "commitlog").iterdir())
     assert int(first) > 0, "retention has deleted nothing"
-    assert kept.load().sequence > ROUNDS // 2
+    assert kept.load().version > ROUNDS // 2
+    assert FILES in kept.load().numbers, "no files were joined"
     assert killed.interrupted or ROUNDS < 20
-    assert kept.load().gaps == []
+    assert kept.load().progress.gaps == []
 
 
 def compare(kept: Archive, acknowledged: dict[tuple[int, int], bytes]) -> None:
-    table = ds.dataset(kept.root, schema=MESSAGES, format="parquet").to_table()
+    table = DeltaTable(kept.root).to_pyarrow_table()
     names = ("topic", "queueId", "queueOffset", "body")
     columns = [table.column(name).to_pylist() for name in names]
     assert set(columns[0]) == {"T"}
@@ -251,6 +261,6 @@ def compare(kept: Archive, acknowledged: dict[tuple[int, int], bytes]) -> None:
     assert set(kept.load().offsets) == {Queue("T", _broker(table), n) for n in range(QUEUES)}
 
 
-def _broker(table: ds.Dataset) -> str:
+def _broker(table: pa.Table) -> str:
     (name,) = set(table.column("broker").to_pylist())
     return str(name)

@@ -19,17 +19,18 @@ from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.jobs.archive import Settings, archive, source
 from firearrow.spark.jobs.archived import ArchivedOrigin
 from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.upkeep import expire
 from firearrow.spark.options import parse
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
-from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
 from tests.spark.jobs.inline import Inline
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, B, C = Queue("T", "a", 0), Queue("T", "a", 1), Queue("U", "b", 0)
+NEXT_DAY = 10  # the offset that is of it
 PLACE = pa.schema([MESSAGES.field(n) for n in ("topic", "broker", "queueId", "queueOffset")])
 
 
@@ -46,7 +47,7 @@ def step(live: MemoryOrigin, root: Path, rows_max: int | None = None) -> None:
 
     settings = Settings(step_rows_max=rows_max)
     with suppress(InterruptedError):
-        archive(Inline(), lambda: live, Archive(root), settings, clock=HandClock(), on_step=enough)
+        archive(Inline(), lambda: live, Archive(root), settings, on_step=enough)
 
 
 def places(batches: Iterable[pa.RecordBatch]) -> list[tuple[Queue, int]]:
@@ -80,13 +81,15 @@ def test_messages_come_from_the_archive_as_far_as_it_has_them(tmp_path: Path) ->
 
 @given(st.data())
 def test_whatever_goes_on_each_message_is_there_once(data: st.DataObject) -> None:
-    """Messages come, are archived in steps, deleted once they are, and their files are joined."""
+    """Messages come, are archived in steps, deleted once they are, expire, and files are joined."""
     with TemporaryDirectory() as directory:
         root = Path(directory)
-        live = MemoryOrigin(dict.fromkeys((A, B, C), Bound(0, 3)), split_rows=7)
+        base_ms = MemoryOrigin().base_ms - NEXT_DAY * 1000
+        live = MemoryOrigin(dict.fromkeys((A, B, C), Bound(0, 3)), base_ms, split_rows=7)
         step(live, root)
+        expired = dict.fromkeys((A, B, C), 0)
         for _ in range(data.draw(st.integers(1, 6))):
-            match data.draw(st.sampled_from(["send", "archive", "delete", "compact"])):
+            match data.draw(st.sampled_from(["send", "archive", "delete", "expire", "compact"])):
                 case "send":
                     queue = data.draw(st.sampled_from([A, B, C]))
                     bound = live.held[queue]
@@ -100,9 +103,13 @@ def test_whatever_goes_on_each_message_is_there_once(data: st.DataObject) -> Non
                     bound = live.held[queue]
                     earliest = data.draw(st.integers(bound.earliest, ends[queue]))
                     live.held[queue] = Bound(earliest, bound.latest)
+                case "expire":
+                    expire(Inline(), Archive(root), "2024-10-04")
+                    ends = Archive(root).load().offsets
+                    expired = {q: max(expired[q], min(ends[q], NEXT_DAY)) for q in ends}
                 case _:
-                    compact(Inline(), Archive(root), clock=HandClock())
-        everything = {queue: Bound(0, bound.latest) for queue, bound in live.held.items()}
+                    compact(Inline(), Archive(root))
+        everything = {queue: Bound(expired[queue], b.latest) for queue, b in live.held.items()}
         origin = archived(root, live)
         assert read(origin) == every(everything)
         spans = {
@@ -112,9 +119,11 @@ def test_whatever_goes_on_each_message_is_there_once(data: st.DataObject) -> Non
         }
         tasks = origin.partitions(spans)
         if data.draw(st.booleans()):
-            compact(Inline(), Archive(root), clock=HandClock())
+            compact(Inline(), Archive(root))
+            expire(Inline(), Archive(root), "2024-10-04")
         found = places(batch for task in tasks for batch in origin.read(task, PLACE))
-        assert found == every({queue: Bound(*span) for queue, span in spans.items()})
+        wanted = {q: Bound(max(span.start, expired[q]), span.end) for q, span in spans.items()}
+        assert found == every(wanted)
 
 
 def test_an_archive_that_grows_while_bounds_are_asked_for(tmp_path: Path) -> None:
@@ -195,7 +204,7 @@ def test_places_by_time(tmp_path: Path) -> None:
     live.held = {A: Bound(90, 200)}
     origin = archived(tmp_path, live)
     assert origin.bounds()[A] == Bound(0, 200)
-    compact(Inline(), Archive(tmp_path), clock=HandClock())
+    compact(Inline(), Archive(tmp_path))
     for offset in (0, 1, 29, 30, 31, 99, 100, 199):
         at_ms = live.base_ms + offset * 1000
         assert origin.offset_at(A, at_ms) == offset
@@ -230,9 +239,7 @@ def test_a_store_and_its_archive_in_sql(spark: SparkSession, tmp_path: Path) -> 
     store, root = extract("file-cq-clean", tmp_path), tmp_path / "archive"
     opener, settings = source({"path": str(store), "maxOffsetsPerTrigger": "300"})
     with suppress(InterruptedError):
-        archive(
-            Inline(), opener, Archive(root), settings, clock=HandClock(), on_step=_Stop().second
-        )
+        archive(Inline(), opener, Archive(root), settings, on_step=_Stop().second)
     reader = spark.read.format("rocketmq").option("archive", str(root))
     rows = reader.load(str(store)).select("msgId", "topic", "queueId", "queueOffset").collect()
     alone = spark.read.format("rocketmq").load(str(store)).select("msgId").collect()

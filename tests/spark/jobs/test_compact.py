@@ -8,11 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from firearrow.client.queues import Bound, Queue
-from firearrow.errors import ConfigError, CorruptStore
+from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.archive import Settings, archive
-from firearrow.spark.jobs.compact import LAKES, compact
-from firearrow.spark.jobs.manifest import Archive
-from tests.broker.fakes import HandClock
+from firearrow.spark.jobs.compact import compact
+from firearrow.spark.jobs.delta import Archive
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.jobs.test_archive import every, rows_of
 from tests.spark.origins import DAY_MS, MemoryOrigin
@@ -31,8 +30,8 @@ def filled(root: Path) -> MemoryOrigin:
 def test_files_of_a_topic_and_day_become_one(tmp_path: Path) -> None:
     origin = filled(tmp_path)
     before = Archive(tmp_path).load()
-    manifest = compact(Inline(), Archive(tmp_path), clock=HandClock())
-    assert manifest is not None
+    done = compact(Inline(), Archive(tmp_path))
+    assert done is not None
     state = Archive(tmp_path).load()
     assert len(before.files) > 15
     assert [(file.topic, file.day, file.rows) for file in state.files.values()] == [
@@ -74,8 +73,7 @@ def test_a_death_anywhere_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         else:
             break
         mortal.left = -1
-        with Archive(tmp_path).changing():
-            assert sorted(rows_of(tmp_path)) == every(origin)
+        assert sorted(rows_of(tmp_path)) == every(origin)
     mortal.left = -1
     assert 10 < deaths < 199
     assert sorted(rows_of(tmp_path)) == every(origin)
@@ -89,10 +87,3 @@ def test_a_file_that_lacks_messages_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(CorruptStore, match="have 49 messages, but 50 were written"):
         compact(Inline(), Archive(tmp_path))
     assert Archive(tmp_path).load() == state
-
-
-def test_what_a_lake_holds_is_left_to_it(tmp_path: Path) -> None:
-    filled(tmp_path)
-    (Archive(tmp_path).home / LAKES).mkdir()
-    with pytest.raises(ConfigError, match="also belong to an Iceberg or Delta table"):
-        compact(Inline(), Archive(tmp_path))

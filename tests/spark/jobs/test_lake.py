@@ -1,16 +1,15 @@
-"""Tables of Iceberg and Delta hold what the archive holds, once, wherever publishing was ended."""
+"""An Iceberg table holds what the archive holds, once, wherever publishing was ended."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.table import Table, Transaction
 
@@ -18,11 +17,13 @@ from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.lake import Delta, Iceberg, additions, iceberg_table
-from firearrow.spark.jobs.manifest import Archive
-from tests.broker.fakes import HandClock
+from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.lake import Iceberg, iceberg_table
+from firearrow.spark.jobs.takeover import take_over
+from firearrow.spark.jobs.upkeep import expire
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every
+from tests.spark.jobs.test_takeover import HELD, unpacked
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, RETRY = Queue("T", "a", 0), Queue("%RETRY%g", "a", 0)
@@ -35,7 +36,7 @@ def origin() -> MemoryOrigin:
 
 
 def fill(origin: MemoryOrigin, root: Path) -> Archive:
-    archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=30), clock=HandClock())
+    archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=30))
     return Archive(root)
 
 
@@ -53,12 +54,12 @@ def places(table: pa.Table) -> list[tuple[Queue, int]]:
     return sorted((Queue(t, b, q), offset) for t, b, q, offset in zip(*columns, strict=True))
 
 
-def test_iceberg_gets_each_step_once(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
+def test_iceberg_gets_each_file_once(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
     held = fill(origin, tmp_path / "archive")
     lake = Iceberg(held, table)
-    assert (lake.publish(), lake.publish()) == (3, 0)
+    assert (lake.publish(), lake.publish()) == (len(held.load().files), 0)
     origin.held[A] = Bound(0, 70)
-    fill(origin, held.root)
+    fill(origin, tmp_path / "archive")
     assert Iceberg(held, table).publish() == 1
     found = table.refresh().scan().to_arrow()
     assert places(found) == every(origin)
@@ -66,6 +67,30 @@ def test_iceberg_gets_each_step_once(tmp_path: Path, origin: MemoryOrigin, table
     scan = table.scan(row_filter=wanted)
     assert all("/dt=2024-10-05/" in task.file.file_path for task in scan.plan_files())
     assert scan.to_arrow().num_rows == 40
+
+
+def test_what_is_compacted_or_expires_is_replaced_in_one_snapshot(
+    tmp_path: Path, origin: MemoryOrigin, table: Table
+) -> None:
+    held = fill(origin, tmp_path / "archive")
+    lake = Iceberg(held, table)
+    lake.publish()
+    done = compact(Inline(), held)
+    assert done is not None
+    before = len(table.refresh().snapshots())
+    assert lake.publish() == len(done.removed) + len(done.added)
+    assert len(table.refresh().snapshots()) == before + 1
+    state = held.load()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["firearrow.archive"] == f"{state.archive}/{state.version}"
+    assert len(list(table.scan().plan_files())) == len(state.files)
+    assert held.clean(kept_hours=0) == len(done.removed)
+    assert places(table.scan().to_arrow()) == every(origin)
+    expire(Inline(), held, "2024-10-05")
+    lake.publish()
+    assert places(table.refresh().scan().to_arrow()) == every(MemoryOrigin({A: Bound(30, 60)}))
 
 
 def test_iceberg_goes_on_where_publishing_was_ended(
@@ -76,29 +101,33 @@ def test_iceberg_goes_on_where_publishing_was_ended(
     commit = Transaction.commit_transaction
     commits = Counter[str]()
 
-    def dies_with_the_second(self: Transaction) -> Any:
+    def dies_with_the_first(self: Transaction) -> Any:
         commits["begun"] += 1
-        if commits["begun"] == 2:
+        if commits["begun"] == 1:
             raise Killed
         return commit(self)
 
-    monkeypatch.setattr(Transaction, "commit_transaction", dies_with_the_second)
+    monkeypatch.setattr(Transaction, "commit_transaction", dies_with_the_first)
     with pytest.raises(Killed):
         lake.publish()
-    assert lake.publish() == 2
+    assert lake.publish() == len(held.load().files)
     assert places(table.refresh().scan().to_arrow()) == every(origin)
 
 
-def test_delta_gets_each_step_once(tmp_path: Path, origin: MemoryOrigin) -> None:
-    held = fill(origin, tmp_path)
-    lake = Delta(held)
-    assert (lake.publish(), lake.publish()) == (3, 0)
-    origin.held[A] = Bound(0, 70)
-    archive(Inline(), lambda: origin, held, on_step=Delta(held).publish)
-    table = DeltaTable(str(tmp_path))
-    assert places(table.to_pyarrow_table()) == every(origin)
-    days = table.to_pyarrow_table(filters=[("topic", "=", "T"), ("dt", "=", date(2024, 10, 5))])
-    assert days.num_rows == 40
+def test_a_table_of_an_archive_that_was_taken_over_is_gone_on_with(
+    tmp_path: Path, table: Table
+) -> None:
+    root = unpacked("format1", tmp_path)
+    published = sorted(root.glob("topic=T/*/*.parquet"))
+    manifest = next((root / "_firearrow/manifests").glob("*.json")).read_bytes()
+    mark = {"firearrow.archive": f"{json.loads(manifest)['archive']}/5"}
+    with table.transaction() as transaction:
+        transaction.add_files([f"file://{path}" for path in published])
+        transaction.set_properties(mark)
+    take_over(Archive(root))
+    lake = Iceberg(Archive(root), table)
+    assert (lake.publish(), lake.publish()) == (6 - len(published), 0)
+    assert places(table.refresh().scan().to_arrow()) == HELD
 
 
 def test_a_table_of_another_archive_is_refused(
@@ -107,22 +136,3 @@ def test_a_table_of_another_archive_is_refused(
     Iceberg(fill(origin, tmp_path / "one"), table).publish()
     with pytest.raises(ConfigError, match=r"^the table is of archive .*, but .*two is archive"):
         Iceberg(fill(origin, tmp_path / "two"), table).publish()
-
-
-def test_a_published_archive_is_not_compacted_here(tmp_path: Path, origin: MemoryOrigin) -> None:
-    held = fill(origin, tmp_path)
-    Delta(held)
-    with pytest.raises(ConfigError, match="also belong to an Iceberg or Delta table"):
-        compact(Inline(), held)
-
-
-def test_what_was_joined_before_comes_first_as_one(tmp_path: Path, origin: MemoryOrigin) -> None:
-    held = fill(origin, tmp_path)
-    assert [addition.sequence for addition in additions(held, 0)] == [1, 2, 3]
-    compact(Inline(), held)
-    origin.held[A] = Bound(0, 70)
-    fill(origin, tmp_path)
-    found = list(additions(held, 0))
-    assert [addition.sequence for addition in found] == [4, 5]
-    assert sum(file.rows for addition in found for file in addition.files) == 77
-    assert [addition.sequence for addition in additions(held, 4)] == [5]

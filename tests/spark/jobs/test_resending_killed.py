@@ -16,7 +16,7 @@ import pytest
 from firearrow.client.queues import Bound, Queue
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.resending import BATCH_ROWS, Ledger, Progress
 from firearrow.wire.codes import RequestCode
 from tests.spark.brokers import create_topic, serving, stored

@@ -10,7 +10,7 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.compact import compact
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.plans import Report
 from firearrow.spark.jobs.restore import restore, routes_of
 from firearrow.spark.jobs.workers import local_workers

@@ -5,11 +5,12 @@
     archive(SparkWorkers(spark), source({"path": "store"}), Archive("lake/messages"))
 
 The driver decides on a range of queue offsets for each queue, workers read their parts and write
-Parquet files aside, the driver checks that each offset was written once, and commits by a manifest
-(``firearrow.spark.jobs.manifest``). No message passes through the JVM. Where it goes on is in the
-manifests: a run that was killed at any point is simply started again.
+Parquet files, the driver checks that each offset was written once, and commits files and offsets to
+a Delta table as one (``firearrow.spark.jobs.delta``). No message passes through the JVM. Where it
+goes on is in the table: a run that was killed at any point is simply started again. Of two that
+archive the same at the same time, one counts, and the other plans again.
 
-The manifests also say which stores the archive is of: where the log of a broker had some messages,
+The table also says which stores the archive is of: where the log of a broker had some messages,
 and when they were stored. A store that has others there is refused, as its queue offsets mean other
 messages.
 
@@ -25,9 +26,8 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,12 +37,18 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Queue, Span, Stored
-from firearrow.clock import Clock, SystemClock
-from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
-from firearrow.spark.jobs.manifest import Archive, Gap, Manifest, Mark, QueueRows, State
+from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, QueueRows, State
 from firearrow.spark.jobs.parquet import Written, write_messages
+from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.progress import (
+    Gap,
+    Mark,
+    numbers_of_gaps,
+    numbers_of_offsets,
+)
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import MiB, parse
 from firearrow.spark.origin import Logged, Origin
@@ -61,9 +67,7 @@ Source = Callable[[], Origin]
 
 STEP_BYTES: Final = 4096 * MiB  # what a killed run has to do again, at most
 
-MARKS_MAX: Final = (
-    8  # messages of each broker that an archive knows its store by: of its last steps
-)
+RUN_DIGITS: Final = 16  # of chance, in hex: enough for runs that never meet
 
 LARGE_ROW_BYTES: Final = 65_536  # messages that would not reach the limit even so aren't looked at
 
@@ -82,6 +86,15 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What a commit has added. ``version`` is the table's then."""
+
+    version: int
+    added: tuple[DataFile, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What was archived."""
 
@@ -91,14 +104,14 @@ class Summary:
     size_bytes: int = 0
     missing: int = 0
 
-    def plus(self, manifest: Manifest) -> Summary:
+    def plus(self, step: Step) -> Summary:
         """Count a step."""
         return Summary(
             self.steps + 1,
-            self.files + len(manifest.added),
-            self.rows + sum(file.rows for file in manifest.added),
-            self.size_bytes + sum(file.size_bytes for file in manifest.added),
-            self.missing + sum(gap.missing for gap in manifest.gaps),
+            self.files + len(step.added),
+            self.rows + sum(file.rows for file in step.added),
+            self.size_bytes + sum(file.size_bytes for file in step.added),
+            self.missing + sum(gap.missing for gap in step.gaps),
         )
 
 
@@ -108,8 +121,7 @@ class Task:
 
     source: Source
     partition: InputPartition
-    staging: Path
-    run: str
+    place: Place
     stem: str
 
 
@@ -150,22 +162,21 @@ def archive(
     archive: Archive,
     settings: Settings | None = None,
     *,
-    clock: Clock | None = None,
-    on_step: Callable[[Manifest], object] | None = None,
+    on_step: Callable[[Step], object] | None = None,
 ) -> Summary:
     """Archive what there is now and is not archived yet; give what that was.
 
     ``on_step`` is told of each step once it counts. Raises DataLost if messages are gone that the
     archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps), ConfigError if
-    it is of other stores or is within one, and StoreLocked if another process changes it.
+    it is of other stores or is within one.
     """
     summary = Summary()
-    with _job(workers, source, archive, settings, clock) as job:
-        target = job.origin.bounds()
-        while (manifest := job.step(target)) is not None:
-            summary = summary.plus(manifest)
-            if on_step is not None:
-                on_step(manifest)
+    job = _Job(workers, source, archive, settings or Settings())
+    target = job.origin.bounds()
+    while (step := job.step(target)) is not None:
+        summary = summary.plus(step)
+        if on_step is not None:
+            on_step(step)
     return summary
 
 
@@ -177,39 +188,40 @@ def follow(
     *,
     stop: Event,
     interval_seconds: float = 60.0,
-    clock: Clock | None = None,
-    on_step: Callable[[Manifest], object] | None = None,
+    on_step: Callable[[Step], object] | None = None,
+    upkeep: Callable[[], object] | None = None,
 ) -> Summary:
     """Archive whatever comes until ``stop`` is set, a step each ``interval_seconds`` at the most.
 
-    While more waits than one step takes, steps follow each other at once. Errors are those of
-    ``archive``; then it can be called again.
+    While more waits than one step takes, steps follow each other at once. After each look,
+    ``upkeep`` is called (``firearrow.spark.jobs.upkeep.Upkeep``). Errors are those of ``archive``;
+    then it can be called again.
     """
     summary = Summary()
-    with _job(workers, source, archive, settings, clock) as job:
-        while not stop.is_set():
-            manifest = job.step(job.origin.bounds())
-            if manifest is None:
-                stop.wait(interval_seconds)
-                continue
-            summary = summary.plus(manifest)
+    job = _Job(workers, source, archive, settings or Settings())
+    while not stop.is_set():
+        step = job.step(job.origin.bounds())
+        if step is not None:
+            summary = summary.plus(step)
             if on_step is not None:
-                on_step(manifest)
-            if not job.was_limited:
-                stop.wait(interval_seconds)
+                on_step(step)
+        if upkeep is not None:
+            upkeep()
+        if step is None or not job.was_limited:
+            stop.wait(interval_seconds)
     return summary
 
 
 def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
-    """Give what an archive holds now as the table ``messages``, by its manifests.
+    """Give what an archive holds now as the table ``messages``.
 
-    Spark can read the directory as well; this way a compaction that runs at the same time can't
-    show a message twice or not at all.
+    Spark reads the files that the table names, and needs no connector of Delta's for that. For an
+    object store, it needs the settings and jars with which it reads files there.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(MESSAGES)
-    paths = [str(archive.place(file)) for file in archive.load().files.values()]
+    paths = [archive.place.full(path) for path in archive.load().files]
     if not paths:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
@@ -217,7 +229,9 @@ def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
 
 def require_apart(paths: Iterable[str], archive: Archive) -> None:
     """Raise ConfigError if an archive is within a store, or a store within it."""
-    root = archive.root.resolve()
+    if archive.place.directory is None:
+        return
+    root = archive.place.directory.resolve()
     for path in paths:
         if "://" in path and not path.startswith("file://"):
             continue
@@ -240,7 +254,7 @@ def require_same_stores(
     if not isinstance(origin, Logged):
         return
     for broker in sorted(brokers):
-        marks = [mark for mark in reversed(state.marks) if mark.broker == broker]
+        marks = [mark for mark in reversed(state.progress.marks) if mark.broker == broker]
         told = (_agrees(origin, mark) for mark in marks)
         if not marks or next(told) is not False:
             continue
@@ -265,84 +279,84 @@ def _agrees(origin: Logged, mark: Mark) -> bool | None:
     return None if found is None else found == Stored(mark.store_ms, mark.born_ms)
 
 
-@contextmanager
-def _job(
-    workers: Workers,
-    source: Source,
-    archive: Archive,
-    settings: Settings | None,
-    clock: Clock | None,
-) -> Iterator[_Job]:
-    """Hold an archive for a job, once it is known to be elsewhere than what it is of."""
-    origin = source()
-    if isinstance(origin, FileOrigin):
-        require_apart(origin.options.place.paths, archive)
-    with archive.changing() as state:
-        yield _Job(workers, source, origin, archive, state, settings or Settings(), clock)
-
-
 class _Job:
-    """One process that archives, while it holds the lock."""
+    """One process that archives. What it knows of the archive is what was there when it began."""
 
     def __init__(
-        self,
-        workers: Workers,
-        source: Source,
-        origin: Origin,
-        archive: Archive,
-        state: State,
-        settings: Settings,
-        clock: Clock | None,
+        self, workers: Workers, source: Source, archive: Archive, settings: Settings
     ) -> None:
-        self.origin = origin
+        self.origin = source()
+        if isinstance(self.origin, FileOrigin):
+            require_apart(self.origin.options.place.paths, archive)
         self.was_limited = False
         self._known: set[str] = set()
         self._first: dict[Queue, int] | None = None
         self._workers = workers
         self._source = source
         self._archive = archive
-        self._state = state
+        self._state = archive.load()
         self._settings = settings
-        self._clock = clock or SystemClock()
 
-    def step(self, bounds: Mapping[Queue, Bound]) -> Manifest | None:
+    def step(self, bounds: Mapping[Queue, Bound]) -> Step | None:
         """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
-        self._require_same_stores(bounds)
-        start = self._start(bounds)
-        spans, gaps = self._spans(start, bounds)
-        if not spans and not gaps:
-            return None
-        run = self._archive.new_run()
-        try:
-            written = self._workers.run(_write, self._tasks(spans, run)) if spans else []
-            gaps += self._missing(spans, written)
-        except BaseException:
-            self._archive.drop_run(run)
-            raise
-        new = {queue: offset for queue, offset in start.items() if queue in bounds}
-        manifest = Manifest(
-            archive=self._state.archive or run,
-            sequence=self._state.sequence + 1,
-            run=run,
-            created_ms=self._clock.now_ms(),
-            offsets=offsets.to_json(self._state.offsets | new | self._ends(start, spans, gaps)),
-            added=tuple(file for part in written for file in part.files),
-            gaps=tuple(gaps),
-            marks=self._marks(written),
-        )
-        self._archive.commit(self._state, manifest)
+        while True:
+            self._require_same_stores(bounds)
+            start = self._start(bounds)
+            spans, gaps = self._spans(start, bounds)
+            if not spans and not gaps:
+                return None
+            written = self._workers.run(_write, self._tasks(spans)) if spans else []
+            files = tuple(file for part in written for file in part.files)
+            try:
+                gaps += self._missing(spans, written)
+                ends = {queue: offset for queue, offset in start.items() if queue in bounds}
+                ends |= self._ends(start, spans, gaps)
+                step = self._committed(files, gaps, ends, written)
+            except Conflict as conflict:  # one of two that do the same has gone on, so this ends
+                self._archive.drop(files)
+                log.info("step is planned again", extra={"reason": str(conflict)})
+                self._state = self._archive.load()
+                continue
+            except FirearrowError:
+                self._archive.drop(files)
+                raise
+            self._told(step)
+            return step
+
+    def _committed(
+        self,
+        files: tuple[DataFile, ...],
+        gaps: Sequence[Gap],
+        ends: Mapping[Queue, int],
+        written: Sequence[Written],
+    ) -> Step:
+        state = self._state
+        first: dict[Queue, int] = {}
+        for part in (part for one in written for part in one.queues):
+            lowest = first.get(part.queue, state.first.get(part.queue))
+            if lowest is None or part.first < lowest:  # lower than known: the queue began again
+                first[part.queue] = part.first
+        moved = {queue: end for queue, end in ends.items() if state.offsets.get(queue) != end}
+        marks = _furthest(mark for one in written for mark in one.marks)
+        numbers = numbers_of_offsets("next", moved) | numbers_of_offsets("first", first)
+        numbers |= numbers_of_gaps(gaps) | state.progress.numbers_of_marks(marks, state.version + 1)
+        change = Change(what="archive", added=files, numbers=numbers)
+        self._state = self._archive.commit(state, change)
+        return Step(self._state.version, files, tuple(gaps))
+
+    def _told(self, step: Step) -> None:
+        """Tell brokers and log of a step that counts."""
         if self._settings.commit_offsets and isinstance(self.origin, Committing):
             self.origin.commit_offsets(self._state.offsets)
         log.info(
             "step is archived",
             extra={
-                "step": manifest.sequence,
-                "files": len(manifest.added),
-                "rows": sum(file.rows for file in manifest.added),
-                "missing": sum(gap.missing for gap in gaps),
+                "step": step.version,
+                "files": len(step.added),
+                "rows": sum(file.rows for file in step.added),
+                "missing": sum(gap.missing for gap in step.gaps),
             },
         )
-        return manifest
 
     def _require_same_stores(self, bounds: Mapping[Queue, Bound]) -> None:
         new = {queue.broker for queue in bounds} - self._known
@@ -350,24 +364,9 @@ class _Job:
         require_same_stores(self.origin, self._archive, self._state, new, fail=fail)
         self._known |= new
 
-    def _marks(self, written: Iterable[Written]) -> tuple[Mark, ...]:
-        """The archive's marks, with those of a step; of each broker the newest."""
-        furthest: dict[str, Mark] = {}
-        for mark in (mark for part in written for mark in part.marks):
-            known = furthest.setdefault(mark.broker, mark)
-            if mark.commit_log_offset > known.commit_log_offset:
-                furthest[mark.broker] = mark
-        newest: list[Mark] = []
-        counts: Counter[str] = Counter()
-        for mark in (*furthest.values(), *reversed(self._state.marks)):
-            counts[mark.broker] += 1
-            if counts[mark.broker] <= MARKS_MAX:
-                newest.append(mark)
-        return tuple(reversed(newest))
-
     def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
         """Where each queue is to be read from."""
-        if self._state.sequence:
+        if self._state.numbers:
             return self._state.offsets
         if self._first is None:
             starting, offset_at = self._settings.starting, self.origin.offset_at
@@ -395,11 +394,10 @@ class _Job:
         self.was_limited = spans != plan.spans
         return spans, gaps
 
-    def _tasks(self, spans: Mapping[Queue, Span], run: str) -> list[Task]:
-        name = f"{self._state.sequence + 1:012}"
-        staging = self._archive.staging
+    def _tasks(self, spans: Mapping[Queue, Span]) -> list[Task]:
+        stem = file_stem(self._state.version + 1)
         return [
-            Task(self._source, partition, staging, run, f"{name}-{number:05}")
+            Task(self._source, partition, self._archive.place, stem(number))
             for number, partition in enumerate(self.origin.partitions(spans))
         ]
 
@@ -432,7 +430,23 @@ class _Job:
 def _write(task: Task) -> Written:
     """Do one task, in a worker."""
     batches = iter(task.source().read(task.partition, MESSAGES))
-    return write_messages(batches, task.staging, task.run, task.stem)
+    return write_messages(batches, task.place, task.stem)
+
+
+def file_stem(version: int) -> Callable[[int], str]:
+    """Name the files of a run by their number: in the order of commits, and no other run's."""
+    run = uuid.uuid4().hex[:RUN_DIGITS]
+    return lambda number: f"{version:012}-{number:05}-{run}"
+
+
+def _furthest(marks: Iterable[Mark]) -> list[Mark]:
+    """Give of each broker the mark that is furthest on in its log."""
+    furthest: dict[str, Mark] = {}
+    for mark in marks:
+        known = furthest.setdefault(mark.broker, mark)
+        if mark.commit_log_offset > known.commit_log_offset:
+            furthest[mark.broker] = mark
+    return list(furthest.values())
 
 
 def _gap(queue: Queue, span: Span) -> Gap:

@@ -2,8 +2,12 @@
 
 No message is read twice: the offsets of a queue that are below the one at which the archive goes on
 are read from the archive, the others from the store or the brokers. That offset is the archive's
-own, and comes with the list of its files by one manifest. The archive is asked after the live
-bounds: so what retention deletes meanwhile, because it is archived, is in the archive.
+own, and comes with the list of its files from one version of its table. The archive is asked after
+the live bounds: so what retention deletes meanwhile, because it is archived, is in the archive. A
+queue begins where the archive says; what has expired there raises that.
+
+What the table knows of a file is between which values its rows are, so a task may look into a file
+for nothing. Files that a compaction has replaced stay readable for a while.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Queue, Span
-from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.choosing import chosen_rows
-from firearrow.spark.jobs.manifest import Archive, DataFile, QueueRows, State
+from firearrow.spark.jobs.delta import Archive, DataFile, State
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
@@ -40,11 +44,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Clip(NamedTuple):
-    """Which messages of a queue are wanted of a file, and how many of them it has."""
+    """Which messages of a queue are wanted of a file."""
 
     queue: Queue
     span: Span
-    rows: int
 
 
 @dataclass
@@ -61,7 +64,7 @@ class ArchivedOrigin:
         self.options = options
         self.live = live
         self.archive = Archive(options.place.archive or "")
-        self._known_times: dict[str, dict[Queue, tuple[Ints, Ints]]] = {}
+        self._known_times: dict[str, pa.Table] = {}
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every chosen queue, and what archive and source hold of it together.
@@ -85,18 +88,18 @@ class ArchivedOrigin:
             )
         found = dict(live)
         for queue, first in self._first.items():
-            bound = live.get(queue, Bound(first, first))
-            latest = max(bound.latest, state.offsets[queue])
-            found[queue] = Bound(min(first, bound.earliest), latest)
+            end = state.offsets[queue]
+            bound = live.get(queue, Bound(end, end))
+            found[queue] = Bound(first, max(bound.latest, end))
         self._require_topics({queue.topic for queue in found})
         return found
 
     def _look(self) -> tuple[Mapping[Queue, Bound], State]:
         live = self.live.bounds()
         self._live, self._state = live, self.archive.load()
-        if not self._state.sequence:
+        if not self._state.numbers:
             raise ConfigError(f"option archive: {self.archive.root} is no archive, or an empty one")
-        for name in ("_first", "_rows"):
+        for name in ("_first", "_files"):
             self.__dict__.pop(name, None)
         self._known_times.clear()
         return live, self._state
@@ -118,68 +121,65 @@ class ArchivedOrigin:
         return self._look()[1]
 
     @cached_property
-    def _rows(self) -> dict[Queue, list[tuple[DataFile, QueueRows]]]:
-        """What the archive's files have of each chosen queue."""
+    def _first(self) -> dict[Queue, int]:
+        """The lowest offset that the archive has, of each chosen queue."""
         choice, place = self.options.choice, self.options.place
         only = place.broker_name if place.name_servers else None
-        found: dict[Queue, list[tuple[DataFile, QueueRows]]] = {}
-        for file in self._state.files.values():
-            if choice.wants(file.topic):
-                for part in file.queues:
-                    of_broker = only is None or part.broker == only
-                    if of_broker and choice.wants_queue(*part.queue):
-                        found.setdefault(part.queue, []).append((file, part))
-        return found
+        return {
+            queue: first
+            for queue, first in self._state.first.items()
+            if choice.wants(queue.topic)
+            and choice.wants_queue(*queue)
+            and (only is None or queue.broker == only)
+        }
 
     @cached_property
-    def _first(self) -> dict[Queue, int]:
-        """The lowest archived offset of each chosen queue."""
-        return {queue: min(part.first for _, part in parts) for queue, parts in self._rows.items()}
+    def _files(self) -> dict[str, list[DataFile]]:
+        """The archive's files, by topic."""
+        found: dict[str, list[DataFile]] = {}
+        for file in self._state.files.values():
+            found.setdefault(file.topic, []).append(file)
+        return found
+
+    def _of_queue(self, queue: Queue, span: Span | None = None) -> list[DataFile]:
+        """The files that may have messages of a queue."""
+        if queue not in self._first:
+            return []
+        return [file for file in self._files.get(queue.topic, ()) if file.may_hold(queue, span)]
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
         """The first offset of a message stored at or after a time; None if there is none."""
-        for _ in range(_LOOKS_MAX):
-            try:
-                return self._offset_at(queue, timestamp_ms)
-            except FileNotFoundError:
-                self._look()  # compaction has joined the file with others
-        return self._offset_at(queue, timestamp_ms)
-
-    def _offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
-        parts = sorted(
-            (part.first, file.path)
-            for file, part in self._rows.get(queue, ())
-            if file.stored_max_ms >= timestamp_ms
-        )
-        for first, path in parts:
-            if self._state.files[path].stored_min_ms >= timestamp_ms:
-                return first
-            offsets, stored_ms = self._times(path)[queue]
-            late = stored_ms >= timestamp_ms
-            if late.any():
-                return int(offsets[late].min())
+        files = [file for file in self._of_queue(queue) if file.stored_max_ms >= timestamp_ms]
+        found: int | None = None
+        found_ms = 0
+        for file in sorted(files, key=lambda file: (file.stored_min_ms, file.path)):
+            if found is not None and file.stored_min_ms > found_ms:
+                break  # files that follow hold what was stored later
+            offsets, stored_ms = self._times(file.path, queue)
+            late = (stored_ms >= timestamp_ms) & (offsets >= self._first[queue])
+            if late.any() and (found is None or offsets[late].min() < found):
+                at = int(np.argmin(np.where(late, offsets, np.iinfo(np.int64).max)))
+                found, found_ms = int(offsets[at]), int(stored_ms[at])
+        if found is not None:
+            return found
         return self.live.offset_at(queue, timestamp_ms) if queue in self._live else None
 
-    def _times(self, path: str) -> dict[Queue, tuple[Ints, Ints]]:
-        """Queue offsets and store times (ms) in a file; the last few files are kept."""
-        known = self._known_times.get(path)
-        if known is not None:
-            return known
-        file = self._state.files[path]
+    def _times(self, path: str, queue: Queue) -> tuple[Ints, Ints]:
+        """Queue offsets and store times (ms) of a queue in a file; the last few files are kept."""
         columns = ["broker", "queueId", "queueOffset", "storeTimestamp"]
-        with self.archive.place(file).open("rb") as opened:
-            table = pq.ParquetFile(opened).read(columns)
-        brokers = table["broker"].to_numpy()
-        queue_ids, offsets = (table[name].to_numpy() for name in columns[1:3])
-        stored_ms = table["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
-        found: dict[Queue, tuple[Ints, Ints]] = {}
-        for part in file.queues:
-            rows = (queue_ids == part.queue_id) & (brokers == part.broker)
-            found[part.queue] = offsets[rows], stored_ms[rows]
-        if len(self._known_times) >= _TIMES_MAX:
-            del self._known_times[next(iter(self._known_times))]
-        self._known_times[path] = found
-        return found
+        table = self._known_times.get(path)
+        if table is None:
+            with self.archive.place.open(path) as opened:
+                table = pq.ParquetFile(opened).read(columns)
+            if len(self._known_times) >= _TIMES_MAX:
+                del self._known_times[next(iter(self._known_times))]
+            self._known_times[path] = table
+        of_queue = pc.and_(
+            pc.equal(table["queueId"], queue.queue_id), pc.equal(table["broker"], queue.broker)
+        )
+        found = table.filter(of_queue)
+        stored_ms = found["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
+        return found["queueOffset"].to_numpy(), stored_ms
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
         """About what a message of each span takes in records, or in the files of the archive."""
@@ -188,7 +188,7 @@ class ArchivedOrigin:
         return {**sizes, **(row_bytes(self.live, live) if live else {})}
 
     def _archived_bytes(self, queue: Queue) -> float:
-        files = [file for file, _ in self._rows.get(queue, ())]
+        files = self._of_queue(queue)
         rows = sum(file.rows for file in files)
         return max(sum(file.size_bytes for file in files) / rows, 1.0) if rows else 1.0
 
@@ -227,10 +227,10 @@ class ArchivedOrigin:
     def _archive_tasks(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         clips: dict[str, list[Clip]] = {}
         for queue, span in spans.items():
-            span = Span(span.start, min(span.end, self._state.offsets.get(queue, 0)))
-            for file, part in self._rows.get(queue, ()):
-                if part.first < span.end and span.start <= part.last:
-                    clips.setdefault(file.path, []).append(Clip(queue, span, part.rows))
+            start = max(span.start, self._first.get(queue, 0))
+            span = Span(start, min(span.end, self._state.offsets.get(queue, 0)))
+            for file in self._of_queue(queue, span):
+                clips.setdefault(file.path, []).append(Clip(queue, span))
         tasks: list[InputPartition] = []
         room = 0
         for path in sorted(clips):
@@ -255,43 +255,20 @@ class ArchivedOrigin:
     def _read(self, task: ArchivePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for file, clips in task.wanted:
             try:
-                opened = self.archive.place(file).open("rb")
+                opened = self.archive.place.open(file.path)
             except FileNotFoundError:
-                yield from self._moved(file, clips, schema)
-                continue
+                raise DataLost(
+                    f"archive {self.archive.root}: {file.path} is gone since the query was planned:"
+                    " run it again"
+                ) from None
             with opened:
                 yield from self._of_file(pq.ParquetFile(opened), file, clips, schema)
-
-    def _moved(
-        self, file: DataFile, clips: list[Clip], schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
-        """The messages of a file that compaction has joined with others meanwhile."""
-        self._look()
-        spans = {
-            clip.queue: Span(max(clip.span.start, part.first), min(clip.span.end, part.last + 1))
-            for clip in clips
-            for part in file.queues
-            if part.queue == clip.queue
-        }
-        expected = sum(clip.rows for clip in clips)
-        found = sum(
-            part.rows
-            for queue, span in spans.items()
-            for _, part in self._rows.get(queue, ())
-            if part.first < span.end and span.start <= part.last
-        )
-        if found < expected:
-            raise CorruptStore(f"archive {self.archive.root}: {file.path} is missing")
-        for task in self._archive_tasks(spans):
-            assert isinstance(task, ArchivePartition)
-            yield from self._read(task, schema)
 
     def _of_file(
         self, parquet: pq.ParquetFile, file: DataFile, clips: list[Clip], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         choice = self.options.choice
-        limits = [clip for clip in clips if not _holds(clip, file)]
-        is_whole = not limits and len(clips) == len(file.queues)
+        is_whole = _take_all(clips, file)
         columns = list(schema.names)
         if not is_whole:
             columns += [
@@ -317,13 +294,11 @@ class ArchivedOrigin:
         self.live.commit_offsets(offsets)  # type: ignore[attr-defined]
 
 
-def _holds(clip: Clip, file: DataFile) -> bool:
-    """Whether all that a file has of a queue is wanted."""
-    return all(
-        clip.span.start <= part.first and part.last < clip.span.end
-        for part in file.queues
-        if part.queue == clip.queue
-    )
+def _take_all(clips: Sequence[Clip], file: DataFile) -> bool:
+    """Whether all that a file may hold is wanted."""
+    if file.broker_min != file.broker_max or len(clips) <= file.queue_max - file.queue_min:
+        return False
+    return all(c.span.start <= file.offset_min and file.offset_max < c.span.end for c in clips)
 
 
 def _within(batch: pa.RecordBatch, clips: Sequence[Clip]) -> pa.Array:

@@ -1,46 +1,54 @@
-"""Many small files of an archive made few: a step each, whole or not at all.
+"""Many small files of an archive made few, in commits that are whole or not there at all.
 
 An archive that follows a store writes files each minute. Compaction joins those of one topic and
-day, sorted by broker, queue and queue offset like any other, and cuts the chain of manifests: its
-own names everything that the archive holds. A process that is killed leaves the archive as it was
-or as it will be.
+day, sorted by broker, queue and queue offset like any other, with their statistics and bloom
+filters. Delta's own compaction keeps no order, and a queue could not be read back in it.
 
-Whoever reads the directories alone, while files are replaced, may miss messages for that moment,
-but sees none twice; ``read_archive`` goes by the manifests.
+Whoever reads a version of the table before it can go on: what is replaced stays until ``clean``
+removes it. Archiving goes on meanwhile; of two compactions of the same files, one counts.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from firearrow.clock import Clock, SystemClock
-from firearrow.errors import ConfigError, CorruptStore
-from firearrow.spark.jobs.manifest import Archive, DataFile, Manifest, State
+from firearrow.errors import CorruptStore
+from firearrow.spark.jobs.archive import file_stem
+from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, State
 from firearrow.spark.jobs.parquet import Written, write_messages
+from firearrow.spark.jobs.places import Place
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.offsets import to_json
 from firearrow.spark.options import MiB
 from firearrow.spark.tables import MESSAGES
 
 TARGET_BYTES: Final = 128 * MiB
-LAKES: Final = "lakes"
+GROUPS_OF_WORKER: Final = 4  # in a commit: what a killed process has to do again
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Files that were replaced, and those that took their places."""
+
+    removed: tuple[DataFile, ...] = ()
+    added: tuple[DataFile, ...] = ()
+
+    def plus(self, more: Compacted) -> Compacted:
+        """Count more."""
+        return Compacted(self.removed + more.removed, self.added + more.added)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
     """Files that become one."""
 
-    sources: tuple[Path, ...]
-    rows: int
-    staging: Path
-    run: str
+    sources: tuple[DataFile, ...]
+    place: Place
     stem: str
 
 
@@ -49,31 +57,44 @@ def compact(
     archive: Archive,
     *,
     target_bytes: int = TARGET_BYTES,
-    clock: Clock | None = None,
-) -> Manifest | None:
+    files_min: int = 2,
+    before: str | None = None,
+    groups_max: int | None = None,
+) -> Compacted | None:
     """Join small files until those of a topic and day are about ``target_bytes``, compressed.
 
-    Gives the step that did it, None where nothing is to be done. Raises ConfigError for an archive
-    whose files a table of Iceberg or Delta holds: that has to be compacted there.
+    Fewer than ``files_min`` are left for later, and so are those of the day ``before`` and later
+    ones, and all but ``groups_max`` groups. Some groups at a time are one commit. Gives which files
+    are now which; None where nothing is to be done, or another process has done it.
     """
-    with archive.changing() as state:
-        if (archive.home / LAKES).exists():
-            raise ConfigError(
-                f"archive {archive.root}: its files also belong to an Iceberg or Delta table;"
-                " compact that table"
-            )
-        groups = list(_groups(state, target_bytes))
-        if not groups:
-            return None
-        run = archive.new_run()
-        try:
-            written = workers.run(_merge, _merges(archive, state, groups, run))
-        except BaseException:
-            archive.drop_run(run)
-            raise
-        manifest = _manifest(state, groups, written, run, clock or SystemClock())
-        archive.commit(state, manifest)
-    return manifest
+    state = archive.load()
+    groups = [
+        group
+        for group in _groups(state, target_bytes)
+        if len(group) >= files_min and (before is None or group[0].day < before)
+    ][:groups_max]
+    done = Compacted()
+    at_once = workers.parallelism * GROUPS_OF_WORKER
+    for at in range(0, len(groups), at_once):
+        done = done.plus(_joined(workers, archive, state, groups[at : at + at_once]))
+    return done if done.removed else None
+
+
+def _joined(
+    workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]
+) -> Compacted:
+    stem = file_stem(state.version + 1)
+    merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
+    written = workers.run(_merge, merges)
+    added = tuple(file for part in written for file in part.files)
+    removed = tuple(file for group in groups for file in group)
+    change = Change(what="compact", added=added, removed=removed, rewrites=True)
+    try:
+        archive.commit(state, change)
+    except Conflict:
+        archive.drop(added)
+        return Compacted()
+    return Compacted(removed, added)
 
 
 def _groups(state: State, target_bytes: int) -> Iterator[list[DataFile]]:
@@ -93,49 +114,17 @@ def _groups(state: State, target_bytes: int) -> Iterator[list[DataFile]]:
             yield group
 
 
-def _merges(archive: Archive, state: State, groups: list[list[DataFile]], run: str) -> list[Merge]:
-    return [
-        Merge(
-            tuple(archive.place(file) for file in group),
-            sum(file.rows for file in group),
-            archive.staging,
-            run,
-            f"{state.sequence + 1:012}-{number:05}",
-        )
-        for number, group in enumerate(groups)
-    ]
-
-
 def _merge(merge: Merge) -> Written:
     """Join some files, in a worker."""
-    batches = _batches(merge.sources)
-    written = write_messages(batches, merge.staging, merge.run, merge.stem, unique=False)
-    rows = sum(file.rows for file in written.files)
-    if rows != merge.rows:
-        names = ", ".join(path.name for path in merge.sources)
-        raise CorruptStore(f"{names}: have {rows} messages, but {merge.rows} were written")
+    written = write_messages(_batches(merge), merge.place, merge.stem, unique=False)
+    rows, expected = (sum(f.rows for f in files) for files in (written.files, merge.sources))
+    if rows != expected:
+        names = ", ".join(file.path.rpartition("/")[2] for file in merge.sources)
+        raise CorruptStore(f"{names}: have {rows} messages, but {expected} were written")
     return written
 
 
-def _batches(paths: tuple[Path, ...]) -> Iterator[pa.RecordBatch]:
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            yield from file.read().cast(MESSAGES).to_batches()
-
-
-def _manifest(
-    state: State, groups: list[list[DataFile]], written: list[Written], run: str, clock: Clock
-) -> Manifest:
-    removed = {file.path for group in groups for file in group}
-    return Manifest(
-        archive=state.archive,
-        sequence=state.sequence + 1,
-        run=run,
-        created_ms=clock.now_ms(),
-        offsets=to_json(state.offsets),
-        added=tuple(file for part in written for file in part.files),
-        removed=tuple(sorted(removed)),
-        gaps=tuple(state.gaps),
-        marks=state.marks,
-        files=tuple(file for path, file in state.files.items() if path not in removed),
-    )
+def _batches(merge: Merge) -> Iterator[pa.RecordBatch]:
+    for source in merge.sources:
+        with merge.place.open(source.path) as file:
+            yield from pq.ParquetFile(file).read().cast(MESSAGES).to_batches()

@@ -1,77 +1,34 @@
-"""An archive's files as a table of Apache Iceberg or Delta Lake, committed by the driver.
+"""An archive's files as a table of Apache Iceberg, committed by the driver.
 
-The archive stays what counts: each of its steps becomes one commit of the table, which also says
-which step it is. So publishing can be repeated, and goes on where it was when a process was killed
-between the two::
+The archive stays what counts. Publishing compares: files that the archive has and the table lacks
+are added, those that the archive has no more, after a compaction or an expiry, are taken out, both
+in one snapshot, which also names the archive and its version. So it can be repeated, and goes on
+where it was when a process was killed in between::
 
     table = Iceberg(archive, iceberg_table(catalog, "logs.messages"))
     follow(workers, source, archive, stop=stop, on_step=table.publish)
 
-No file is copied: an Iceberg table refers to the archive's files, and a Delta table's log is in
-the archive's directory. Both are partitioned by topic and day. From then on files may only be
-joined by the table's own means (``firearrow.spark.jobs.compact`` refuses to).
-
-Needs ``firearrow[iceberg]`` or ``firearrow[delta]``. No JVM takes part; how Spark reads such
-tables is the affair of their own connectors.
+No file is copied: the table refers to the archive's files, and is partitioned by topic and day as
+they are. Needs ``firearrow[iceberg]``. No JVM takes part; how Spark reads such tables is the affair
+of its connector.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.errors import ConfigError
-from firearrow.files import make_directory
-from firearrow.spark.jobs.compact import LAKES
-from firearrow.spark.jobs.manifest import Archive, DataFile
+from firearrow.spark.jobs.delta import Archive, State
 from firearrow.spark.jobs.parquet import UNMEASURED
+from firearrow.spark.jobs.progress import taken
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 _PROPERTY: Final = "firearrow.archive"
-
-
-class Addition(NamedTuple):
-    """Files to be added to a table: those of the archive's steps up to ``sequence``."""
-
-    archive: str
-    sequence: int
-    files: list[DataFile]
-
-
-def additions(archive: Archive, after: int) -> Iterator[Addition]:
-    """Give what a table lacks that has the steps up to ``after``, a step each.
-
-    Where earlier manifests have been joined, what they hold comes first as one.
-    """
-    manifests = archive.manifests(after)
-    if after == 0 and manifests and manifests[0].sequence > 1:
-        manifests = [m for m in manifests if m.files is None]
-        state = archive.load()
-        late = {file.path for manifest in manifests for file in manifest.added}
-        first = [file for path, file in state.files.items() if path not in late]
-        joined = state.sequence - len(manifests)
-        yield Addition(state.archive, joined, first)
-    for manifest in manifests:
-        yield Addition(manifest.archive, manifest.sequence, list(manifest.added))
-
-
-def claim(archive: Archive, kind: str) -> None:
-    """Note that a table holds the archive's files: they are not compacted here any more."""
-    mark = archive.home / LAKES / kind
-    if not mark.exists():
-        with archive.changing():
-            make_directory(mark)
-
-
-# --- Iceberg ---
 
 
 def iceberg_table(catalog: Catalog, name: str) -> Table:
@@ -94,96 +51,55 @@ class Iceberg:
     """An Iceberg table of an archive's files."""
 
     def __init__(self, archive: Archive, table: Table) -> None:
-        claim(archive, "iceberg")
         self._archive = archive
         self._table = table
 
     def publish(self, _: object = None) -> int:
-        """Commit the steps that the table lacks; give how many these were.
+        """Have the table hold what the archive does; give how many files have come or gone.
 
-        A step and its number are one commit. Raises ConfigError if the table is another archive's.
+        Raises ConfigError if the table is another archive's.
         """
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
         table = self._table.refresh()
-        after = _published(table.properties.get(_PROPERTY), self._archive)
-        steps = 0
-        for addition in additions(self._archive, after):
-            # not as_uri(): Iceberg takes the characters of a path as they are
-            paths = [f"file://{self._archive.place(file)}" for file in addition.files]
-            mark = {_PROPERTY: f"{addition.archive}/{addition.sequence}"}
-            with table.transaction() as transaction:
-                if paths:
-                    transaction.add_files(paths, mark, check_duplicate_files=False)
-                transaction.set_properties(mark)
-            steps += 1
-        return steps
+        state = self._archive.load()
+        _require_same(table.properties.get(_PROPERTY), self._archive, state)
+        held = _held(table)
+        wanted = {self._name(path) for path in state.files}
+        new, gone = sorted(wanted - held.keys()), sorted(held.keys() - wanted)
+        if not new and not gone:
+            return 0
+        mark = {_PROPERTY: f"{state.archive}/{state.version}"}
+        with table.transaction() as transaction:
+            if table.name_mapping() is None:  # by it, files without Iceberg's ids are read
+                name_mapping = table.schema().name_mapping.model_dump_json()
+                transaction.set_properties({"schema.name-mapping.default": name_mapping})
+            update = transaction.update_snapshot(snapshot_properties=mark)
+            with update.overwrite() if gone else update.fast_append() as snapshot:
+                metadata: Any = transaction.table_metadata
+                for file in parquet_files_to_data_files(table.io, metadata, iter(new)):
+                    snapshot.append_data_file(file)
+                for path in gone:
+                    snapshot.delete_data_file(held[path])
+            transaction.set_properties(mark)
+        return len(new) + len(gone)
+
+    def _name(self, path: str) -> str:
+        name = self._archive.place.full(path)
+        # not as_uri(): Iceberg takes the characters of a path as they are
+        return name if "://" in name else f"file://{name}"
 
 
-def _published(mark: str | None, archive: Archive) -> int:
-    """Give the last step that a table has, from what was noted there."""
+def _held(table: Table) -> dict[str, DataFile]:
+    """Give the files that a table has, by their names."""
+    return {task.file.file_path: task.file for task in table.scan().plan_files()}
+
+
+def _require_same(mark: str | None, archive: Archive, state: State) -> None:
     if mark is None:
-        return 0
-    name, _, sequence = mark.partition("/")
-    mine = archive.load().archive
-    if name != mine:
-        raise ConfigError(f"the table is of archive {name}, but {archive.root} is archive {mine}")
-    return int(sequence)
-
-
-# --- Delta ---
-
-
-class Delta:
-    """A Delta table whose log is in an archive's directory."""
-
-    def __init__(self, archive: Archive) -> None:
-        claim(archive, "delta")
-        self._archive = archive
-        self.root = str(archive.root)
-
-    def publish(self, _: object = None) -> int:
-        """Commit the steps that the table lacks; give how many these were.
-
-        The step's number is the version of an application transaction, so no step counts twice.
-        """
-        from deltalake import CommitProperties, DeltaTable
-        from deltalake.transaction import Transaction
-
-        table = self._open(DeltaTable)
-        archive_id = self._archive.load().archive
-        after = table.transaction_version(archive_id) or 0
-        steps = 0
-        for addition in additions(self._archive, after):
-            done = Transaction(archive_id, addition.sequence)
-            table.create_write_transaction(
-                [_add_action(self._archive, file) for file in addition.files],
-                "append",
-                table.schema(),
-                ["topic", "dt"],
-                commit_properties=CommitProperties(app_transactions=[done]),
-            )
-            table.update_incremental()  # else the next one would seem to compete with this
-            steps += 1
-        return steps
-
-    def _open(self, kind: Any) -> Any:
-        """Open the table, made if it is not there."""
-        if not (Path(self.root) / "_delta_log").exists():
-            schema = MESSAGES.append(pa.field("dt", pa.date32()))
-            kind.create(self.root, schema, partition_by=["topic", "dt"])
-        return kind(self.root)
-
-
-def _add_action(archive: Archive, file: DataFile) -> Any:
-    from deltalake.transaction import AddAction
-
-    modified_ms = archive.place(file).stat().st_mtime_ns // 1_000_000
-    stats = json.dumps({"numRecords": file.rows})
-    partition = {"topic": file.topic, "dt": file.day}
-    return AddAction(
-        path=file.path,
-        size=file.size_bytes,
-        partition_values=partition,
-        modification_time=modified_ms,
-        data_change=True,
-        stats=stats,
-    )
+        return
+    name = mark.partition("/")[0]
+    if name != state.archive and taken(name) not in state.numbers:
+        raise ConfigError(
+            f"the table is of archive {name}, but {archive.root} is archive {state.archive}"
+        )

@@ -10,10 +10,8 @@ dictionary pays for the topic only; keys and ids have bloom filters where pyarro
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,13 +23,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.errors import CorruptStore
-from firearrow.spark.jobs.manifest import DataFile, Mark, QueueRows
+from firearrow.spark.jobs.delta import DataFile, QueueRows
+from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.progress import Mark
 from firearrow.spark.tables import MESSAGES
 
 ROW_GROUP_ROWS: Final = 100_000
 FALSE_POSITIVES: Final = 0.01
 _LOOKED_UP: Final = ("keys", "msgId")
-_ORDER: Final = ("topic", "broker", "queueId", "queueOffset")
+ORDER: Final = ("topic", "broker", "queueId", "queueOffset")
 _DELTA: Final = ("queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp")
 UNMEASURED: Final = ("body", "properties")  # their statistics would be copies of long values
 
@@ -57,13 +57,13 @@ def partition_path(topic: str, day: str) -> str:
 
 
 def write_messages(
-    batches: Iterator[pa.RecordBatch], staging: Path, run: str, stem: str, *, unique: bool = True
+    batches: Iterator[pa.RecordBatch], place: Place, stem: str, *, unique: bool = True
 ) -> Written:
-    """Write messages below ``staging/run``, each file whole and on the disk or not there.
+    """Write messages to files of an archive, each whole and on the disk when this returns.
 
-    ``stem`` is the name of the files without ``.parquet``, the same in every directory. Raises
-    CorruptStore if a queue offset occurs twice and ``unique`` says that it can't (it can where a
-    topic was deleted and made again).
+    ``stem`` is the name of the files without ``.parquet``, the same in every directory, and no
+    other run's. Raises CorruptStore if a queue offset occurs twice and ``unique`` says that it
+    can't (it can where a topic was deleted and made again).
     """
     table = pa.Table.from_batches(batches, MESSAGES)
     if table.num_rows == 0:
@@ -77,25 +77,34 @@ def write_messages(
         saved: list[Future[None]] = []
         for topic, day, part in _partitions(table):
             path = f"{partition_path(topic, day)}/{stem}.parquet"
-            fresh = _write(part, staging / run / path)
-            stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
-            files.append(
-                DataFile(
-                    path=path,
-                    run=run,
-                    topic=topic,
-                    day=day,
-                    rows=part.num_rows,
-                    size_bytes=fresh.stat().st_size,
-                    stored_min_ms=stored["min"] // 1000,
-                    stored_max_ms=stored["max"] // 1000,
-                    queues=tuple(_queues(part)),
-                )
-            )
-            saved.append(saver.submit(_save, fresh, staging / run / path))
+            size_bytes = _write(part, place, path)
+            files.append(_described(part, path, topic, day, size_bytes))
+            saved.append(saver.submit(place.sync, [path]))
         for each in saved:
             each.result()
     return Written(tuple(files), queues, tuple(_marks(table)))
+
+
+def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int) -> DataFile:
+    """Tell what a file holds."""
+    columns = ("broker", "queueId", "queueOffset")
+    brokers, queues, found = (pc.min_max(part.column(name)).as_py() for name in columns)
+    stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
+    return DataFile(
+        path=path,
+        topic=topic,
+        day=day,
+        rows=part.num_rows,
+        size_bytes=size_bytes,
+        broker_min=brokers["min"],
+        broker_max=brokers["max"],
+        queue_min=queues["min"],
+        queue_max=queues["max"],
+        offset_min=found["min"],
+        offset_max=found["max"],
+        stored_min_ms=stored["min"] // 1000,
+        stored_max_ms=stored["max"] // 1000,
+    )
 
 
 def _sorted(table: pa.Table) -> pa.Table:
@@ -140,17 +149,22 @@ def _ranks(texts: pa.ChunkedArray) -> Ints:
 
 
 def _key(table: pa.Table, at: int) -> tuple[Any, ...]:
-    return tuple(table.column(name)[at].as_py() for name in _ORDER[:3])
+    return tuple(table.column(name)[at].as_py() for name in ORDER[:3])
 
 
 def _begins(table: pa.Table) -> list[int]:
     """Give the rows at which another queue begins than that of the row before."""
     changes = np.zeros(table.num_rows, np.bool_)
     changes[0] = True
-    for name in _ORDER[:3]:
+    for name in ORDER[:3]:
         column = table.column(name)
         changes[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy()
     return [int(at) for at in np.flatnonzero(changes)]
+
+
+def queues_in(table: pa.Table) -> list[QueueRows]:
+    """Give what a table has of each queue; it needs no columns but ``ORDER``."""
+    return [*_queues(_sorted(table))] if table.num_rows else []
 
 
 def _queues(table: pa.Table) -> Iterator[QueueRows]:
@@ -208,23 +222,16 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
             yield topics[begin].as_py(), str(np.datetime64(int(day), "D")), part
 
 
-def _write(table: pa.Table, path: Path) -> Path:
-    """Write one file, by another name; give that."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+def _write(table: pa.Table, place: Place, path: str) -> int:
+    """Write one file; give its size."""
     with (
-        pa.OSFile(str(fresh), "wb") as file,
+        place.create(path) as file,
         pq.ParquetWriter(file, table.schema, **_settings(table)) as writer,
     ):
         writer.write_table(table, ROW_GROUP_ROWS)
-    return fresh
-
-
-def _save(fresh: Path, path: Path) -> None:
-    """Have a file on the disk, and by its name."""
-    with fresh.open("rb") as file:
-        os.fsync(file.fileno())
-    fresh.replace(path)
+        writer.close()
+        size_bytes: int = file.tell()
+    return size_bytes
 
 
 def _settings(table: pa.Table) -> dict[str, Any]:
@@ -236,7 +243,7 @@ def _settings(table: pa.Table) -> dict[str, Any]:
         "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
         "write_statistics": [name for name in names if name not in UNMEASURED],
         "write_page_index": True,
-        "sorting_columns": [pq.SortingColumn(names.index(name)) for name in _ORDER[1:]],
+        "sorting_columns": [pq.SortingColumn(names.index(name)) for name in ORDER[1:]],
     }
     if CAN_BLOOM:
         rows = min(table.num_rows, ROW_GROUP_ROWS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from firearrow.errors import ConfigError
 from firearrow.message.names import is_retry, is_system_topic
 from firearrow.spark.jobs import plans
-from firearrow.spark.jobs.manifest import Archive
+from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.sources import ArchiveMessages, Spans
 from firearrow.spark.jobs.targets import Brokers
 from firearrow.spark.jobs.workers import Workers

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Source
-from firearrow.spark.jobs.manifest import Archive, QueueRows
+from firearrow.spark.jobs.delta import Archive, DataFile
+from firearrow.spark.jobs.places import Place
 from firearrow.spark.options import Options, Range, parse
 from firearrow.spark.source import open_origin
 from firearrow.spark.tables import MESSAGES
@@ -27,6 +28,7 @@ from firearrow.spark.tables import MESSAGES
 _UNUSED: Final = {"storeHost", "bornHost", "offsetMsgId"}
 SENT: Final = pa.schema([column for column in MESSAGES if column.name not in _UNUSED])
 """What is read of messages that are sent again."""
+_PLACE: Final = pa.schema([MESSAGES.field(name) for name in ("broker", "queueId", "queueOffset")])
 
 Spans = Mapping[Queue, Span]
 
@@ -53,9 +55,10 @@ class Messages(Protocol):
 class ArchiveMessages:
     """Messages in the files of an archive."""
 
-    parts: tuple[tuple[str, QueueRows], ...]
+    files: tuple[DataFile, ...]
     spans: Spans
     place: Mapping[str, Any]
+    _root: Place
 
     @classmethod
     def of(cls, archive: Archive, topics: Sequence[str] = ()) -> ArchiveMessages:
@@ -65,30 +68,56 @@ class ArchiveMessages:
         """
         state = archive.load()
         _require_topics(archive, {file.topic for file in state.files.values()}, topics)
-        parts = [
-            (str(archive.place(file)), part)
-            for file in state.files.values()
-            for part in file.queues
-            if not topics or part.topic in topics
-        ]
-        parts.sort(key=lambda found: (found[1].queue, found[1].first, found[0]))
-        spans: dict[Queue, Span] = {}
-        for _, part in parts:
-            known = spans.get(part.queue, Span(part.first, part.first))
-            spans[part.queue] = Span(known.start, max(known.end, part.last + 1))
-        return cls(tuple(parts), spans, {"archive": f"{archive.root} ({state.archive})"})
+        files = tuple(f for f in state.files.values() if not topics or f.topic in topics)
+        spans = {
+            queue: Span(first, state.offsets[queue])
+            for queue, first in state.first.items()
+            if (not topics or queue.topic in topics) and first < state.offsets[queue]
+        }
+        place = {"archive": f"{archive.root} ({state.archive})"}
+        return cls(files, spans, place, archive.place)
 
     def within(self, spans: Spans) -> ArchiveMessages:
-        """The same files, other offsets."""
-        return replace(self, spans=spans)
+        """The same files as far as they may be needed, other offsets."""
+        held = spans.items()
+        files = tuple(f for f in self.files if any(f.may_hold(*span) for span in held))
+        return replace(self, files=files, spans=spans)
 
     def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
-        """Read the row groups that hold a queue; the files are sorted by it."""
+        """Read the row groups that hold a queue; the files are sorted by it.
+
+        Which file comes first is looked up in them: the table knows only between which offsets
+        their queues are, all together.
+        """
         span = self.spans[queue]
         span = Span(max(start, span.start), span.end)
-        for path, part in self.parts:
-            if part.queue == queue and part.last >= span.start and part.first < span.end:
-                yield from _read_file(path, queue, span)
+        found: list[tuple[int, str]] = []
+        for file in self.files:
+            if file.may_hold(queue, span):
+                first = next(self._read_file(file.path, queue, span, _PLACE), None)
+                if first is not None:
+                    found.append((first["queueOffset"][0].as_py(), file.path))
+        for _, path in sorted(found):
+            yield from self._read_file(path, queue, span, SENT)
+
+    def _read_file(
+        self, path: str, queue: Queue, span: Span, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        wanted = pq.filters_to_expression(
+            [
+                ("broker", "=", queue.broker),
+                ("queueId", "=", queue.queue_id),
+                ("queueOffset", ">=", span.start),
+                ("queueOffset", "<", span.end),
+            ]
+        )
+        with self._root.open(path) as opened:
+            file = pq.ParquetFile(opened)
+            for number in range(file.num_row_groups):
+                if _may_hold(file.metadata.row_group(number), file.schema_arrow, queue, span):
+                    table = file.read_row_group(number, columns.names)
+                    found = table.cast(columns).filter(wanted)
+                    yield from (batch for batch in found.to_batches() if batch.num_rows)
 
 
 def _require_topics(archive: Archive, known: set[str], wanted: Sequence[str]) -> None:
@@ -99,23 +128,6 @@ def _require_topics(archive: Archive, known: set[str], wanted: Sequence[str]) ->
             raise ConfigError(
                 f"archive {archive.root} has no topic {topic!r}; it has {', '.join(sorted(known))}"
             )
-
-
-def _read_file(path: str, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
-    """Read a queue's messages from a file."""
-    wanted = pq.filters_to_expression(
-        [
-            ("broker", "=", queue.broker),
-            ("queueId", "=", queue.queue_id),
-            ("queueOffset", ">=", span.start),
-            ("queueOffset", "<", span.end),
-        ]
-    )
-    with pq.ParquetFile(path) as file:
-        for number in range(file.num_row_groups):
-            if _may_hold(file.metadata.row_group(number), file.schema_arrow, queue, span):
-                table = file.read_row_group(number, SENT.names)
-                yield from table.cast(SENT).filter(wanted).to_batches()
 
 
 def _may_hold(group: pq.RowGroupMetaData, schema: pa.Schema, queue: Queue, span: Span) -> bool:

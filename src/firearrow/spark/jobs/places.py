@@ -1,0 +1,146 @@
+"""Where an archive is: a directory of this machine, or one below a URI that Arrow and Delta know.
+
+Arrow reads and writes the data files, Delta its log. Both take credentials and endpoints from the
+environment (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``...), and both
+from a URI as Arrow has it: ``s3://KEY:SECRET@bucket/path?endpoint_override=HOST:PORT&scheme=http``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from firearrow.errors import ConfigError
+from firearrow.files import make_directory, sync_directory
+from firearrow.spark.storage import open_files
+
+
+class Place:
+    """A directory for files, by one name for all who read and write there. Can be pickled."""
+
+    def __init__(self, root: Path | str) -> None:
+        text = str(root)
+        is_local = "://" not in text or text.startswith("file://")
+        self.directory = Path(text.removeprefix("file://")).absolute() if is_local else None
+        self._given = text
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"directory": self.directory, "_given": self._given}
+
+    def __str__(self) -> str:
+        """Give the place as it may be shown and compared: no credentials."""
+        if self.directory is not None:
+            return str(self.directory)
+        scheme, host, path, _, _ = urlsplit(self._given)
+        scheme = {"s3a": "s3"}.get(scheme, scheme)
+        return f"{scheme}://{host.rpartition('@')[2]}{path.rstrip('/')}"
+
+    @cached_property
+    def files(self) -> pafs.FileSystem:
+        """The file system whose root is this place. Raises ConfigError for a URI that is none."""
+        if self.directory is not None:
+            return pafs.SubTreeFileSystem(str(self.directory), pafs.LocalFileSystem())
+        return pafs.SubTreeFileSystem(self._path, self._system)
+
+    @cached_property
+    def _opened(self) -> tuple[pafs.FileSystem, str]:
+        try:
+            return open_files(self._given)
+        except (pa.ArrowInvalid, OSError, ValueError, ImportError) as error:
+            raise ConfigError(f"archive {self}: {error}") from None
+
+    @property
+    def _system(self) -> pafs.FileSystem:
+        return self._opened[0]
+
+    @property
+    def _path(self) -> str:
+        return self._opened[1].rstrip("/")
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        """What the URI and Arrow's file system say, in the words of Delta's."""
+        if self.directory is not None or not isinstance(self._system, pafs.S3FileSystem):
+            return {}
+        parts = urlsplit(self._given)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        options = {"AWS_REGION": self._system.region}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        if "endpoint_override" in query:
+            endpoint = query["endpoint_override"]
+            if "://" not in endpoint:
+                endpoint = f"{query.get('scheme', 'https')}://{endpoint}"
+            options["AWS_ENDPOINT_URL"] = endpoint
+        if endpoint.startswith("http://"):
+            options["AWS_ALLOW_HTTP"] = "true"
+        if parts.username is not None:
+            options["AWS_ACCESS_KEY_ID"] = unquote(parts.username)
+            options["AWS_SECRET_ACCESS_KEY"] = unquote(parts.password or "")
+        return options
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a file to read it."""
+        return self.files.open_input_file(path)
+
+    def read(self, path: str) -> bytes:
+        """Give a whole file."""
+        with self.open(path) as file:
+            data: bytes = file.read()
+        return data
+
+    def full(self, path: str) -> str:
+        """Give the name that others know a file by: a path, or a URI."""
+        return f"{self}/{path}"
+
+    def has(self, path: str) -> bool:
+        """Tell whether there is a file or directory."""
+        found: bool = self.files.get_file_info(path).type != pafs.FileType.NotFound
+        return found
+
+    def create(self, path: str) -> pa.NativeFile:
+        """Open a new file to write it; where it is remote, it is there once that is closed."""
+        if self.directory is not None:
+            (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
+        return self.files.open_output_stream(path)
+
+    def move(self, path: str, to: str) -> None:
+        """Give a file another place in this one."""
+        self.files.move(path, to)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; it may be gone already."""
+        with suppress(FileNotFoundError):
+            self.files.delete_file(path)
+
+    # --- what this machine has only in memory; an object store has it once it says so ---
+
+    def make(self) -> None:
+        """Have the directory itself, if it is one."""
+        if self.directory is not None:
+            make_directory(self.directory)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Return once the contents of files are on the disk."""
+        if self.directory is None:
+            return
+        for path in paths:
+            descriptor = os.open(self.directory / path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """Return once files have their names on the disk, and their directories theirs."""
+        if self.directory is None:
+            return
+        above = {place for path in paths for place in Path(path).parents}
+        for place in sorted(above, reverse=True):
+            sync_directory(self.directory / place)
