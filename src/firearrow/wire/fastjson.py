@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
@@ -429,11 +429,16 @@ def _leaf(value: Any) -> str | None:
     return "null" if value is None else None
 
 
+@lru_cache(maxsize=1024)
+def _name(key: str) -> str:
+    return _encode(key).decode()
+
+
 def _write_object(items: list[tuple[Any, Any]], out: list[str], newline: str) -> None:
     inner = newline + "\t" if newline else ""
     separator = "{" + inner
     for key, item in items:
-        name = _leaf(key) or dumps(key).decode()
+        name = _name(key) if type(key) is str else _leaf(key) or dumps(key).decode()
         leaf = _leaf(item)
         if leaf is None:
             out.append(f"{separator}{name}:")

@@ -201,10 +201,9 @@ class GroupTable:
         self.data_version = version
 
     def _with_unknown(self, groups: Mapping[str, SubscriptionGroupConfig]) -> dict[str, Any]:
-        unknown = self._unknown_of
-        return {
-            group: with_unknown(config, unknown.get(group, {})) for group, config in groups.items()
-        }
+        unknown = self._unknown_of.items()
+        own = {name: with_unknown(groups[name], rest) for name, rest in unknown if name in groups}
+        return {**groups, **own}
 
     def _content(self) -> Mapping[str, Any]:
         own = {

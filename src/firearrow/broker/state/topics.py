@@ -306,10 +306,9 @@ class TopicTable:
         self.data_version = version
 
     def _with_unknown(self, topics: Mapping[str, TopicConfig]) -> dict[str, Any]:
-        unknown = self._unknown_of
-        return {
-            topic: with_unknown(config, unknown.get(topic, {})) for topic, config in topics.items()
-        }
+        unknown = self._unknown_of.items()
+        own = {name: with_unknown(topics[name], rest) for name, rest in unknown if name in topics}
+        return {**topics, **own}
 
     def _content(self) -> Mapping[str, Any]:
         topics = self._with_unknown(self.table)
