@@ -25,10 +25,10 @@ from firearrow.broker.events import GroupsChanged
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
 from firearrow.broker.state.persistence import (
     StateFile,
+    all_with_unknown,
     typed,
     unknown_fields,
     wire_names,
-    with_unknown,
 )
 from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
@@ -187,7 +187,7 @@ class GroupTable:
             if config != self.table.get(config.group_name)
         }
         if changed:
-            self._next_version({_GROUPS: self._with_unknown(changed)})
+            self._next_version({_GROUPS: all_with_unknown(changed, self._unknown_of)})
             self.table.update(changed)
             self.changed(GroupsChanged(list(changed.values())))
 
@@ -200,15 +200,10 @@ class GroupTable:
         self.file.keep(change, must=bool(new))
         self.data_version = version
 
-    def _with_unknown(self, groups: Mapping[str, SubscriptionGroupConfig]) -> dict[str, Any]:
-        unknown = self._unknown_of.items()
-        own = {name: with_unknown(groups[name], rest) for name, rest in unknown if name in groups}
-        return {**groups, **own}
-
     def _content(self) -> Mapping[str, Any]:
         own = {
             "dataVersion": self.data_version,
             _FORBIDDEN: dict(self.forbidden),
-            _GROUPS: self._with_unknown(self.table),
+            _GROUPS: all_with_unknown(self.table, self._unknown_of),
         }
         return dict(sorted((own | self._unknown).items()))

@@ -252,3 +252,15 @@ def with_unknown(value: msgspec.Struct, unknown: Mapping[str, Any]) -> Any:
         )
     }
     return dict(sorted((own | dict(unknown)).items()))
+
+
+def all_with_unknown(
+    table: Mapping[str, msgspec.Struct], unknown_of: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Give what to write for a table, some entries of which were read with unknown fields.
+
+    Of the two the shorter is gone through, besides a copy: a table is written as a whole, and one
+    new entry of it at a time.
+    """
+    both = table.keys() & unknown_of.keys()
+    return {**table, **{name: with_unknown(table[name], unknown_of[name]) for name in both}}

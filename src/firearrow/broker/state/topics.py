@@ -33,10 +33,10 @@ from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.deleted import DeletedTopics
 from firearrow.broker.state.persistence import (
     StateFile,
+    all_with_unknown,
     typed,
     unknown_fields,
     wire_names,
-    with_unknown,
 )
 from firearrow.broker.state.rows import Layout, storage_of
 from firearrow.broker.state.settings import Settings
@@ -296,7 +296,7 @@ class TopicTable:
     ) -> None:
         """Keep a change as a new data version; DiskFull if topics are new and can't be kept."""
         version = self.data_version.next_version(self._clock.now_ms())
-        table = {"topicConfigTable": self._with_unknown(new)} if new else {}
+        table = {"topicConfigTable": all_with_unknown(new, self._unknown_of)} if new else {}
         change = Change(
             self.data_version,
             {"dataVersion": version, **table},
@@ -305,13 +305,8 @@ class TopicTable:
         self.file.keep(change, must=bool(new))
         self.data_version = version
 
-    def _with_unknown(self, topics: Mapping[str, TopicConfig]) -> dict[str, Any]:
-        unknown = self._unknown_of.items()
-        own = {name: with_unknown(topics[name], rest) for name, rest in unknown if name in topics}
-        return {**topics, **own}
-
     def _content(self) -> Mapping[str, Any]:
-        topics = self._with_unknown(self.table)
+        topics = all_with_unknown(self.table, self._unknown_of)
         own = {"dataVersion": self.data_version, "topicConfigTable": topics}
         return dict(sorted((own | self._unknown).items()))
 

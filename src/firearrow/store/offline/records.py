@@ -84,20 +84,16 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     if chosen.topic is not None and is_lmq(chosen.topic):
         # a light queue leads to messages that say of themselves that they are in another one
         light = msgspec.structs.replace(chosen, queue_id=chosen.queue_id or 0)
-        queue = _queue(view, light)
         chosen = msgspec.structs.replace(
             chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER
         )
-        places: Iterator[int] = iter(())
-        if queue is not None:
-            places = chain(_of_queue(view, queue, light), _behind_queue(view, queue, light))
+        places = _by_queue(view, light) or iter(())
     elif chosen.physical_to == chosen.physical_from + 1:
         places = iter((chosen.physical_from,))
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
         places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
-    elif queue := _queue(view, chosen):
-        _require_files(queue, chosen.topic or "", chosen.queue_id or 0)
-        places = chain(_of_queue(view, queue, chosen), _behind_queue(view, queue, chosen))
+    elif (of_queue := _by_queue(view, chosen)) is not None:
+        places = of_queue
     else:
         yield from _scanned(view, chosen)
         return
@@ -138,10 +134,17 @@ def _by_key(view: StoreView, topic: str, key: str) -> Iterator[int]:
     return iter(sorted(found))
 
 
-def _queue(view: StoreView, selection: Selection) -> StoredQueue | None:
-    if selection.topic is None or selection.queue_id is None or selection.queue_id < 0:
+def _by_queue(view: StoreView, selection: Selection) -> Iterator[int] | None:
+    """The places that a queue leads to, and those behind its end; None where no queue is asked for
+    or there is none."""
+    topic, queue_id = selection.topic, selection.queue_id
+    if topic is None or queue_id is None:
         return None
-    return view.queues.get((selection.topic, selection.queue_id))
+    queue = view.queues.get((topic, queue_id))
+    if queue is None:
+        return None
+    _require_files(queue, topic, queue_id)
+    return chain(_of_queue(view, queue, selection), _behind_queue(view, queue, selection))
 
 
 def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
