@@ -112,6 +112,16 @@ def test_an_entry_that_leads_nowhere_proves_nothing(tmp_path: Path) -> None:
     assert messages(root) == before
 
 
+@pytest.mark.parametrize("size", [0, -5, 1 << 30])
+def test_an_entry_without_its_size_still_proves_a_queue_offset(size: int, tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    before, message = messages(root), a_message(root)
+    in_record(root, message, 20, bytes(8))
+    write(root, PLAIN, 20 * message.queue_offset + 8, pack(">i", size))
+    assert apply(Layout(root), SystemClock()).verdict.findings == []
+    assert messages(root) == before
+
+
 def test_a_topic_that_its_queue_proves_is_restored(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     before, message = messages(root), a_message(root)

@@ -97,13 +97,33 @@ def _suspects(view: StoreView) -> Iterator[Lost]:
             offsets = entries["physical_offset"].astype(np.int64)
             sizes = entries["size"].astype(np.int64)
             number = np.searchsorted(bases, offsets, side="right") - 1
-            there = (sizes >= RECORD_BYTES_MIN) & (sizes != PRE_BLANK_SIZE) & (number >= 0)
-            there &= offsets <= ends[number] - sizes
+            in_log = (number >= 0) & (offsets < ends[number]) & (sizes != PRE_BLANK_SIZE)
+            there = in_log & (sizes >= RECORD_BYTES_MIN) & (offsets <= ends[number] - sizes)
+            for row in np.flatnonzero(in_log & ~there & (offsets | sizes != 0)).tolist():
+                yield from _sized_by_record(
+                    view, files[number[row]], key, int(numbers[row]), int(offsets[row])
+                )
             for file in np.unique(number[there]).tolist():
                 rows = np.flatnonzero(there & (number == file))
                 for start in range(0, len(rows), RECORDS_MAX):
                     some = rows[start : start + RECORDS_MAX]
                     yield from _unlike(view, files[file], key, numbers[some], entries[some])
+
+
+def _sized_by_record(
+    view: StoreView, file: StoreFile, key: QueueKey, queue_offset: int, physical_offset: int
+) -> Iterator[Lost]:
+    """What an entry without a size that can be says of a record of its queue: its queue offset.
+
+    It leads to the very begin of that record, so its physical offset is what was written.
+    """
+    at = physical_offset - file.base
+    columns = scan(view.maps.of(file), at, file.size_bytes, 1)
+    if not len(columns) or int(columns.queue_offset[0]) == queue_offset:
+        return
+    [topic] = columns.slices(columns.topic_start, columns.topic_size)
+    if topic == key[0].encode() and int(columns.queue_id[0]) == key[1]:
+        yield Lost(physical_offset, int(columns.size[0]), *key, queue_offset)
 
 
 def _unlike(
