@@ -33,7 +33,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -63,8 +63,8 @@ class _Generation(NamedTuple):
     path: Path
 
 
-def replace_atomically(path: Path, data: bytes, *, generations: int = 0) -> None:
-    """Make ``data`` the content of ``path``; what was there becomes ``<name>.bak``.
+def replace_atomically(path: Path, *pieces: bytes, generations: int = 0) -> None:
+    """Make ``pieces`` the content of ``path``; what was there becomes ``<name>.bak``.
 
     When this returns, the new content is on disk, and ``generations`` contents, this one among
     them, are in ``.history``. The directory is made if it is missing. Raises OSError if the disk
@@ -73,9 +73,9 @@ def replace_atomically(path: Path, data: bytes, *, generations: int = 0) -> None
     make_directory(path.parent)
     fresh = _beside(path, ".tmp")
     earlier = _generations(path) if generations else []
-    modified_ns = _write_synced(fresh, data, earlier[0].modified_ns + 1 if earlier else 0)
+    modified_ns = _write_synced(fresh, pieces, earlier[0].modified_ns + 1 if earlier else 0)
     if generations:
-        _remember(path, data, modified_ns)
+        _remember(path, pieces, modified_ns)
     kept = _keep(path)
     fresh.replace(path)
     if kept is not None:
@@ -152,10 +152,10 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _write_synced(path: Path, data: bytes, modified_ns_min: int) -> int:
+def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int) -> int:
     """Write a file and return its modification time, which is made no lower than that."""
     with naming(path), path.open("wb") as file:
-        file.write(data)
+        file.writelines(pieces)
         file.flush()
         modified_ns = os.fstat(file.fileno()).st_mtime_ns
         if modified_ns < modified_ns_min:
@@ -175,13 +175,16 @@ def _generations(path: Path) -> list[_Generation]:
     return sorted(found, reverse=True)
 
 
-def _remember(path: Path, data: bytes, modified_ns: int) -> None:
+def _remember(path: Path, pieces: Sequence[bytes], modified_ns: int) -> None:
     """Put new content into ``.history``."""
     history = path.parent / HISTORY_DIRECTORY
     make_directory(history)
     fresh = history / f"{path.name}.tmp"
-    _write_synced(fresh, data, modified_ns)
-    fresh.replace(history / f"{path.name}.{modified_ns}.{crc32(data):08x}")
+    _write_synced(fresh, pieces, modified_ns)
+    crc = 0
+    for piece in pieces:
+        crc = crc32(piece, crc)
+    fresh.replace(history / f"{path.name}.{modified_ns}.{crc:08x}")
 
 
 def _keep(path: Path) -> Path | None:

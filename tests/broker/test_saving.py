@@ -3,12 +3,14 @@
 import asyncio
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firearrow.broker.saving import Saving
-from firearrow.broker.state.persistence import JsonFile, StateFile
+from firearrow.broker.state.persistence import JsonFile, Rest, StateFile, no_rest
 from firearrow.journal import Change
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import Caller, Serving, calling, until
@@ -108,3 +110,27 @@ def test_files_that_fall_due_meanwhile_are_written_afterwards(tmp_path: Path) ->
 
     asyncio.run(main())
     assert sorted(path.name for path in tmp_path.glob("*.json*")) == ["x.json", "y.json"]
+
+
+def test_who_writes_a_long_file_rests_until_the_broker_stops(tmp_path: Path) -> None:
+    rests: list[bool] = []
+
+    class LongFile(JsonFile):
+        """Is never done writing as long as it may rest."""
+
+        def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
+            while not rests or not rests[-1]:
+                rests.append(bool(rest()))
+            super().write(content, rest)
+
+    async def main() -> None:
+        state = StateFile(LongFile(tmp_path / "x.json"), lambda: {"a": 1})
+        state.behind = True
+        saving = Saving([state])
+        saving.write(state)
+        await until(lambda: len(rests) > 2)
+        await saving.stop()
+        assert rests[:3] + rests[-1:] == [False, False, False, True]
+        assert state.read() == {"a": 1}
+
+    asyncio.run(main())

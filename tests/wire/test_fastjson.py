@@ -239,7 +239,7 @@ def test_what_has_not_changed_is_not_formatted_again(monkeypatch: pytest.MonkeyP
         "table": {"a": {"x": 1}, "b": {0: 25, 1: 7}, "c": {}, "d": 3, "e": None},
         "list": [1, 2],
     }
-    assert text.of(state) == fastjson.dumps(state, pretty=True)
+    assert b"".join(text.pieces(state)) == fastjson.dumps(state, pretty=True)
     formatted: list[Any] = []
     write = fastjson._write
 
@@ -249,10 +249,23 @@ def test_what_has_not_changed_is_not_formatted_again(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(fastjson, "_write", noting)
     state["table"] = {"a": {"x": 1}, "b": {0: 26, 1: 7}, "f": {"y": 1}}
-    changed = text.of(state)
+    changed = b"".join(text.pieces(state))
     assert [value for value in formatted if isinstance(value, dict)] == [{0: 26, 1: 7}, {"y": 1}]
     assert changed == fastjson.dumps(state, pretty=True)
-    assert text.of({}) == fastjson.dumps({}, pretty=True)
+    assert b"".join(text.pieces({})) == fastjson.dumps({}, pretty=True)
+
+
+def test_long_texts_are_written_in_pieces_of_like_work() -> None:
+    text = fastjson.PrettyText()
+    state: dict[str, dict[str, Any]] = {"a": {f"t{n}": {"x": n} for n in range(2000)}, "b": {}}
+    whole = fastjson.dumps(state, pretty=True)
+    first, second = list(text.pieces(state)), list(text.pieces(state))
+    assert b"".join(first) == b"".join(second) == whole
+    formatted = fastjson.PIECE_WORK // fastjson.FORMATTED_WORK
+    assert max(piece.count(b'"x"') for piece in first) <= formatted
+    assert max(piece.count(b'"x"') for piece in second) == fastjson.PIECE_WORK
+    state["a"] = {f"t{number}": number for number in range(fastjson.PIECE_WORK)}
+    assert b"".join(text.pieces(state)) == fastjson.dumps(state, pretty=True)
 
 
 # --- within limits ---

@@ -546,14 +546,14 @@ class FileConsumeQueues:
         A queue whose files are gone is left out.
         """
         whole = set(self._left_out_file.noted) - set(self.left_out)
-        for key, queue in list(self._by_key.items()):
+        for queue in list(self._by_key.values()):
             try:
                 if queue.flush(least_pages):
                     self._names.note(queue.segments.directory)
             except OSError as error:
                 if error.errno not in UNREACHABLE:
                     raise
-                end = queue.max_offset
+                key, end = (queue.topic, queue.queue_id), queue.max_offset
                 self._leave_out(key, error, 0, end)
                 self._left_out_file.add({key: end})
         self._names.sync()

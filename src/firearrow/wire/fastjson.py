@@ -55,6 +55,9 @@ REQUEST_LIMITS: Final = Limits(16 * 1024, 2 * 1024 * 1024)
 # A static topic has one for each of its queues; 0.15 s.
 BARE_KEYS_MAX: Final = 100_000
 STEP_ENTRIES: Final = 100  # of a map or a list that are written at a time; a millisecond or two
+# A piece of a pretty text has 1,000 entries that were formatted before, or 50 that were not.
+PIECE_WORK: Final = 1000
+FORMATTED_WORK: Final = 20
 
 _TOKEN: Final = re.compile(
     r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z))*+"""
@@ -327,39 +330,49 @@ class PrettyText:
     def __init__(self) -> None:
         self._known: dict[Any, dict[Any, tuple[Any, str]]] = {}
 
-    def of(self, value: Mapping[Any, Any]) -> bytes:
-        """Give what `dumps` gives."""
+    def pieces(self, value: Mapping[Any, Any]) -> Iterator[bytes]:
+        """Give what `dumps` gives, in pieces that each take a millisecond or two.
+
+        The text as a whole would keep other threads from the interpreter for longer than that.
+        """
         out: list[str] = []
         separator = "{\n\t"
         known, self._known = self._known, {}
         for key, item in _items_of(value):
             out.append(f"{separator}{_leaf(key) or dumps(key).decode()}:")
             if isinstance(item, Mapping):
-                self._known[key] = _write_entries(item, known.get(key, {}), out)
+                self._known[key] = yield from _write_entries(item, known.get(key, {}), out)
             else:
                 _write(item, out, "\n\t")
             separator = ",\n\t"
-        out.append("\n}" if out else "{}")
-        return "".join(out).encode()
+        out.append("\n}" if out or self._known else "{}")
+        yield "".join(out).encode()
 
 
 def _write_entries(
     table: Mapping[Any, Any], known: dict[Any, tuple[Any, str]], out: list[str]
-) -> dict[Any, tuple[Any, str]]:
-    """Write a map of a map; returns the text of each entry that has parts."""
+) -> Generator[bytes, None, dict[Any, tuple[Any, str]]]:
+    """Write a map of a map, in pieces; returns the text of each entry that has parts."""
     written: dict[Any, tuple[Any, str]] = {}
     separator = "{\n\t\t"
     items = _items_of(table)
+    work = 0
     for key, item in items:
         entry = known.get(key)
         if entry is None or (entry[0] is not item and entry[0] != item):
             text: list[str] = []
             _write(item, text, "\n\t\t")
             entry = item, f"{_leaf(key) or dumps(key).decode()}:{''.join(text)}"
+            work += FORMATTED_WORK
         if _leaf(item) is None:
             written[key] = entry
         out.append(separator + entry[1])
         separator = ",\n\t\t"
+        work += 1
+        if work >= PIECE_WORK:
+            yield "".join(out).encode()
+            out.clear()
+            work = 0
     out.append("\n\t}" if items else "{}")
     return written
 
@@ -386,13 +399,13 @@ def _sorted(value: Any) -> Any:
 
 def _items_of(value: Any) -> list[tuple[Any, Any]]:
     """What a struct or a map prints: its entries that are not None."""
-    if isinstance(value, Mapping):
-        return [(key, item) for key, item in value.items() if item is not None]
-    return [
-        (name, item)
-        for name, attribute in _fields(cast(Hashable, type(value)))
-        if (item := getattr(value, attribute)) is not None
-    ]
+    if isinstance(value, msgspec.Struct):
+        return [
+            (name, item)
+            for name, attribute in _fields(cast(Hashable, type(value)))
+            if (item := getattr(value, attribute)) is not None
+        ]
+    return [(key, item) for key, item in value.items() if item is not None]
 
 
 @cache
@@ -401,11 +414,15 @@ def _fields(struct_type: Hashable) -> list[tuple[str, str]]:
     return sorted((field.encode_name, field.name) for field in fields)
 
 
+# In this order: to ask whether something is a `Mapping` takes as long as to write a field.
+_OBJECTS: Final = (msgspec.Struct, dict, Mapping)
+
+
 def _write(value: Any, out: list[str], newline: str) -> None:
     leaf = _leaf(value)
     if leaf is not None:
         out.append(leaf)
-    elif isinstance(value, msgspec.Struct | Mapping):
+    elif isinstance(value, _OBJECTS):
         _write_object(_items_of(value), out, newline)
     elif isinstance(value, list | tuple | AbstractSet):
         _write_array(value, out, newline)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.broker.state.offsets import FILE_NAME, LIGHT_FILE_NAME, ConsumerOffsets
+from firearrow.broker.state.persistence import no_rest
 from firearrow.errors import ConfigError
 from firearrow.wire import fastjson
 from tests import golden
@@ -149,7 +150,7 @@ def test_what_is_written_aside_is_what_was_committed_before(tmp_path: Path) -> N
     offsets.commit("g", "T", 0, 9)
     offsets.commit_pull("g", "T", 1, 9)
     offsets.commit("g2", "T", 0, 1)
-    write()
+    write(no_rest)
     loaded = offsets_of(tmp_path)
     loaded.load()
     assert loaded.committed == {"T@g": {0: 7}}

@@ -8,6 +8,7 @@ import pytest
 from firearrow.broker.state.persistence import (
     JsonFile,
     StateFile,
+    no_rest,
     typed,
     unknown_fields,
     with_unknown,
@@ -53,7 +54,7 @@ def test_what_is_prepared_is_written_as_it_was_then(tmp_path: Path) -> None:
     assert write is not None
     assert file.prepare() is None
     state["a"] = 2
-    write()
+    write(no_rest)
     assert file.read() == {"a": 1}
 
 

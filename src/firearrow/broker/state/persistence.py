@@ -28,6 +28,13 @@ T = TypeVar("T")
 
 CONFIG_DIRECTORY: Final = "config"
 
+Rest = Callable[[], object]
+"""What a thread calls after each millisecond or two of its work, so that others get theirs done."""
+
+
+def no_rest() -> None:
+    """Go on at once: nobody waits."""
+
 
 class Storage(Protocol):
     """Where a state is kept; it is given and taken as what its JSON file holds."""
@@ -52,7 +59,7 @@ class Storage(Protocol):
     def cut(self) -> None:
         """Note that the state as it is now is going to be written."""
 
-    def write(self, content: Mapping[str, Any]) -> None:
+    def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
         """Keep a state; in any thread, one at a time. Raises OSError when the disk refuses."""
 
     def close(self, content: Mapping[str, Any] | None = None) -> None:
@@ -95,10 +102,13 @@ class JsonFile:
         """Begin a new journal."""
         self._journal.cut()
 
-    def write(self, content: Mapping[str, Any]) -> None:
+    def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
         """Replace the file, and remove the journal of what it has now."""
-        data = self._text.of(content)
-        replace_atomically(self.path, data, generations=self._generations)
+        pieces = []
+        for piece in self._text.pieces(content):
+            pieces.append(piece)
+            rest()
+        replace_atomically(self.path, *pieces, generations=self._generations)
         self._journal.drop()
 
     def close(self, content: Mapping[str, Any] | None = None) -> None:
@@ -169,7 +179,7 @@ class StateFile:
                 self.unsynced = True
                 raise
 
-    def prepare(self) -> Callable[[], None] | None:
+    def prepare(self) -> Callable[[Rest], None] | None:
         """Take the state as it is now; what is returned writes it, in any thread, before the next
         is prepared.
 
@@ -185,9 +195,9 @@ class StateFile:
         content = self._content()
         storage.cut()
 
-        def write() -> None:
+        def write(rest: Rest) -> None:
             try:
-                storage.write(content)
+                storage.write(content, rest)
             except OSError as error:
                 log.error(
                     "file can't be written: that will be tried again",
@@ -201,7 +211,7 @@ class StateFile:
         """Write the state, here and now, if the file is behind it."""
         write = self.prepare()
         if write is not None:
-            write()
+            write(no_rest)
 
     def close(self) -> None:
         """Let go of the storage; nothing is written any more."""

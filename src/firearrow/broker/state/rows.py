@@ -31,7 +31,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Storage
+from firearrow.broker.state.persistence import (
+    CONFIG_DIRECTORY,
+    JsonFile,
+    Rest,
+    Storage,
+    no_rest,
+)
 from firearrow.database import DEFAULT, Database, Family, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.journal import Change
@@ -168,14 +174,18 @@ class Rows:
                 self._put(self._pending)
                 self._pending = {}
 
-    def write(self, content: Mapping[str, Any]) -> None:
+    def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
         """Write the rows that have changed; each is written already where changes are appended."""
         if self._pending:
             raise OSError(errno.ENOSPC, "the last changes could not be written", str(self))
         if self._appended:
             self._last = content
             return
-        rows = dict(self._rows(content))
+        rows: dict[Row, bytes] = {}
+        for number, (row, value) in enumerate(self._rows(content), 1):
+            rows[row] = value
+            if number % fastjson.STEP_ENTRIES == 0:
+                rest()
         database = self._opened()
         batch = database.batch()
         for (family, key), value in rows.items():
