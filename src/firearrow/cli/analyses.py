@@ -84,7 +84,7 @@ def report_backlog(run: Run) -> list[Table]:
     messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
     lagging = _lags(run, queues)
     consuming = _consuming(run, lagging, queues)
-    waiting = backlog.pending(messages, lagging).cache()
+    waiting = run.reader.held(backlog.pending(messages, lagging))
     by_group = run.reader.held(backlog.groups(lagging, waiting, run.now_ms))
     arriving = backlog.arrivals(messages, run.now_ms, run.options.window)
     return [
