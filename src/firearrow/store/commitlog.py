@@ -100,7 +100,9 @@ class CommitLog:
         self._ask_again_at = 0.0
         self._follow_clock_from = -math.inf
         self._prepare_at = 0
-        self._noted: list[int] = []  # where the latest records begin: who scans need not walk
+        # Where the latest records begin. To find them again by their sizes, as a scan has to, costs
+        # 0.3 µs a record, more than half of what dispatch takes for it.
+        self._noted: list[int] = []
         self._next: Segment | None = None
         self.prepares_aside = True  # whether the next file is made by a thread, or here and now
         self._preparing: threading.Thread | None = None
@@ -168,6 +170,9 @@ class CommitLog:
             self._go_back(now_ms)
         start = at - self._base
         queue_offset = queue.next_offset
+        # One join and one assignment, 0.9 µs. To pack the head into the map and to assign the parts
+        # one by one copies less and takes 1.6; so does `os.pwrite`, for its system call. The map is
+        # shared memory: what was assigned is the kernel's, and outlives the process.
         self._map[start : start + size] = b"".join(  # type: ignore[index]
             (
                 head.pack(

@@ -31,7 +31,10 @@ Worked example, request 14 with ``topic=T``:
 
 A header of one of the few codes that make up nearly all traffic is decoded straight into its
 typed form: RocketMQ's writers put ``code`` first, so the header's first bytes choose the decoder.
-Whatever these decoders refuse, or any other order of keys, takes the general way and ends the same.
+That takes 1.1 µs for a send; to decode into a dictionary of texts, which a handler then has to
+convert field by field, takes 3.3. A decoder for each of the 164 codes was rejected: what is rare
+need not be fast, and the two ways have to agree. Whatever the hot decoders refuse, or any other
+order of keys, takes the general way and ends the same.
 
 Source: upstream ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder``.
 """
