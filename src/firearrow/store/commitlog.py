@@ -1,8 +1,10 @@
 """The CommitLog: every message of a broker, one record after another.
 
 ``append`` gives a record its physical offset and its queue offset and copies it into the mapped
-file in one assignment; when it returns, the record outlives the process. Nothing is durable against
-the loss of the machine before ``firearrow.store.flush`` has seen to it.
+file; when it returns, the record is the kernel's and outlives the process. Nothing is durable
+against the loss of the machine before ``firearrow.store.flush`` has seen to it. The parts are
+joined and assigned once, in 0.9 µs. To pack the head into the map and to assign the parts one by
+one copies less and takes 1.6; so does ``os.pwrite``, for its system call.
 
 A record never spans two files. Where it does not fit, eight bytes of blank (remaining size, magic)
 mark the rest of the file as unused, and the record starts the next one, which a background thread
@@ -170,9 +172,6 @@ class CommitLog:
             self._go_back(now_ms)
         start = at - self._base
         queue_offset = queue.next_offset
-        # One join and one assignment, 0.9 µs. To pack the head into the map and to assign the parts
-        # one by one copies less and takes 1.6; so does `os.pwrite`, for its system call. The map is
-        # shared memory: what was assigned is the kernel's, and outlives the process.
         self._map[start : start + size] = b"".join(  # type: ignore[index]
             (
                 head.pack(

@@ -22,7 +22,9 @@ Worked example, the first entry for hash 2539445 at physical offset 4096:
 ``0026bfb5 0000000000001000 00000000 00000000``.
 
 A batch of keys is put at once: its entries are one column write, and the chains inside the batch
-come out of one stable sort by slot.
+come out of one stable sort by slot: a key's predecessor is the one before it in that order, if it
+has the same slot, and else what the slot held. A loop over the keys would need the slot that each
+has just written.
 
 Source: upstream ``IndexFile``, ``IndexService``.
 """

@@ -1,8 +1,10 @@
 """Reading the messages of a queue; ``firearrow.store.lookup`` finds them by time and key.
 
 What a pull returns is stored records one after another, copied once from the mapped log; records
-that are side by side are copied as one piece. What is damaged of the copies stays behind
-(``soundness``): the pull goes on behind it.
+that are side by side are copied as one piece. They are not sent from the map itself (`sendfile`,
+memoryviews): what a slow reader has not taken yet would keep files that retention deletes, and a
+damaged record could not be left out. What is damaged of the copies stays behind (``soundness``):
+the pull goes on behind it.
 
 Source: upstream ``DefaultMessageStore#getMessage``.
 """

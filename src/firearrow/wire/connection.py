@@ -103,8 +103,7 @@ class Connection:
                 raise RemoteProtocolError(
                     f"a header of {word & 0xFFFFFF} bytes in a frame of {total}"
                 )
-            # A copy of 300 bytes: msgspec would take a memoryview too, but the look-up of the prefix
-            # needs something that hashes.
+            # A copy: msgspec takes a memoryview too, but the look-up needs something that hashes.
             header = data[at + 8 : body_at]
             decoder = hot(header[:HOT_PREFIX_BYTES])
             if decoder is None or word >> 24 != KIND_JSON:
