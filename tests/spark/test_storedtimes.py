@@ -74,3 +74,19 @@ def test_what_is_allocated_ahead_is_read_once(
     assert looks <= 2
     assert times.first_at(logs.START_MS + (1 << 30)) > rows[-1]["commitLogOffset"]
     assert looks <= 10
+
+
+@pytest.mark.parametrize("asked", [0, 3, 10, 25, 60, 99])
+@pytest.mark.parametrize("gone", [1, 3])
+def test_files_that_retention_deletes_meanwhile_are_passed_over(
+    asked: int, gone: int, tmp_path: Path
+) -> None:
+    logs.write(tmp_path, [logs.Sent(body=bytes(200), step_ms=1)] * 60, 1500)
+    store = Store(str(tmp_path))
+    times = StoredTimes(store, store.log[-1].end)
+    before = times.first_at(logs.START_MS + asked)
+    for file in store.log[:gone]:
+        (tmp_path / file.path).unlink()
+    later = StoredTimes(store, store.log[-1].end)
+    assert later.first_at(logs.START_MS + asked) == max(before, store.log[gone].base)
+    assert store.stored_at(0) is None

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import next_record
-from firearrow.store.scan import scan
+from firearrow.store.scan import RECORDS_MAX, Columns, scan
 
 if TYPE_CHECKING:
     from firearrow.spark.stores import Store
 
+_BEFORE_ALL: Final = -1
 _NEAR_BYTES: Final = 128 * 1024  # of so much of the log all times are read in one go
 
 
@@ -60,7 +61,11 @@ class StoredTimes:
         """Where the first record begins between two places of the log."""
         for file in self._store.log:
             start, end = max(physical_offset, file.base), min(stop, file.end)
-            if start < end and (found := next_record(self._store, file, start, end)) is not None:
+            try:
+                found = next_record(self._store, file, start, end) if start < end else None
+            except FileNotFoundError:  # retention has deleted it since it was listed
+                continue
+            if found is not None:
                 return found
         return None
 
@@ -69,12 +74,18 @@ class StoredTimes:
         file = self._store.log_file(at)
         assert file is not None
         start = at - file.base
-        window = self._store.storage.window(file.path, start, stop - file.base)
-        columns = scan(window, 0, len(window))
-        if not len(columns):
-            window = self._store.storage.window(file.path, start, start + RECORD_BYTES_MAX)
-            columns = scan(window, 0, len(window), 1)
+        window = self._store.storage.window
+        try:
+            columns = _scan(window(file.path, start, stop - file.base))
+            if not len(columns):
+                columns = _scan(window(file.path, start, start + RECORD_BYTES_MAX), 1)
+        except FileNotFoundError:  # as above: what is looked for is behind it
+            return [file.end - 1], [_BEFORE_ALL]
         places, times = columns.physical_offset.tolist(), columns.store_ms.tolist()
         known = slice(bisect_left(self._places, at), bisect_right(self._places, places[-1]))
         self._places[known], self._times[known] = places, times
         return places, times
+
+
+def _scan(window: memoryview, records_max: int = RECORDS_MAX) -> Columns:
+    return scan(window, 0, len(window), records_max)

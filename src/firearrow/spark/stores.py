@@ -135,7 +135,10 @@ class Store:
         if file is None:  # a file in between may be lost
             return NOT_STORED if not self.log or physical_offset >= self.log[-1].end else None
         at = physical_offset - file.base
-        window = self.storage.window(file.path, at, at + RECORD_BYTES_MAX)
+        try:
+            window = self.storage.window(file.path, at, at + RECORD_BYTES_MAX)
+        except FileNotFoundError:  # retention has deleted it since it was listed
+            return None
         columns = scan(window, 0, len(window), 1)
         if not len(columns) or int(columns.physical_offset[0]) != physical_offset:
             return NOT_STORED
