@@ -122,6 +122,15 @@ def test_an_entry_without_its_size_still_proves_a_queue_offset(size: int, tmp_pa
     assert messages(root) == before
 
 
+def test_neighbours_in_the_log_prove_a_queue_offset_where_no_entry_does(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    before, message = messages(root), a_message(root)
+    in_record(root, message, 20, b"\x7b")
+    write(root, PLAIN, 20 * message.queue_offset, b"\x3b" * 64)
+    assert apply(Layout(root), SystemClock()).verdict.findings == []
+    assert messages(root) == before
+
+
 def test_a_topic_that_its_queue_proves_is_restored(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     before, message = messages(root), a_message(root)

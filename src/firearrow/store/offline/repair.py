@@ -223,7 +223,7 @@ class _Look(msgspec.Struct):
         """
         with StoreView(self.layout, owned=self.owned) as view:
             verdict, evidence = self._examine(view)
-            mends = () if verdict.sound else proved(view, _gaps(evidence))
+            mends = () if verdict.sound else proved(view, _gaps(evidence), _disordered(verdict))
             work = _Work()
             _plan_sizes(view, work)
             if work.steps:
@@ -248,6 +248,15 @@ class _Look(msgspec.Struct):
 
 def _gaps(evidence: Evidence) -> list[tuple[int, int]]:
     return [(gap.start, gap.end) for gap in (*evidence.log.gaps, *evidence.log.tail)]
+
+
+def _disordered(verdict: Verdict) -> set[QueueKey]:
+    """The queues whose offsets the log does not have in order."""
+    return {
+        (finding.topic, finding.queue_id or 0)
+        for finding in verdict.findings
+        if finding.invariant == "record-queue-order" and finding.topic is not None
+    }
 
 
 def _extend(path: Path, size_bytes: int) -> None:

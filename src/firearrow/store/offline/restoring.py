@@ -10,7 +10,8 @@ properties).
 
 An entry is believed where it can be: its place in the queue's file is its queue offset. It may also
 be that of another record, in place of a message that was lost (a stand-in), so a record whose own
-entry is there is left as it is.
+entry is there is left as it is. Where a queue's entry is damaged too, the queue's records before
+and behind prove the queue offset of the one between them.
 
 Nothing is written here: ``Layout.mends`` has what is to be written, and a view of that layout shows
 the log as if it were.
@@ -19,6 +20,7 @@ the log as if it were.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import product
 from struct import Struct
 from typing import Any, Final
@@ -47,7 +49,7 @@ from firearrow.store.offline.pairs import is_utf8
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.offline.tiles import Lost
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import Gap, walk
+from firearrow.store.offline.walk import Gap, Run, walk
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
 
 _I32: Final = Struct(">i")
@@ -62,13 +64,20 @@ _HEAD_BYTES: Final = 88  # with hosts of IPv4
 _Span = tuple[int, int]
 
 
-def proved(view: StoreView, gaps: Iterable[_Span] | None = None) -> tuple[Mend, ...]:
+def proved(
+    view: StoreView,
+    gaps: Iterable[_Span] | None = None,
+    disordered: AbstractSet[QueueKey] = frozenset(),
+) -> tuple[Mend, ...]:
     """The records that are damaged and can be proved, as they must have been.
 
     ``gaps`` are the stretches of the log without records, if the caller knows them: else they are
-    looked for where a queue's entry does not fit its record, and only then.
+    looked for where a queue's entry does not fit its record, and only then. ``disordered`` are the
+    queues whose offsets the log does not have in order, as far as the caller knows.
     """
     told = {claim.physical_offset: claim for claim in _suspects(view)}
+    for claim in _out_of_order(view, disordered):
+        told.setdefault(claim.physical_offset, claim)
     if gaps is None:
         if not told:
             return ()
@@ -150,6 +159,34 @@ def _tells_the_place(view: StoreView, key: QueueKey) -> bool:
     """Whether records behind a queue's entries have its name: those of light queues have that of
     their topic. A queue of batches counts in another way."""
     return not is_lmq(key[0]) and key[0] not in view.batch_topics
+
+
+def _out_of_order(view: StoreView, keys: AbstractSet[QueueKey]) -> Iterator[Lost]:
+    """Records whose queue offset is another than those of their neighbours leave room for."""
+    wanted = {key for key in keys if _tells_the_place(view, key)}
+    if not wanted:
+        return
+    seen: dict[QueueKey, list[Lost]] = {key: [] for key in wanted}
+    for piece in walk(view):
+        if not isinstance(piece, Run):
+            continue
+        columns = piece.columns
+        topics, topic_number = columns.topics()
+        names = [topic.decode("utf-8", "replace") for topic in topics]
+        for key in wanted:
+            if key[0] not in names:
+                continue
+            of_topic = topic_number == names.index(key[0])
+            for row in np.flatnonzero(of_topic & (columns.queue_id == key[1])).tolist():
+                place, size = int(columns.physical_offset[row]), int(columns.size[row])
+                latest = seen[key]
+                latest.append(Lost(place, size, *key, int(columns.queue_offset[row])))
+                if len(latest) == 3:
+                    before, at, behind = latest
+                    number = before.queue_offset + 1
+                    if behind.queue_offset == number + 1 and at.queue_offset != number:
+                        yield at._replace(queue_offset=number)
+                    del latest[0]
 
 
 # --- bytes that are no record ---
