@@ -1,9 +1,10 @@
 """CRC-32 of many short pieces of one length together.
 
-zlib needs some 0.2 µs for a call, whatever it is given; for short bodies that is most of the time.
-Here pieces are the rows of a matrix, and a step takes four bytes of every row. The state after them
-is that of the lower two bytes, had they been alone, with that of the upper two: a table each. From
-some length on zlib is faster again.
+To cut out a piece and to call zlib for it takes some 0.4 µs, whatever is in it; for short bodies
+that is most of the time. Here pieces are the rows of a matrix, and a step takes four bytes of every
+row. The state after them is that of the lower two bytes, had they been alone, with that of the
+upper two: a table each. 64 bytes take a quarter of the time so, 128 a half; from some 250 on zlib
+is faster again.
 
 The polynomial is that of zlib, 0xEDB88320, reversed.
 """
