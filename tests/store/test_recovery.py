@@ -299,3 +299,27 @@ def test_entries_behind_a_gap_are_none(tmp_path: Path) -> None:
     with opened(left, background=False, **options) as store:
         assert [store.max_queue_offset("T", queue_id) for queue_id in (0, 1)] == [105, 105]
         assert [len(bodies(store, "T", queue_id)) for queue_id in (0, 1)] == [105, 105]
+
+
+def test_a_file_that_begins_in_the_millisecond_of_the_last_flush_may_follow_a_hole(
+    tmp_path: Path,
+) -> None:
+    """All messages have one store time: which of them were flushed, the checkpoint can't tell."""
+    options: dict[str, Any] = {
+        "store_type": "defaultRocksDB",
+        "mapped_file_size_commit_log": 4 * KiB,
+    }
+    store = make_store(tmp_path, **options)
+    store.open()
+    places = [append(store, b"%d" % number) for number in range(60)]
+    store_ms = store.log.last_store_ms
+    abandon(store)
+    Checkpoint(log_ms=store_ms).save(tmp_path / "checkpoint")
+    (tmp_path / "settled").unlink()
+    assert places[-1] > 4 * KiB
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(places[5])
+        file.write(bytes(4 * KiB - places[5]))
+    with opened(tmp_path, **options) as store:
+        assert bodies(store, "T", 0) == [b"0", b"1", b"2", b"3", b"4"]
+        assert store.log.end_offset == places[5]

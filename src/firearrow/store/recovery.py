@@ -188,7 +188,7 @@ class Recovery:
             first = commit_log.scan(segment.base, segment.end, 1)
             if first is None or not len(first) or int(first.physical_offset[0]) != segment.base:
                 continue
-            if segment.base <= known or 0 < int(first.store_ms[0]) <= known_ms:
+            if segment.base <= known or 0 < int(first.store_ms[0]) < known_ms:
                 return segment.base
         return commit_log.start_offset
 
