@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.journal import Change, Journal
+from firearrow.journal import Change, Journal, bring_up_to_date, changes_beside
 
 TABLES = ("t",)
 
@@ -26,14 +26,14 @@ def state(counter: int, **entries: Any) -> dict[str, Any]:
 
 
 def noted(path: Path, *changes: Change) -> Journal:
-    journal = Journal(path, TABLES)
+    journal = Journal(path)
     for item in changes:
         journal.append(item)
     return journal
 
 
 def replayed(path: Path, content: dict[str, Any], *, current: bool = True) -> dict[str, Any]:
-    Journal(path, TABLES).replay(content, current=current)
+    bring_up_to_date(path, content, changes_beside(path), TABLES, current=current)
     return content
 
 

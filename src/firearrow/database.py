@@ -223,34 +223,6 @@ class Database:
             table.close()
 
 
-class ReadDatabase:
-    """A directory with a RocksDB database, opened to read only, whatever its families are.
-
-    RocksDB makes files beside it even so: a database of others is to be read from a copy. Raises
-    ConfigError without the package, OSError or CorruptStore where it can't be opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        rocksdict = _library()
-        names = families_of(path)
-        with _Errors(path):
-            options = rocksdict.Options(raw_mode=True)
-            others = {name: rocksdict.Options(raw_mode=True) for name in names if name != DEFAULT}
-            first = rocksdict.Rdict(
-                str(path),
-                options,
-                column_families=others,
-                access_type=rocksdict.AccessType.read_only(),
-            )
-            parts = {DEFAULT: first} | {name: first.get_column_family(name) for name in others}
-        self.tables = {name: Table(part, path) for name, part in parts.items()}
-
-    def close(self) -> None:
-        """Close the database."""
-        for table in reversed(self.tables.values()):
-            table.close()
-
-
 class Snapshot:
     """What a database has on the disk, read beside whoever writes it.
 
@@ -265,7 +237,7 @@ class Snapshot:
                 self._default, parts = _read_only(
                     path, [name for name in families if name in there]
                 )
-            except OSError:
+            except (OSError, CorruptStore):
                 if not attempts_left:
                     raise
             else:

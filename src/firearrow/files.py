@@ -33,10 +33,10 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 from firearrow.errors import ConfigError, FirearrowError
@@ -50,17 +50,51 @@ HISTORY_DIRECTORY: Final = ".history"
 _STAMP: Final = re.compile(r"([0-9]{1,20})\.([0-9a-f]{8})")
 
 
+class _Status(Protocol):
+    """Of a file; its time in ns."""
+
+    @property
+    def st_mtime_ns(self) -> int: ...
+
+
+class StoredPath(Protocol):
+    """A file or directory to read, wherever it is: what is used of a ``Path``."""
+
+    @property
+    def name(self) -> str:
+        """The last part of it."""
+
+    @property
+    def parent(self) -> StoredPath:
+        """The directory that it is in."""
+
+    def __truediv__(self, name: str, /) -> StoredPath:
+        """Give the path of what is in a directory."""
+
+    def glob(self, pattern: str, /) -> Iterable[StoredPath]:
+        """Give what is in a directory, in any order; nothing where there is none."""
+
+    def exists(self) -> bool:
+        """Whether there is something."""
+
+    def stat(self) -> _Status:
+        """Give the time of its last change; OSError where there is nothing."""
+
+    def read_bytes(self) -> bytes:
+        """Give what a file holds; FileNotFoundError where there is none."""
+
+
 class Found(NamedTuple, Generic[T]):
     """What was read, and from which file."""
 
     value: T
-    path: Path
+    path: StoredPath
 
 
 class _Generation(NamedTuple):
     modified_ns: int
     crc: int
-    path: Path
+    path: StoredPath
 
 
 def replace_atomically(path: Path, *pieces: bytes, generations: int = 0) -> None:
@@ -82,12 +116,13 @@ def replace_atomically(path: Path, *pieces: bytes, generations: int = 0) -> None
         kept.replace(_beside(path, ".bak"))
     sync_directory(path.parent)
     if generations:
-        sync_directory(path.parent / HISTORY_DIRECTORY)
+        history = path.parent / HISTORY_DIRECTORY
+        sync_directory(history)
         for old in earlier[generations - 1 :]:
-            old.path.unlink(missing_ok=True)
+            (history / old.path.name).unlink(missing_ok=True)
 
 
-def read_newest(path: Path, parse: Callable[[bytes], T]) -> Found[T] | None:
+def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | None:
     """Read and parse ``path``, or the latest of its earlier contents that is sound.
 
     ``parse`` says that it can't read something by a ValueError or a FirearrowError. Returns None
@@ -95,19 +130,8 @@ def read_newest(path: Path, parse: Callable[[bytes], T]) -> Found[T] | None:
     be read: to go on with nothing, and to save that later, would lose what the file held.
     """
     faults: list[str] = []
-    generations = _generations(path)
-    for candidate in (path, *_fallbacks(path, generations)):
-        try:
-            data = candidate.read_bytes()
-            if data:
-                _check_sum(candidate, data, generations)
-                found = Found(parse(data), candidate)
-                break
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, FirearrowError) as error:
-            faults.append(f"{candidate}: {error}")
-    else:
+    found = next(sound_contents(path, parse, faults), None)
+    if found is None:
         if faults:
             raise ConfigError(f"can't be read, and no backup helps: {'; '.join(faults)}")
         return None
@@ -117,6 +141,26 @@ def read_newest(path: Path, parse: Callable[[bytes], T]) -> Found[T] | None:
             extra={"path": found.path, "reason": faults[0] if faults else f"{path} holds nothing"},
         )
     return found
+
+
+def sound_contents(
+    path: StoredPath, parse: Callable[[bytes], T], faults: list[str]
+) -> Iterator[Found[T]]:
+    """Read and parse ``path``, and its earlier contents from the latest on; see `read_newest`.
+
+    What is wrong with those that are left out is added to ``faults``.
+    """
+    generations = _generations(path)
+    for candidate in (path, *_fallbacks(path, generations)):
+        try:
+            data = candidate.read_bytes()
+            if data:
+                _check_sum(candidate, data, generations)
+                yield Found(parse(data), candidate)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, FirearrowError) as error:
+            faults.append(f"{candidate}: {error}")
 
 
 def make_directory(path: Path) -> None:
@@ -165,14 +209,14 @@ def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int) -> 
     return modified_ns
 
 
-def _generations(path: Path) -> list[_Generation]:
+def _generations(path: StoredPath) -> list[_Generation]:
     """What ``.history`` has of a file, the latest first."""
     found = []
     for place in (path.parent / HISTORY_DIRECTORY).glob(f"{path.name}.*"):
         stamp = _STAMP.fullmatch(place.name.removeprefix(f"{path.name}."))
         if stamp is not None:
             found.append(_Generation(int(stamp[1]), int(stamp[2], 16), place))
-    return sorted(found, reverse=True)
+    return sorted(found, key=lambda generation: generation[:2], reverse=True)
 
 
 def _remember(path: Path, pieces: Sequence[bytes], modified_ns: int) -> None:
@@ -200,18 +244,18 @@ def _keep(path: Path) -> Path | None:
     return kept
 
 
-def _fallbacks(path: Path, generations: list[_Generation]) -> list[Path]:
+def _fallbacks(path: StoredPath, generations: list[_Generation]) -> list[StoredPath]:
     """What to read where a file can't be, the latest first."""
     aged = [(generation.modified_ns, generation.path) for generation in generations]
-    backup = _beside(path, ".bak")
+    backup = path.parent / f"{path.name}.bak"
     if backup.exists():
         aged.append((backup.stat().st_mtime_ns, backup))
-    return [place for _, place in sorted(aged, reverse=True)]
+    return [place for _, place in sorted(aged, key=lambda item: item[0], reverse=True)]
 
 
-def _check_sum(path: Path, data: bytes, generations: list[_Generation]) -> None:
+def _check_sum(path: StoredPath, data: bytes, generations: list[_Generation]) -> None:
     """Raise ValueError for data that are not what was once written at that time."""
-    modified_ns = path.stat().st_mtime_ns
+    modified_ns = path.stat().st_mtime_ns if generations else 0
     for generation in generations:
         if path == generation.path or modified_ns == generation.modified_ns:
             if crc32(data) != generation.crc:

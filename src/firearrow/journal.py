@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -35,7 +35,7 @@ from zlib import crc32
 import msgspec
 
 from firearrow.errors import MessageError
-from firearrow.files import make_directory, sync_directory
+from firearrow.files import StoredPath, make_directory, sync_directory
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
@@ -56,16 +56,14 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """The changes of the state in one JSON file, at ``path``; ``tables`` are its fields that have
-    entries.
+    """The changes of the state in one JSON file, at ``path``, as they are noted.
 
     `sync` may be called in any thread, `drop` in that which has written the JSON file, one at a
     time; the rest is for one thread.
     """
 
-    def __init__(self, path: Path, tables: Collection[str]) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._tables = tables
         self._number = 0
         self._file: int | None = None
         self._end = 0
@@ -74,34 +72,11 @@ class Journal:
         self._unnamed = False
         self._pending = b""
 
-    # --- reading ---
-
-    def replay(self, content: Content, *, current: bool) -> bool:
-        """Make the changes that a content lacks; say whether there were any.
-
-        A content that is not ``current``, an earlier one in place of what can't be read, may lack
-        changes that nobody has: then those that are there count nevertheless.
-        """
-        names = {path.name: path for path in self._path.parent.glob(f"{self._path.name}.journal.*")}
-        self._paths += [names[name] for name in files_of(self._path.name, names)]
+    def resume(self) -> None:
+        """Go on behind the files that are there, which are removed with those that follow."""
+        self._paths += [self._path.with_name(file.name) for file in _files_of(self._path)]
         if self._paths:
             self._number = int(self._paths[-1].suffix[1:])
-        changes = [change for path in self._paths for change in changes_of(path.read_bytes())]
-        made = bring_up_to_date(content, changes, self._tables, current=current)
-        last = changes[-1]["new"].get(VERSION) if changes else None
-        if made:
-            log.info(
-                "changes are taken from the journal", extra={"path": self._path, "count": made}
-            )
-        elif _numbers(last) > _numbers(content.get(VERSION)):
-            log.warning(
-                "file was written by somebody else since the end of its journal, whose changes do "
-                "not count",
-                extra={"path": self._path},
-            )
-        return bool(made)
-
-    # --- writing ---
 
     def append(self, change: Change, *, must: bool = True) -> None:
         """Note a change; when this returns, it outlives the process.
@@ -169,34 +144,32 @@ class Journal:
         self._covered = []
 
 
-# --- reading, by whoever has the bytes ---
+# --- reading ---
 
 
-def files_of(json_name: str, names: Iterable[str]) -> list[str]:
-    """The names of the journals of a JSON file, in order.
+def changes_beside(path: StoredPath) -> list[Content]:
+    """The changes in all journals of a JSON file.
 
     Who reads beside a running broker reads them before the JSON file: that may be newer than they
     are, but then lacks nothing of them.
     """
-    prefix = f"{json_name}.journal."
-    numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-    return [f"{prefix}{number}" for number in sorted(filter(str.isdecimal, numbers), key=int)]
-
-
-def changes_beside(
-    json_name: str, names: Iterable[str], read: Callable[[str], bytes]
-) -> list[Content]:
-    """The changes in all journals of a JSON file; ``read`` gives a file by its name."""
     changes: list[Content] = []
-    for name in files_of(json_name, names):
+    for file in _files_of(path):
         try:
-            changes += changes_of(read(name))
+            changes += _changes_of(file.read_bytes())
         except FileNotFoundError:  # the JSON file has it meanwhile
             continue
     return changes
 
 
-def changes_of(data: bytes) -> Iterator[Content]:
+def _files_of(path: StoredPath) -> list[StoredPath]:
+    """The journals of a JSON file, in order."""
+    prefix = f"{path.name}.journal."
+    found = {file.name.removeprefix(prefix): file for file in path.parent.glob(f"{prefix}*")}
+    return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
+
+
+def _changes_of(data: bytes) -> Iterator[Content]:
     """The sound lines of a file, up to the first that is not: a crash may leave a part of one."""
     for line in data.splitlines():
         stated, text = line[:_CRC_CHARACTERS], line[_CRC_CHARACTERS + 1 :]
@@ -209,22 +182,39 @@ def changes_of(data: bytes) -> Iterator[Content]:
 
 
 def bring_up_to_date(
-    content: Content, changes: Iterable[Content], tables: Collection[str], *, current: bool = True
-) -> int:
-    """Make the changes that a content lacks; say how many, see ``Journal.replay``."""
-    version = content.get(VERSION)
+    path: StoredPath,
+    content: Content,
+    changes: Sequence[Content],
+    tables: Collection[str],
+    *,
+    current: bool = True,
+) -> bool:
+    """Make the changes that what a JSON file holds lacks; say whether there were any.
+
+    ``tables`` are the fields that have entries. A content that is not ``current``, an earlier one
+    in place of what can't be read, may lack changes that nobody has: then those that are there
+    count nevertheless.
+    """
     made = 0
     for change in changes:
-        then = change["new"].get(VERSION)
+        version, then = content.get(VERSION), change["new"].get(VERSION)
         if (
             not content
             or change["after"] == version
             or (not current and _numbers(then) > _numbers(version))
         ):
             _make(content, change, tables)
-            version = then
             made += 1
-    return made
+    last = changes[-1]["new"].get(VERSION) if changes else None
+    if made:
+        log.info("changes are taken from the journal", extra={"path": path, "count": made})
+    elif _numbers(last) > _numbers(content.get(VERSION)):
+        log.warning(
+            "file was written by somebody else since the end of its journal, whose changes do "
+            "not count",
+            extra={"path": path},
+        )
+    return bool(made)
 
 
 def _make(content: Content, change: Content, tables: Collection[str]) -> None:

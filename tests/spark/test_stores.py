@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.journal import Change, Journal
 from firearrow.spark.options import parse
-from firearrow.spark.stateread import TOPICS, state_table
-from firearrow.spark.storage import LocalStorage
 from firearrow.spark.stores import Store, open_stores
-from firearrow.store.offline.settings import stored_config
-from firearrow.wire import fastjson
-from tests import golden
 from tests.spark import logs
 from tests.spark.test_files import by_place, read
 from tests.store.stores import KINDS, append, opened, settle
@@ -65,30 +59,4 @@ def test_a_configuration_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     (root / "config").mkdir()
     (root / "config" / "topics.json").write_text("{]")
     with pytest.raises(CorruptStore, match=r"config/topics\.json can't be read"):
-        state_table(LocalStorage(str(root)), TOPICS)
-
-
-def test_a_json_file_that_is_newer_than_the_database_counts(tmp_path: Path) -> None:
-    root = golden.extract("rocksdb-cq-clean", tmp_path)
-    storage = LocalStorage(str(root))
-    assert "GoldenPlain" in state_table(storage, TOPICS)
-    path = root / "config" / "topics.json"
-    path.write_text('{"dataVersion":{"counter":0},"topicConfigTable":{"old":{}}}')
-    assert "GoldenPlain" in state_table(storage, TOPICS)
-    path.write_text('{"dataVersion":{"counter":99999},"topicConfigTable":{"new":{}}}')
-    assert state_table(storage, TOPICS) == {"new": {}}
-
-
-def test_what_the_json_file_lacks_is_in_its_journal(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.mkdir()
-    first = {"dataVersion": {"counter": 1}, "topicConfigTable": {"old": {}, "gone": {}}}
-    (config / "topics.json").write_bytes(fastjson.dumps(first))
-    journal = Journal(config / "topics.json", {"topicConfigTable"})
-    new = {"dataVersion": {"counter": 2}, "topicConfigTable": {"new": {}}}
-    journal.append(Change(first["dataVersion"], new, {"topicConfigTable": ["gone"]}))
-    journal.cut()
-    assert state_table(LocalStorage(str(tmp_path)), TOPICS).keys() == {"old", "new"}
-    stored = stored_config(config, "topics.json")
-    assert isinstance(stored, dict)
-    assert stored["topicConfigTable"].keys() == {"old", "new"}
+        assert Store(str(root)).topics

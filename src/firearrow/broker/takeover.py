@@ -23,13 +23,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, typed
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, typed
 from firearrow.broker.state.topics import TopicTable
-from firearrow.errors import ConfigError, MessageError
+from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.message import names
 from firearrow.message.model import MessageView
 from firearrow.message.properties import REAL_TOPIC
 from firearrow.message.record import decode_record
+from firearrow.state import DELAYS, stored_state
 from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
 from firearrow.wire import fastjson
 
@@ -38,7 +39,6 @@ log = logging.getLogger(__name__)
 RECORDS_MAX: Final = 10_000  # decoded for one kind: some 0.2 s
 _POPPED_MAX: Final = 32  # messages of one POP; a file or record may say anything
 _LEVELS_MAX: Final = 1000
-_DELAYS: Final = "delayOffset.json"
 
 
 class Waiting(NamedTuple):
@@ -208,9 +208,9 @@ def _up_to(is_known: bool) -> str:
 def _next_of_levels(root: Path) -> dict[int, int]:
     """The offset of the next message that each delay level delivers."""
     try:
-        raw, _ = JsonFile(root / CONFIG_DIRECTORY / _DELAYS).read()
-        return typed(raw.get("offsetTable") or {}, dict[int, int], _DELAYS)
-    except ConfigError as error:
+        raw = stored_state(root / CONFIG_DIRECTORY, DELAYS)
+        return typed(raw.get("offsetTable") or {}, dict[int, int], DELAYS.file_name)
+    except (ConfigError, CorruptStore) as error:
         log.warning(
             "all delayed messages that are in the store are counted: what was delivered is not "
             "known",

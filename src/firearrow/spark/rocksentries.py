@@ -13,9 +13,9 @@ import numpy as np
 
 from firearrow.client.queues import Bound
 from firearrow.database import Table
-from firearrow.spark.databases import CopiedDatabase, is_database
 from firearrow.spark.queueentries import ENTRY, ENTRY_BYTES, Entries, QueueKey, entry_columns
 from firearrow.spark.storage import Storage
+from firearrow.state import is_database, open_database
 from firearrow.store import rocksformat as rows
 
 PLACES: Final = ("consumequeue", "consumequeue_rocksdb")
@@ -69,7 +69,7 @@ class RocksQueues:
     """Queues in a database."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
-        self._database = CopiedDatabase(storage, directory)
+        self._database = open_database(storage.place(directory), (rows.ENTRIES, rows.OFFSETS))
 
     @property
     def dispatched_offset(self) -> int:
@@ -96,6 +96,6 @@ class RocksQueues:
 def rocks_queues(storage: Storage) -> RocksQueues | None:
     """The queues of a store if they are in a database."""
     for directory in PLACES:
-        if is_database(storage, directory):
+        if is_database(storage.place(directory)):
             return RocksQueues(storage, directory)
     return None

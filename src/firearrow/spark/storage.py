@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from firearrow.errors import ConfigError
+from firearrow.files import StoredPath
 
 NAME_DIGITS: Final = 20  # of a file that is named by the offset of its first byte
 MiB: Final = 1 << 20
@@ -58,6 +62,9 @@ class Storage(Protocol):
     def read(self, path: str) -> memoryview:
         """A whole file."""
 
+    def place(self, path: str) -> StoredPath:
+        """A path below the root, for readers of small files."""
+
 
 class LocalStorage:
     """Files of this machine, mapped."""
@@ -100,6 +107,10 @@ class LocalStorage:
         """A whole file."""
         return self.window(path, 0, 1 << 62)
 
+    def place(self, path: str) -> Path:
+        """A path below the root, for readers of small files."""
+        return Path(self.root) / path
+
 
 class RemoteStorage:
     """Files of a file system of Arrow's, read by ranges."""
@@ -129,6 +140,59 @@ class RemoteStorage:
     def read(self, path: str) -> memoryview:
         """A whole file."""
         return self.window(path, 0, 1 << 62)
+
+    def place(self, path: str) -> RemotePath:
+        """A path below the root, for readers of small files."""
+        return RemotePath(self, path)
+
+    def modified_ns(self, path: str) -> int:
+        """When a file was written last, 0 where that is not known."""
+        return self._files.get_file_info(f"{self._path}/{path}").mtime_ns or 0
+
+
+class _Status(NamedTuple):
+    st_mtime_ns: int
+
+
+class RemotePath(NamedTuple):
+    """What is used of a ``Path``, for one in a storage that is not of this machine."""
+
+    storage: RemoteStorage
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The last part of it."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """The directory that it is in."""
+        return RemotePath(self.storage, self.path.rpartition("/")[0])
+
+    def __truediv__(self, name: str, /) -> RemotePath:
+        return RemotePath(self.storage, f"{self.path}/{name}")
+
+    def __str__(self) -> str:
+        return f"{self.storage.root}/{self.path}"
+
+    def glob(self, pattern: str, /) -> Iterator[RemotePath]:
+        """Give the files in a directory; nothing where there is none."""
+        for entry in self.storage.entries(self.path):
+            if entry.is_file and fnmatch(entry.name, pattern):
+                yield self / entry.name
+
+    def exists(self) -> bool:
+        """Whether there is something."""
+        return any(entry.name == self.name for entry in self.storage.entries(self.parent.path))
+
+    def stat(self) -> _Status:
+        """Give the time of its last change."""
+        return _Status(self.storage.modified_ns(self.path))
+
+    def read_bytes(self) -> bytes:
+        """Give what a file holds."""
+        return bytes(self.storage.read(self.path))
 
 
 def open_storage(root: str) -> Storage:

@@ -16,6 +16,7 @@ import numpy as np
 
 from firearrow.client.queues import NOT_STORED, Span, Stored
 from firearrow.errors import ConfigError, DataLost
+from firearrow.files import StoredPath
 from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import Stretch
 from firearrow.spark.losses import lost
@@ -28,7 +29,6 @@ from firearrow.spark.queueentries import (
     Queues,
 )
 from firearrow.spark.rocksentries import RocksQueues, rocks_queues
-from firearrow.spark.stateread import TOPICS, state_table
 from firearrow.spark.storage import (
     NumberedFile,
     Storage,
@@ -37,6 +37,7 @@ from firearrow.spark.storage import (
     why_unreadable,
 )
 from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
+from firearrow.state import TOPICS, stored_state, table_of
 from firearrow.store import inventory
 from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES
 from firearrow.store.config import StoreConfig
@@ -110,7 +111,12 @@ class Store:
     @cached_property
     def topics(self) -> dict[str, Any]:
         """The configured topics."""
-        return state_table(self.storage, TOPICS)
+        return table_of(stored_state(self.config, TOPICS), "topicConfigTable")
+
+    @property
+    def config(self) -> StoredPath:
+        """The directory with the broker's state."""
+        return self.storage.place("config")
 
     @cached_property
     def log(self) -> list[NumberedFile]:

@@ -22,11 +22,12 @@ from firearrow.spark.indexfiles import INDEX_DIRECTORY, INDEX_NAME_DIGITS, Index
 from firearrow.spark.options import Options
 from firearrow.spark.queueentries import QueueKey
 from firearrow.spark.splits import Part
-from firearrow.spark.stateread import GROUPS, OFFSETS, state_table
 from firearrow.spark.storage import NumberedFile, numbered_files
 from firearrow.spark.stores import Store
 from firearrow.spark.timers import waiting
 from firearrow.spark.undispatched import NO_EXTENT, Extent
+from firearrow.state import GROUPS, consumer_offsets, stored_state, table_of
+from firearrow.store import Consumed, committed_offsets
 
 Rows = Mapping[str, Any]
 """Columns by name: arrays, or one value for all rows."""
@@ -159,16 +160,14 @@ def _consumer_offsets(store: Store, _: TablePartition, options: Options) -> Iter
     known = dict.fromkeys(store.queues.keys(None))
     bounds: dict[QueueKey, Span] = {}
     rows: list[tuple[str, str, int, int, int, int]] = []
-    for name, queues in sorted(state_table(store.storage, OFFSETS).items()):
-        topic, _at, group = name.rpartition("@")
-        if not options.choice.wants(topic) or not isinstance(queues, dict):
+    for consumed in sorted(committed_offsets(consumer_offsets(store.config)), key=_topic_first):
+        key = consumed.topic, consumed.queue_id
+        if not options.choice.wants(consumed.topic):
             continue
-        for queue_id, offset in sorted((int(key), int(value)) for key, value in queues.items()):
-            key = topic, queue_id
-            if key not in bounds:
-                bound = store.queues.open(key).bound(store.log_start) if key in known else None
-                bounds[key] = Span(bound.earliest, bound.latest) if bound else Span(0, 0)
-            rows.append((group, topic, queue_id, offset, *bounds[key]))
+        if key not in bounds:
+            bound = store.queues.open(key).bound(store.log_start) if key in known else None
+            bounds[key] = Span(bound.earliest, bound.latest) if bound else Span(0, 0)
+        rows.append((*consumed, *bounds[key]))
     if rows:
         groups, topics, queue_ids, offsets, lowest, highest = zip(*rows, strict=True)
         yield {
@@ -180,6 +179,10 @@ def _consumer_offsets(store: Store, _: TablePartition, options: Options) -> Iter
             "maxOffset": highest,
             "lag": np.maximum(np.array(highest) - np.array(offsets), 0),
         }
+
+
+def _topic_first(consumed: Consumed) -> tuple[str, str, int]:
+    return consumed.topic, consumed.group, consumed.queue_id
 
 
 def _topics(store: Store, _: TablePartition, options: Options) -> Iterator[Rows]:
@@ -203,7 +206,7 @@ def _topics(store: Store, _: TablePartition, options: Options) -> Iterator[Rows]
 
 def _subscription_groups(store: Store, _: TablePartition, __: Options) -> Iterator[Rows]:
     yield from _configured(
-        sorted(state_table(store.storage, GROUPS).items()),
+        sorted(table_of(stored_state(store.config, GROUPS), "subscriptionGroupTable").items()),
         {
             "consumerGroup": None,
             "consumeEnable": ("consumeEnable", True),

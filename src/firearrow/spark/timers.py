@@ -19,9 +19,9 @@ from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.spark.columns import Messages, timestamps
 from firearrow.spark.options import Reading
 from firearrow.spark.queueentries import Ints
-from firearrow.spark.stateread import read_json
 from firearrow.spark.storage import numbered_files
 from firearrow.spark.stores import Store
+from firearrow.state import DELAYS, stored_state, table_of
 from firearrow.store.scan import Columns
 from firearrow.store.timerfiles import CHECK, DELETE, UNIT
 
@@ -65,8 +65,7 @@ def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
 
 
 def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
-    delivered = read_json(store.storage, "config/delayOffset.json").get("offsetTable")
-    delivered = delivered if isinstance(delivered, dict) else {}
+    delivered = table_of(stored_state(store.config, DELAYS), "offsetTable")
     next_offsets = {int(level): int(offset) for level, offset in delivered.items()}
     for key in store.queues.keys([SCHEDULE_TOPIC]):
         queue = store.queues.open(key)

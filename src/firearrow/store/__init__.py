@@ -19,7 +19,7 @@ from firearrow.store.light import Together, light_names
 from firearrow.store.lookup import Boundary, QueueEntry
 from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
 from firearrow.store.reader import GetResult, GetStatus
-from firearrow.store.retention import Consumed, standing
+from firearrow.store.retention import Consumed, committed_offsets, standing
 from firearrow.store.scan import Ints
 from firearrow.store.timerfiles import OnWheel, TimerLog, on_wheel
 
@@ -46,6 +46,7 @@ __all__ = [
     "QueuesLeft",
     "TimerLog",
     "Together",
+    "committed_offsets",
     "light_names",
     "members_alike",
     "members_of",

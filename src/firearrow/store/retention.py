@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from firearrow.message.names import topic_and_group
+from firearrow.state import table_of
 from firearrow.store.config import StoreConfig
 from firearrow.store.scan import scan
 from firearrow.store.segments import Segment
@@ -59,6 +60,15 @@ class Consumed(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+
+
+def committed_offsets(content: Mapping[str, Any]) -> Iterator[Consumed]:
+    """What groups have committed, by a file of offsets."""
+    light = {key: {0: offset} for key, offset in table_of(content, "lmqOffsetTable").items()}
+    for key, queues in (table_of(content, "offsetTable") | light).items():
+        topic, group = topic_and_group(key)
+        for queue_id, queue_offset in queues.items() if isinstance(queues, dict) else ():
+            yield Consumed(group, topic, int(queue_id), int(queue_offset))
 
 
 def standing(

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.state.offsets import FILE_NAME, LIGHT_FILE_NAME, ConsumerOffsets
+from firearrow.broker.state.offsets import FILE_NAME, ConsumerOffsets
 from firearrow.broker.state.persistence import no_rest
 from firearrow.errors import ConfigError
+from firearrow.state import LIGHT_OFFSETS
 from firearrow.wire import fastjson
 from tests import golden
 from tests.broker.fakes import HandClock
@@ -212,7 +213,7 @@ def light_offsets(root: Path, light: bool = True) -> ConsumerOffsets:
 
 
 def test_light_groups_are_kept_apart(tmp_path: Path) -> None:
-    path = tmp_path / "config" / LIGHT_FILE_NAME
+    path = tmp_path / "config" / LIGHT_OFFSETS.file_name
     path.parent.mkdir()
     path.write_bytes(fastjson.dumps(LIGHT_FILE, pretty=True))
     offsets = light_offsets(tmp_path)
@@ -244,3 +245,11 @@ def test_the_setting_can_be_changed_and_taken_back(tmp_path: Path) -> None:
     assert fastjson.loads((tmp_path / "config" / FILE_NAME).read_bytes())["offsetTable"] == {
         "%LMQ%a@%LMQ%g": {0: 1}
     }
+
+
+def test_a_commit_counts_though_it_made_no_new_version(tmp_path: Path) -> None:
+    for at, light in enumerate((False, True, False), 7):
+        offsets = light_offsets(tmp_path, light=light)
+        assert offsets.query("g", "T", 0) == (at - 1 if at > 7 else -1)
+        offsets.commit("g", "T", 0, at)
+        offsets.save()

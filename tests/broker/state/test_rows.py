@@ -13,22 +13,23 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.persistence import JsonFile
-from firearrow.broker.state.rows import Layout, Rows
+from firearrow.broker.state.rows import Rows
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.database import Batch, Database, families_of
 from firearrow.errors import ConfigError, DiskFull
+from firearrow.state import Part
 from firearrow.wire.bodies import TopicConfig
 from tests import golden
 from tests.broker.fakes import HandClock
 
 SETTINGS = Settings(HandClock(), BrokerConfig())
-LAYOUT = Layout("things", {"default": "thingTable", "forbidden": "forbiddenTable"})
-OFFSETS = Layout("offsets", {"default": "offsetTable"}, wrapped="offsetTable")
+THINGS = Part("thing.json", {"default": "thingTable", "forbidden": "forbiddenTable"}, "things")
+OFFSETS = Part("thing.json", {"default": "offsetTable"}, "offsets", wrapped="offsetTable")
 
 
-def rows_in(directory: Path, layout: Layout = LAYOUT) -> Rows:
-    return Rows(JsonFile(directory / "thing.json"), layout)
+def rows_in(directory: Path, part: Part = THINGS) -> Rows:
+    return Rows(JsonFile(directory / part.file_name), part)
 
 
 def content(counter: int, **things: Any) -> dict[str, Any]:
@@ -40,12 +41,12 @@ def content(counter: int, **things: Any) -> dict[str, Any]:
     }
 
 
-def rewritten(directory: Path, what: dict[str, Any], layout: Layout = LAYOUT) -> dict[str, Any]:
-    rows = rows_in(directory, layout)
+def rewritten(directory: Path, what: dict[str, Any], part: Part = THINGS) -> dict[str, Any]:
+    rows = rows_in(directory, part)
     rows.read()
     rows.write(what)
     rows.close()
-    again = rows_in(directory, layout)
+    again = rows_in(directory, part)
     try:
         return again.read()[0]
     finally:

@@ -22,9 +22,10 @@ from typing import Any, Final
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed
 from firearrow.clock import Clock
 from firearrow.journal import Change
+from firearrow.state import DELETED
 from firearrow.wire.bodies import DataVersion
 
-FILE_NAME: Final = "deletedTopics.json"
+FILE_NAME: Final = DELETED.file_name
 _TABLE: Final = "deletedTopics"
 
 

@@ -30,19 +30,17 @@ from firearrow.broker.state.persistence import (
     unknown_fields,
     wire_names,
 )
-from firearrow.broker.state.rows import Layout, storage_of
+from firearrow.broker.state.rows import storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.journal import NOTHING, Change
 from firearrow.message import names
+from firearrow.state import GROUPS
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
-FILE_NAME: Final = "subscriptionGroup.json"
-LAYOUT: Final = Layout(
-    "subscriptionGroups", {"default": "subscriptionGroupTable", "forbidden": "forbiddenTable"}
-)
+FILE_NAME: Final = GROUPS.file_name
 _LIGHT: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
 FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
 
@@ -77,8 +75,7 @@ class GroupTable:
         self._unknown_of: dict[str, dict[str, Any]] = {}
         storage = storage_of(
             store_root,
-            FILE_NAME,
-            LAYOUT,
+            GROUPS,
             in_database=in_database,
             generations=settings.broker.config_generations,
         )

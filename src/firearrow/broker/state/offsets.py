@@ -33,16 +33,15 @@ from firearrow.broker.state.persistence import (
     typed,
     unknown_fields,
 )
-from firearrow.broker.state.rows import Layout, counter_of, has_database, storage_of
+from firearrow.broker.state.rows import storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
 from firearrow.message.names import is_lmq, offset_key, topic_and_group
+from firearrow.state import LIGHT_OFFSETS, OFFSETS, has_database, newer
 from firearrow.store import Consumed, standing
 from firearrow.wire.bodies import DataVersion
 
-FILE_NAME: Final = "consumerOffset.json"
-LIGHT_FILE_NAME: Final = "lmqConsumerOffset.json"
-LAYOUT: Final = Layout("consumerOffsets", {"default": "offsetTable"}, wrapped="offsetTable")
+FILE_NAME: Final = OFFSETS.file_name
 UNKNOWN: Final = -1
 
 OffsetTable = dict[str, dict[int, int]]
@@ -76,20 +75,23 @@ class ConsumerOffsets:
         self._commits_per_version = commits_per_version
         self._commits = 0
         self._unknown: dict[str, Any] = {}
-        self._outdates_database = not in_database and has_database(store_root, LAYOUT)
+        self._outdates = (
+            store_root is not None
+            and not in_database
+            and has_database(store_root / CONFIG_DIRECTORY, OFFSETS)
+        )
         self._light = light and not in_database  # Java: RocksDBConsumerOffsetManager knows no light
         storage = storage_of(
             store_root,
-            LIGHT_FILE_NAME if self._light else FILE_NAME,
-            LAYOUT,
+            LIGHT_OFFSETS if self._light else OFFSETS,
             in_database=in_database,
             generations=generations,
         )
         self.file = StateFile(storage, self.content)
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
-            other = FILE_NAME if self._light else LIGHT_FILE_NAME
-            self._other = JsonFile(store_root / CONFIG_DIRECTORY / other, generations)
+            other = OFFSETS if self._light else LIGHT_OFFSETS
+            self._other = JsonFile(store_root / CONFIG_DIRECTORY / other.file_name, generations)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note that a group has consumed up to an offset; it may be lower than before."""
@@ -206,7 +208,7 @@ class ConsumerOffsets:
         self.pulled = _table(raw, "pullOffsetTable")
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
         self._unknown = unknown_fields(raw, _KNOWN)
-        if self._outdates_database:  # many commits make one version: it might stay the database's
+        if self._outdates:  # many commits make one version: it might stay that of what is outdated
             self._next_version()
             self.file.behind = True
 
@@ -214,10 +216,10 @@ class ConsumerOffsets:
         """What the file holds, or the one of the other setting if that is newer."""
         raw = self.file.read()
         other = {} if self._other is None else self._other.read()[0]
-        if not other or (raw and counter_of(raw) >= counter_of(other)):
-            return raw
-        self.file.behind = True
-        return other
+        found = newer(raw, other)
+        if found is not raw:
+            self.file.behind = self._outdates = True
+        return found
 
     def save(self) -> None:
         """Write the file if anything has changed since the last time."""

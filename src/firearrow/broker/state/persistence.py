@@ -17,9 +17,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from firearrow.errors import ConfigError, DiskFull, MessageError
-from firearrow.files import GENERATIONS, read_newest, replace_atomically
+from firearrow.errors import ConfigError, DiskFull
+from firearrow.files import GENERATIONS, replace_atomically
 from firearrow.journal import Change, Journal
+from firearrow.state import read_json
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
@@ -79,16 +80,14 @@ class JsonFile:
     ) -> None:
         self.path = path
         self._generations = generations
-        self._journal = Journal(path, tables)
+        self._journal = Journal(path)
+        self._tables = tables
         self._text = fastjson.PrettyText()
 
     def read(self) -> tuple[dict[str, Any], bool]:
-        """Give what the file holds or, if it can't be read, what an earlier one held; with what
-        has changed since."""
-        found = read_newest(self.path, _object_of)
-        content, current = ({}, True) if found is None else (found.value, found.path == self.path)
-        replayed = self._journal.replay(content, current=current)
-        return content, current and not replayed
+        """Give what the file holds, see `read_json`."""
+        self._journal.resume()
+        return read_json(self.path, self._tables)
 
     def append(self, change: Change, *, must: bool = True) -> None:
         """Note a change in the journal."""
@@ -218,13 +217,6 @@ class StateFile:
         if self._storage is not None:
             self._storage.close(self._content())
             self._storage = None
-
-
-def _object_of(data: bytes) -> dict[str, Any]:
-    value = fastjson.loads(data)
-    if not isinstance(value, dict):
-        raise MessageError("it is not an object", "JSON")
-    return value
 
 
 def unknown_fields(raw: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:

@@ -1,25 +1,6 @@
 """State in RocksDB: where a broker with ``storeType=defaultRocksDB`` keeps topics, groups, offsets.
 
-Each is a directory below ``config/`` in place of a JSON file (`persistence`), with a row for every
-topic, group or ``topic@group``. Keys are names in UTF-8, values compact JSON:
-
-================== ============= ====================== =================================
-directory          family        key                    value
-================== ============= ====================== =================================
-topics             default       topic                  its config
-subscriptionGroups default       group                  its config
-subscriptionGroups forbidden     group                  ``{"topic":bits}``
-consumerOffsets    default       topic@group            ``{"offsetTable":{"0":25}}``
-each               kvDataVersion ``kvDataVersionKey``   the data version
-================== ============= ====================== =================================
-
-Worked example, in ``consumerOffsets``: key ``544067`` (``T@g``), value
-``7b226f66667365745461626c65223a7b2230223a32357d7d``.
-
-A JSON file with a higher data version counts instead, as at the first start with this setting; a
-database that is closed leaves a JSON file of its version, so that the setting can be taken back.
-Source: upstream ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``,
-``RocksDBConsumerOffsetManager``.
+Format: ``firearrow.state``.
 """
 
 from __future__ import annotations
@@ -29,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from firearrow.broker.state.persistence import (
     CONFIG_DIRECTORY,
@@ -39,30 +20,15 @@ from firearrow.broker.state.persistence import (
     no_rest,
 )
 from firearrow.database import DEFAULT, Database, Family, MiB, families_of
-from firearrow.errors import ConfigError, CorruptStore, MessageError
+from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
+from firearrow.state import VERSION_FAMILY, VERSION_KEY, Part, Row, newest, rows_of
 from firearrow.wire import fastjson
 
-_VERSION_FAMILY: Final = "kvDataVersion"
-_VERSION_KEY: Final = b"kvDataVersionKey"
 _BUFFER_BYTES: Final = 4 * MiB
 _OPEN_FILES_MAX: Final = 64
 
 log = logging.getLogger(__name__)
-
-Row = tuple[str, bytes]  # family and key
-
-
-class Layout(NamedTuple):
-    """Where the parts of a state are in its database.
-
-    ``tables`` has the JSON file's field for each family; ``wrapped`` is the field that values are
-    in, if they are not the value of the JSON file's table itself.
-    """
-
-    directory: str
-    tables: Mapping[str, str]
-    wrapped: str | None = None
 
 
 class Rows:
@@ -70,10 +36,11 @@ class Rows:
 
     lags = False
 
-    def __init__(self, json_file: JsonFile, layout: Layout) -> None:
+    def __init__(self, json_file: JsonFile, part: Part) -> None:
+        assert part.directory is not None
         self._json_file = json_file
-        self._layout = layout
-        self._path = json_file.path.parent / layout.directory
+        self._part = part
+        self._path = json_file.path.parent / part.directory
         self._database: Database | None = None
         self._written: dict[Row, bytes] = {}
         self._last: Mapping[str, Any] | None = None
@@ -84,20 +51,15 @@ class Rows:
         """Open the database and give what it holds, or a newer JSON file; see `Storage`."""
         database = self._opened()
         try:
-            for family in (*self._layout.tables, _VERSION_FAMILY):
-                for key, value in database.tables[family].rows():
-                    self._written[family, key] = value
-            tables = self._layout.tables.items()
-            found: dict[str, Any] = {name: dict(self._table(family)) for family, name in tables}
-            version = self._written.get((_VERSION_FAMILY, _VERSION_KEY))
-            found["dataVersion"] = fastjson.loads(version) if version else {}
-        except (OSError, CorruptStore, MessageError) as error:
+            self._written = rows_of(database.tables, self._part)
+            in_json, _ = self._json_file.read()
+            return newest(self._part, self._written, in_json)
+        except (OSError, CorruptStore) as error:
             raise ConfigError(f"{self._path}: {error}") from None
-        return self._with_json(found)
 
     def _opened(self) -> Database:
         if self._database is None:
-            needed = {DEFAULT, _VERSION_FAMILY, *self._layout.tables}
+            needed = {DEFAULT, VERSION_FAMILY, *self._part.tables}
             try:
                 others = sorted((needed | set(families_of(self._path))) - {DEFAULT})
                 self._database = Database(
@@ -111,30 +73,9 @@ class Rows:
                 raise ConfigError(f"{self._path} can't be opened: {error}") from None
         return self._database
 
-    def _table(self, family: str) -> Iterator[tuple[str, Any]]:
-        wrapped = self._layout.wrapped
-        for (its_family, key), text in self._written.items():
-            if its_family == family:
-                value = fastjson.loads(text)
-                yield key.decode(), value if wrapped is None else value.get(wrapped) or {}
-
-    def _with_json(self, found: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Prefer a JSON file that is newer than the database.
-
-        Java: RocksDBTopicConfigManager#merge lays it over the rows, which brings back what was
-        deleted.
-        """
-        newer, _ = self._json_file.read()
-        if not newer or (self._written and counter_of(newer) <= counter_of(found)):
-            return found, True
-        for name in self._layout.tables.values():
-            found[name] = newer.get(name) or {}
-        found["dataVersion"] = newer.get("dataVersion") or {}
-        return found, False
-
     def append(self, change: Change, *, must: bool = True) -> None:
         """Write the rows of a change."""
-        families = {name: family for family, name in self._layout.tables.items()}
+        families = {name: family for family, name in self._part.tables.items()}
         rows: dict[Row, bytes | None] = dict(self._rows(change.new))
         for name, keys in change.gone.items():
             rows.update(((families[name], key.encode()), None) for key in keys)
@@ -201,13 +142,13 @@ class Rows:
         return str(self._path)
 
     def _rows(self, content: Mapping[str, Any]) -> Iterator[tuple[Row, bytes]]:
-        wrapped = self._layout.wrapped
-        for family, name in self._layout.tables.items():
+        wrapped = self._part.wrapped
+        for family, name in self._part.tables.items():
             for key, value in content.get(name, {}).items():
                 if wrapped is not None:
                     value = {wrapped: {str(part): number for part, number in value.items()}}
                 yield (family, key.encode()), fastjson.dumps(value)
-        yield (_VERSION_FAMILY, _VERSION_KEY), fastjson.dumps(content["dataVersion"])
+        yield (VERSION_FAMILY, VERSION_KEY), fastjson.dumps(content["dataVersion"])
 
     def close(self, content: Mapping[str, Any] | None = None) -> None:
         """Close the database, and leave a JSON file of the same."""
@@ -224,30 +165,12 @@ class Rows:
                 )
 
 
-def has_database(store_root: Path | None, layout: Layout) -> bool:
-    """Whether a state was kept in a database at some time."""
-    if store_root is None:
-        return False
-    return (store_root / CONFIG_DIRECTORY / layout.directory / "CURRENT").exists()
-
-
 def storage_of(
-    store_root: Path | None,
-    file_name: str,
-    layout: Layout,
-    *,
-    in_database: bool,
-    generations: int,
+    store_root: Path | None, part: Part, *, in_database: bool, generations: int
 ) -> Storage | None:
     """Give the place of a state below the root of a store; None without a store."""
     if store_root is None:
         return None
-    path = store_root / CONFIG_DIRECTORY / file_name
-    json_file = JsonFile(path, generations, layout.tables.values())
-    return Rows(json_file, layout) if in_database else json_file
-
-
-def counter_of(content: Mapping[str, Any]) -> int:
-    """The number of a state's data version."""
-    version = content.get("dataVersion") or {}
-    return int(version.get("counter") or 0)
+    path = store_root / CONFIG_DIRECTORY / part.file_name
+    json_file = JsonFile(path, generations, part.tables.values())
+    return Rows(json_file, part) if in_database else json_file

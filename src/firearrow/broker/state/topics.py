@@ -38,12 +38,13 @@ from firearrow.broker.state.persistence import (
     unknown_fields,
     wire_names,
 )
-from firearrow.broker.state.rows import Layout, storage_of
+from firearrow.broker.state.rows import storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.journal import NOTHING, Change
 from firearrow.message import names
+from firearrow.state import TOPICS
 from firearrow.store import QueuesLeft
 from firearrow.wire.bodies import (
     PERM_INHERIT,
@@ -56,8 +57,7 @@ from firearrow.wire.bodies import (
 
 log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "topics.json"
-LAYOUT: Final = Layout("topics", {"default": "topicConfigTable"})
+FILE_NAME: Final = TOPICS.file_name
 
 QUEUE_NUMS_MAX: Final = 16_384
 """Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a
@@ -95,8 +95,7 @@ class TopicTable:
         self._unknown_of: dict[str, dict[str, Any]] = {}
         storage = storage_of(
             store_root,
-            FILE_NAME,
-            LAYOUT,
+            TOPICS,
             in_database=in_database,
             generations=settings.broker.config_generations,
         )

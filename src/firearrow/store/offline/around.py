@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
-from zlib import crc32
+from typing import Final
 
-from firearrow.files import HISTORY_DIRECTORY
+from firearrow.errors import CorruptStore
+from firearrow.files import sound_contents
+from firearrow.journal import Content
 from firearrow.message.names import (
     LMQ_PREFIX,
     SCHEDULE_TOPIC,
     is_system_topic,
-    topic_and_group,
+)
+from firearrow.state import (
+    DELAYS,
+    LIGHT_OFFSETS,
+    OFFSETS,
+    PARTS,
+    TOPICS,
+    Part,
+    has_database,
+    object_of,
+    state_in_rows,
+    table_of,
 )
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.mapped import sorted_children
-from firearrow.store.offline.settings import (
-    DELAYS,
-    LIGHT_OFFSETS,
-    OFFSETS,
-    TOPICS,
-    databases,
-    parse_config,
-    stored_config,
-)
+from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import StoreView
-from firearrow.store.retention import Consumed
+from firearrow.store.retention import committed_offsets
 
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
 _CHECKPOINT_FIELDS_BYTES: Final = 48
@@ -133,7 +137,7 @@ def _check_kinds(view: StoreView, findings: Findings) -> None:
             findings.add("queue-stray", text, file=f"{BATCH_DIRECTORY}/{topic}", topic=topic)
             continue
         text = "the topic has queues of batches, and not the attribute queue.type=BatchCQ"
-        findings.add("config-queue-type", text, file=f"config/{TOPICS}", topic=topic)
+        findings.add("config-queue-type", text, file=f"config/{TOPICS.file_name}", topic=topic)
 
 
 def config_files(directory: Path) -> list[Path]:
@@ -147,49 +151,53 @@ def config_files(directory: Path) -> list[Path]:
 def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> int:
     """Verify files and databases, and what the offsets in them say; return how many there are."""
     directory = view.root / "config"
-    read: dict[str, dict[str, Any]] = {}
     files = config_files(directory)
-    kept = databases(directory)
-    for path in [*files, *kept.values()]:
-        names = [name for name, database in kept.items() if database == path]
-        value = stored_config(directory, names[0]) if names else parse_config(path)
+    kept = [part for part in PARTS.values() if has_database(directory, part)]
+    states = {part.file_name: stored_config(directory, part) for part in PARTS.values()}
+    for part in kept:
+        if isinstance(states[part.file_name], str):
+            _check_rows(directory, part, findings)
+    for path in files:
+        value = parse_config(path)
         if isinstance(value, str):
             findings.add("config-readable", f"can't be read: {value}", file=f"config/{path.name}")
-        else:
-            read[names[0] if names else path.name] = value
         backup = path.with_name(path.name + ".bak")
         fault = parse_config(backup) if backup.exists() else {}
         if isinstance(fault, str):
             text = f"can't be read: {fault}"
             findings.add("config-backup", text, file=f"config/{backup.name}")
-    _check_topics(read.get(TOPICS), topics, findings)
+    _check_topics(_topics_of(states[TOPICS.file_name]), topics, findings)
     if not view.live:
-        for name in (OFFSETS, LIGHT_OFFSETS):
-            _check_offsets(view, name, read.get(name), findings)
-        _check_delays(view, read.get(DELAYS), findings)
+        for part in (OFFSETS, LIGHT_OFFSETS):
+            _check_offsets(view, part.file_name, states[part.file_name], findings)
+        _check_delays(view, table_of(states[DELAYS.file_name], "offsetTable"), findings)
     return len(files) + len(kept)
 
 
-def _table(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else {}
+def _check_rows(directory: Path, part: Part, findings: Findings) -> None:
+    try:
+        state_in_rows(directory, part, {})
+    except CorruptStore as error:
+        findings.add("config-readable", str(error), file=f"config/{part.directory}")
 
 
-def _check_topics(config: dict[str, Any] | None, topics: Iterable[str], findings: Findings) -> None:
-    if config is None:
-        return
-    known = frozenset(map(str, _table(config.get("topicConfigTable"))))
+def _check_topics(known: frozenset[str] | None, topics: Iterable[str], findings: Findings) -> None:
     for topic in sorted(topics):
         if is_deleted(topic, known) and not topic.startswith(LMQ_PREFIX):
             text = "has messages in the log and is not in topics.json"
-            findings.add("config-topic", text, file=f"config/{TOPICS}", topic=topic)
+            file = f"config/{TOPICS.file_name}"
+            findings.add("config-topic", text, file=file, topic=topic)
 
 
 def configured_topics(view: StoreView) -> frozenset[str] | None:
-    """The topics that are configured, None where that can't be read."""
-    value = stored_config(view.root / "config", TOPICS)
-    if isinstance(value, str):
+    """The topics that are configured, None where that is not known."""
+    return _topics_of(stored_config(view.root / "config", TOPICS))
+
+
+def _topics_of(state: Content | str) -> frozenset[str] | None:
+    if isinstance(state, str) or not state:
         return None
-    return frozenset(map(str, _table(value.get("topicConfigTable"))))
+    return frozenset(table_of(state, "topicConfigTable"))
 
 
 def is_deleted(topic: str, configured: frozenset[str] | None) -> bool:
@@ -198,22 +206,10 @@ def is_deleted(topic: str, configured: frozenset[str] | None) -> bool:
     return configured is not None and topic not in configured and not is_system_topic(topic)
 
 
-def _check_offsets(
-    view: StoreView, name: str, config: dict[str, Any] | None, findings: Findings
-) -> None:
-    for group, topic, queue_id, offset in committed_offsets(config or {}):
-        _check_offset(view, (topic, queue_id), offset, group, name, findings)
-
-
-def committed_offsets(content: dict[str, Any]) -> Iterator[Consumed]:
-    """What groups have committed, by a file of offsets."""
-    for key, queues in _table(content.get("offsetTable")).items():
-        topic, group = topic_and_group(str(key))
-        for queue_id, queue_offset in _table(queues).items():
-            yield Consumed(group, topic, int(queue_id), int(queue_offset))
-    for key, queue_offset in _table(content.get("lmqOffsetTable")).items():
-        topic, group = topic_and_group(str(key))
-        yield Consumed(group, topic, 0, int(queue_offset))
+def _check_offsets(view: StoreView, name: str, state: Content | str, findings: Findings) -> None:
+    if not isinstance(state, str):
+        for group, topic, queue_id, offset in committed_offsets(state):
+            _check_offset(view, (topic, queue_id), offset, group, name, findings)
 
 
 def _check_offset(
@@ -231,29 +227,19 @@ def _check_offset(
         )  # fmt: skip
 
 
-def _check_delays(view: StoreView, config: dict[str, Any] | None, findings: Findings) -> None:
-    for level, offset in _table((config or {}).get("offsetTable")).items():
+def _check_delays(view: StoreView, levels: Content, findings: Findings) -> None:
+    for level, offset in levels.items():
         queue = view.queues.get((SCHEDULE_TOPIC, int(level) - 1))
         low, high = queue_range(queue, view.log_start)
         if not (low <= int(offset) <= high or int(offset) == 0):
             text = f"level {level} is at {offset}, its queue has {low} to {high}"
             findings.add(
-                "config-delay-offset", text, file=f"config/{DELAYS}",
+                "config-delay-offset", text, file=f"config/{DELAYS.file_name}",
                 topic=SCHEDULE_TOPIC, queue_id=int(level) - 1, queue_offset=int(offset),
             )  # fmt: skip
 
 
 def sound_copies(path: Path) -> list[Path]:
-    """The copies of a configuration file that can be read, newest first.
-
-    Those in ``.history`` have the CRC of their content at the end of their name.
-    """
-    history = (path.parent / HISTORY_DIRECTORY).glob(f"{path.name}.*.????????")
-    copies = [path.with_name(path.name + ".bak"), *filter(_has_its_crc, history)]
-    there = [copy for copy in copies if copy.is_file()]
-    there.sort(key=lambda copy: copy.stat().st_mtime_ns, reverse=True)
-    return [copy for copy in there if not isinstance(parse_config(copy), str)]
-
-
-def _has_its_crc(path: Path) -> bool:
-    return path.name.endswith(f".{crc32(path.read_bytes()):08x}")
+    """The copies of a configuration file that can be read, newest first."""
+    sound = (Path(str(found.path)) for found in sound_contents(path, object_of, []))
+    return [copy for copy in sound if copy != path]

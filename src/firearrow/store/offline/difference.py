@@ -20,13 +20,14 @@ import numpy.typing as npt
 
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
+from firearrow.state import PARTS, has_database
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.offline.around import config_files
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import IndexRows, index_geometry
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
-from firearrow.store.offline.settings import databases, parse_config, stored_config
+from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.stored import QueueKey, Span, StoredQueue, queue_range, without
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Run, walk_file
@@ -338,9 +339,13 @@ def _config(left: StoreView, right: StoreView, found: list[Difference]) -> None:
 
 
 def _configured(directory: Path) -> dict[str, dict[str, Any] | str]:
-    """What each configuration file, or the database in its place, holds."""
+    """What each configuration file, or the database in its place, holds with its journal."""
     found = {path.name: parse_config(path) for path in config_files(directory)}
-    return found | {name: stored_config(directory, name) for name in databases(directory)}
+    for name, part in PARTS.items():
+        if name in found or has_database(directory, part):
+            state = stored_config(directory, part)
+            found[name] = found.get(name, state) if isinstance(state, str) else state
+    return found
 
 
 def _values(mine: object, other: object, path: str) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ The store may be open or not; nothing is changed. Where consumer groups are come
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,18 +15,11 @@ import msgspec
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
 from firearrow.message.names import is_lmq, offset_key
+from firearrow.state import GROUPS, TOPICS, consumer_offsets, stored_state, table_of
 from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
-from firearrow.store.offline.around import committed_offsets
-from firearrow.store.offline.settings import (
-    GROUPS,
-    LIGHT_OFFSETS,
-    OFFSETS,
-    TOPICS,
-    stored_config,
-    topics_with_batches,
-)
+from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
@@ -34,6 +27,7 @@ from firearrow.store.retention import (
     Consumed,
     FindQueue,
     Verdict,
+    committed_offsets,
     judge,
     pressure_of,
     standing,
@@ -103,12 +97,12 @@ def why_not_deleted(
 def _consumed(root: Path) -> Iterator[Consumed]:
     """How far groups are, as far as the files can be read; without theirs all groups count."""
     committed: dict[str, dict[int, int]] = {}
-    for name in (OFFSETS, LIGHT_OFFSETS):
-        for group, topic, queue_id, queue_offset in committed_offsets(_config(root, name)):
-            queues = committed.setdefault(offset_key(topic, group), {})
-            queues[queue_id] = max(queues.get(queue_id, 0), queue_offset)
-    groups = _config(root, GROUPS).get("subscriptionGroupTable")
-    topics = _config(root, TOPICS).get("topicConfigTable") or {}
+    directory = root / "config"
+    offsets = _known(consumer_offsets, directory)
+    for group, topic, queue_id, queue_offset in committed_offsets(offsets):
+        committed.setdefault(offset_key(topic, group), {})[queue_id] = queue_offset
+    groups = _known(stored_state, directory, GROUPS).get("subscriptionGroupTable")
+    topics = table_of(_known(stored_state, directory, TOPICS), "topicConfigTable")
     return standing(
         committed.items(),
         lambda group: groups is None or group in groups or is_lmq(group),
@@ -116,9 +110,11 @@ def _consumed(root: Path) -> Iterator[Consumed]:
     )
 
 
-def _config(root: Path, name: str) -> dict[str, Any]:
-    content = stored_config(root / "config", name)
-    return content if isinstance(content, dict) else {}
+def _known(read: Callable[..., dict[str, Any]], *place: Any) -> dict[str, Any]:
+    try:
+        return read(*place)
+    except CorruptStore:
+        return {}
 
 
 def _files_in(directory: Path) -> list[Path]:

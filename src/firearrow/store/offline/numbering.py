@@ -14,25 +14,20 @@ Java: ConsumeQueueStore#recoverOffsetTable, ConsumeQueue#truncateDirtyLogicFiles
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN, encode_blank, record_size
-from firearrow.store.offline.around import committed_offsets, configured_topics, sound_copies
-from firearrow.store.offline.settings import (
-    DELAYS,
-    LIGHT_OFFSETS,
-    OFFSETS,
-    parse_config,
-    stored_config,
-)
+from firearrow.state import DELAYS, LIGHT_OFFSETS, OFFSETS, table_of
+from firearrow.store.offline.around import configured_topics
+from firearrow.store.offline.settings import stored_config
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.offline.storedrows import RocksQueue
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import StoreView
-from firearrow.store.retention import Consumed
+from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
 
 HOLE_MAX: Final = 100_000
@@ -130,21 +125,12 @@ def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) 
 
 def _committed(view: StoreView) -> Iterator[Consumed]:
     """What groups, and the delivery of delayed messages, have committed."""
-    for name in (OFFSETS, LIGHT_OFFSETS):
-        yield from committed_offsets(_content(view, name))
-    table = _content(view, DELAYS).get("offsetTable")
-    for level, offset in table.items() if isinstance(table, dict) else ():
-        yield Consumed("delayed messages", SCHEDULE_TOPIC, int(level) - 1, int(offset))
-
-
-def _content(view: StoreView, name: str) -> dict[str, Any]:
-    """A configuration file or the newest copy of it that can be read."""
     directory = view.root / "config"
-    value = stored_config(directory, name)
-    if isinstance(value, str):
-        copies = sound_copies(directory / name)
-        value = parse_config(copies[0]) if copies else {}
-    return value if isinstance(value, dict) else {}
+    for part in (OFFSETS, LIGHT_OFFSETS):
+        content = stored_config(directory, part)
+        yield from () if isinstance(content, str) else committed_offsets(content)
+    for level, offset in table_of(stored_config(directory, DELAYS), "offsetTable").items():
+        yield Consumed("delayed messages", SCHEDULE_TOPIC, int(level) - 1, int(offset))
 
 
 class Held(NamedTuple):

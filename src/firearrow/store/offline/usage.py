@@ -12,9 +12,10 @@ import msgspec
 import numpy as np
 
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from firearrow.state import DELAYS, GROUPS, OFFSETS, TOPICS, table_of
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.offline.pieces import OnProgress
-from firearrow.store.offline.settings import DELAYS, GROUPS, OFFSETS, TOPICS, stored_config
+from firearrow.store.offline.settings import stored_config
 from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Gap, Run, walk_file
@@ -225,15 +226,15 @@ def _rate(tally: _Tally) -> float | None:
 
 def _configured(view: StoreView) -> dict[str, int]:
     """How many topics, groups and offsets are configured."""
-    tables = {
-        TOPICS: ("topics", "topicConfigTable"),
-        GROUPS: ("groups", "subscriptionGroupTable"),
-        OFFSETS: ("topics_consumed", "offsetTable"),
-        DELAYS: ("delay_levels", "offsetTable"),
-    }
+    tables = [
+        (OFFSETS, "topics_consumed", "offsetTable"),
+        (DELAYS, "delay_levels", "offsetTable"),
+        (GROUPS, "groups", "subscriptionGroupTable"),
+        (TOPICS, "topics", "topicConfigTable"),
+    ]
     counts: dict[str, int] = {}
-    for file, (name, table) in sorted(tables.items()):
-        value = stored_config(view.root / "config", file)
-        if isinstance(value, dict) and isinstance(value.get(table), dict):
-            counts[name] = len(value[table])
+    for part, name, table in tables:
+        value = stored_config(view.root / "config", part)
+        if isinstance(value, dict) and table in value:
+            counts[name] = len(table_of(value, table))
     return counts

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Self
 
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
+from firearrow.state import PARTS, has_database
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
@@ -33,7 +34,7 @@ from firearrow.store.offline.mapped import (
     mends_by_path,
     sorted_children,
 )
-from firearrow.store.offline.settings import databases, topics_with_batches
+from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.queuefiles import batch_topics
@@ -149,7 +150,8 @@ class StoreView:
         if made_as is not None or any(self._queue_directories("consumequeue")):
             return None
         # Java: only with storeType=defaultRocksDB are topics, groups and offsets in databases.
-        return self.root / ROCKSDB_DIRECTORIES[0] if databases(self.root / "config") else None
+        kept = any(has_database(self.root / "config", part) for part in PARTS.values())
+        return self.root / ROCKSDB_DIRECTORIES[0] if kept else None
 
     @property
     def database(self) -> Path | None:

@@ -1,0 +1,224 @@
+"""A broker's state as it is stored below ``config/``: topics, groups, offsets. Nothing is written.
+
+Each part is in a JSON file, of which earlier contents are kept (`firearrow.files`), with a journal
+of what has changed since (`firearrow.journal`). A broker with ``storeType=defaultRocksDB`` has a
+database in place of some, with a row for every topic, group or ``topic@group``. Keys are names in
+UTF-8, values compact JSON:
+
+================== ============= ====================== =================================
+directory          family        key                    value
+================== ============= ====================== =================================
+topics             default       topic                  its config
+subscriptionGroups default       group                  its config
+subscriptionGroups forbidden     group                  ``{"topic":bits}``
+consumerOffsets    default       topic@group            ``{"offsetTable":{"0":25}}``
+each               kvDataVersion ``kvDataVersionKey``   the data version
+================== ============= ====================== =================================
+
+Worked example, in ``consumerOffsets``: key ``544067`` (``T@g``), value
+``7b226f66667365745461626c65223a7b2230223a32357d7d``.
+
+A JSON file with a higher data version counts instead of the database, as at the first start with
+this setting; a database that is closed leaves a JSON file of its version, so that the setting can
+be taken back. Source: upstream ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``,
+``RocksDBConsumerOffsetManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from firearrow.database import DEFAULT, Snapshot, Table
+from firearrow.errors import ConfigError, CorruptStore, FirearrowError, MessageError
+from firearrow.files import StoredPath, read_newest
+from firearrow.journal import VERSION, Content, bring_up_to_date, changes_beside
+from firearrow.wire import fastjson
+
+VERSION_FAMILY: Final = "kvDataVersion"
+VERSION_KEY: Final = b"kvDataVersionKey"
+_MARK: Final = "CURRENT"
+_NOT_COPIED: Final = ("LOCK", "LOG")
+_ATTEMPTS: Final = 5  # a compaction may take a file away before it is copied
+
+Row = tuple[str, bytes]  # family and key
+
+
+class Part(NamedTuple):
+    """Where a part of the state is.
+
+    ``tables`` has the JSON file's field for each family of the database in ``directory``;
+    ``wrapped`` is the field that values are in there, if they are not the value of the JSON file's
+    table itself.
+    """
+
+    file_name: str
+    tables: Mapping[str, str]
+    directory: str | None = None
+    wrapped: str | None = None
+
+
+TOPICS: Final = Part("topics.json", {DEFAULT: "topicConfigTable"}, "topics")
+GROUPS: Final = Part(
+    "subscriptionGroup.json",
+    {DEFAULT: "subscriptionGroupTable", "forbidden": "forbiddenTable"},
+    "subscriptionGroups",
+)
+OFFSETS: Final = Part(
+    "consumerOffset.json", {DEFAULT: "offsetTable"}, "consumerOffsets", wrapped="offsetTable"
+)
+LIGHT_OFFSETS: Final = Part("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
+"""With ``enableLmq``, in place of the other."""
+DELAYS: Final = Part("delayOffset.json", {DEFAULT: "offsetTable"})
+DELETED: Final = Part("deletedTopics.json", {DEFAULT: "deletedTopics"})
+PARTS: Final = {
+    part.file_name: part for part in (TOPICS, GROUPS, OFFSETS, LIGHT_OFFSETS, DELAYS, DELETED)
+}
+
+
+def stored_state(directory: StoredPath, part: Part) -> Content:
+    """What a part holds, as its JSON file would; nothing if nothing was ever written.
+
+    Raises CorruptStore when it can't be read, ConfigError without the package for databases.
+    """
+    path = directory / part.file_name
+    try:
+        content, _ = read_json(path, part.tables.values())
+    except ConfigError as error:
+        raise CorruptStore(f"{path} {error}") from None
+    return state_in_rows(directory, part, content) if has_database(directory, part) else content
+
+
+def consumer_offsets(directory: StoredPath) -> Content:
+    """How far groups are, see `stored_state`; of two JSON files that there may be, the newer."""
+    content = stored_state(directory, OFFSETS)
+    if has_database(directory, OFFSETS):
+        return content
+    return newer(content, stored_state(directory, LIGHT_OFFSETS))
+
+
+def read_json(path: StoredPath, tables: Collection[str]) -> tuple[Content, bool]:
+    """What a JSON file holds or, if it can't be read, what an earlier one held; with what has
+    changed since. And whether the file itself is all that.
+
+    Raises ConfigError when there is something and nothing of it can be read.
+    """
+    changes = changes_beside(path)  # before the file, see there
+    found = read_newest(path, object_of)
+    content, current = ({}, True) if found is None else (found.value, found.path == path)
+    replayed = bring_up_to_date(path, content, changes, tables, current=current)
+    return content, current and not replayed
+
+
+def object_of(data: bytes) -> Content:
+    """The object that a JSON file holds. Raises MessageError for what is none."""
+    value = fastjson.loads(data)
+    if not isinstance(value, dict):
+        raise MessageError("it is not an object", "JSON")
+    return value
+
+
+def table_of(content: Any, field: str) -> dict[str, Any]:
+    """A table of a content, empty where there is none."""
+    table = content.get(field) if isinstance(content, dict) else None
+    return {str(name): row for name, row in table.items()} if isinstance(table, dict) else {}
+
+
+def newer(content: Content, other: Content) -> Content:
+    """Of two contents the one with the higher data version, else the first that is not empty."""
+    if not other or (content and counter_of(content) >= counter_of(other)):
+        return content
+    return other
+
+
+def counter_of(content: Mapping[str, Any]) -> int:
+    """The number of a state's data version."""
+    version = content.get(VERSION) or {}
+    return int(version.get("counter") or 0)
+
+
+# --- databases ---
+
+
+def has_database(directory: StoredPath, part: Part) -> bool:
+    """Whether a part was kept in a database at some time."""
+    return part.directory is not None and is_database(directory / part.directory)
+
+
+def state_in_rows(directory: StoredPath, part: Part, in_json: Content) -> Content:
+    """What the database of a part holds, or the JSON file if that is newer; see `newest`."""
+    assert part.directory is not None
+    place = directory / part.directory
+    try:
+        database = open_database(place, (*part.tables, VERSION_FAMILY))
+        try:
+            return newest(part, rows_of(database.tables, part), in_json)[0]
+        finally:
+            database.close()
+    except (CorruptStore, OSError) as error:
+        raise CorruptStore(f"{place} can't be read: {error}") from None
+
+
+def is_database(directory: StoredPath) -> bool:
+    """Whether a directory holds a database."""
+    return (directory / _MARK).exists()
+
+
+def open_database(directory: StoredPath, families: Iterable[str]) -> Snapshot:
+    """A database as it is on the disk, see `Snapshot`; one of another machine is copied."""
+    if isinstance(directory, Path):
+        return Snapshot(directory, tuple(families))
+    for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+        try:
+            with TemporaryDirectory(prefix="firearrow-") as copy:
+                _copy(directory, Path(copy))
+                return Snapshot(Path(copy), tuple(families))
+        except (OSError, CorruptStore):
+            if not attempts_left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _copy(directory: StoredPath, to: Path) -> None:
+    files = {file.name: file for file in directory.glob("*")}
+    for name in sorted(files, key=lambda name: name.endswith(".sst")):
+        if name not in _NOT_COPIED and not name.startswith("LOG."):
+            (to / name).write_bytes(files[name].read_bytes())
+
+
+def rows_of(tables: Mapping[str, Table], part: Part) -> dict[Row, bytes]:
+    """The rows of a part in its database."""
+    return {
+        (family, key): value
+        for family in (*part.tables, VERSION_FAMILY)
+        if family in tables
+        for key, value in tables[family].rows()
+    }
+
+
+def newest(part: Part, rows: Mapping[Row, bytes], in_json: Content) -> tuple[Content, bool]:
+    """What the rows of a database hold, or a newer JSON file; and whether it is the rows.
+
+    Raises CorruptStore for rows that can't be read. Java: RocksDBTopicConfigManager#merge lays the
+    file over the rows, which brings back what was deleted.
+    """
+    try:
+        version = rows.get((VERSION_FAMILY, VERSION_KEY))
+        found: Content = {
+            field: dict(_table(part, rows, family)) for family, field in part.tables.items()
+        }
+        found[VERSION] = fastjson.loads(version) if version else {}
+    except (FirearrowError, ValueError, AttributeError) as error:
+        raise CorruptStore(f"a row of {part.directory} can't be read: {error}") from None
+    if not in_json or (rows and counter_of(in_json) <= counter_of(found)):
+        return found, True
+    return {field: in_json.get(field) or {} for field in found}, False
+
+
+def _table(part: Part, rows: Mapping[Row, bytes], family: str) -> Iterator[tuple[str, Any]]:
+    for (its_family, key), text in rows.items():
+        if its_family == family:
+            value = fastjson.loads(text)
+            yield key.decode(), value if part.wrapped is None else value.get(part.wrapped) or {}
