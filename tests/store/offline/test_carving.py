@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from firearrow.clock import SystemClock
 from firearrow.errors import StoreError
+from firearrow.journal import Change, Journal
 from firearrow.message.record import append_crc_property, encode_record, verify_crc_property
+from firearrow.state import GROUPS, OFFSETS, TOPICS, stored_state
 from firearrow.store.offline import Layout, apply, carved_messages, diff, salvage, verify
+from firearrow.store.offline.settings import parse_config
+from tests.golden import extract
 from tests.store.offline.damage import FILE_BYTES, golden_store, messages, write
 from tests.store.stores import GOLDEN_SIZES, STORE_HOST, opened
 from tests.store.stores import messages as consumed
@@ -42,6 +46,28 @@ def test_queue_offsets_stay_where_messages_are_lost(tmp_path: Path) -> None:
     with opened(tmp_path / "new", **GOLDEN_SIZES) as store:
         offsets = [view.queue_offset for view in consumed(store, "GoldenPlain", 1)]
         assert offsets == list(range(158))
+
+
+def test_what_is_in_databases_is_configured_in_files(tmp_path: Path) -> None:
+    root = extract("rocksdb-cq-clean", tmp_path)
+    parts = (TOPICS, GROUPS, OFFSETS)
+    for part in parts:
+        (root / "config" / part.file_name).unlink(missing_ok=True)
+    salvage([root], tmp_path / "new", SystemClock(), file_bytes=FILE_BYTES)
+    for part in parts:
+        state = stored_state(root / "config", part)
+        assert parse_config(tmp_path / "new/config" / part.file_name) == state
+
+
+def test_what_a_journal_has_is_configured(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    path = root / "config" / TOPICS.file_name
+    before = stored_state(path.parent, TOPICS)
+    new = {"dataVersion": {"counter": 99}, "topicConfigTable": {"Noted": {"perm": 6}}}
+    Journal(path).append(Change(before["dataVersion"], new))
+    salvage([root], tmp_path / "new", SystemClock())
+    after = stored_state(tmp_path / "new/config", TOPICS)
+    assert after["topicConfigTable"].keys() == before["topicConfigTable"].keys() | {"Noted"}
 
 
 def test_loose_bytes_without_names_or_order(tmp_path: Path) -> None:

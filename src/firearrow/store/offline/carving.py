@@ -49,6 +49,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
+from firearrow.state import PARTS
 from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
@@ -58,13 +59,14 @@ from firearrow.store.offline.numbering import HOLE_MAX, given
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.settings import parse_config
+from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import find_record
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
+from firearrow.wire import fastjson
 
 MAP_NAME: Final = "salvage-map.csv"
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
@@ -463,9 +465,17 @@ def _sizes(view: StoreView, sources: list[Path], queue_file_bytes: int | None) -
 
 
 def _copy_config(sources: list[Path], to: Path) -> None:
-    """Copy the configuration files that can be read, of the first store that has them."""
+    """Copy the configuration that can be read, each file of the first store that has it; the
+    broker's state with what is in databases, journals and earlier contents."""
     (to / "config").mkdir(parents=True, exist_ok=True)
     for source in sources:
+        for name, part in PARTS.items():
+            target, state = to / "config" / name, stored_config(source / "config", part)
+            in_file = parse_config(source / "config" / name)
+            if isinstance(state, dict) and not target.exists():
+                content = state if isinstance(in_file, str) else in_file | state
+                if content and content != in_file:
+                    target.write_bytes(fastjson.dumps(content, pretty=True))
         for path in config_files(source / "config"):
             target = to / "config" / path.name
             if not target.exists() and not isinstance(parse_config(path), str):
