@@ -10,6 +10,8 @@ import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import StoreError, StoreLocked
+from firearrow.journal import Change, Journal
+from firearrow.state import TOPICS, stored_state
 from firearrow.store.offline import Action, Layout, apply, plan, verify
 from tests.store.offline.damage import (
     FILE_BYTES,
@@ -366,3 +368,17 @@ def test_several_faults_at_once(tmp_path: Path) -> None:
     outcome = apply(Layout(root), SystemClock(), cover_bodies=True)
     assert outcome.verdict.sound, outcome.verdict.findings
     assert verify(Layout(root)).findings == []
+
+
+def test_a_journal_counts_behind_a_copy_that_is_put_in_place(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    path = root / "config" / TOPICS.file_name
+    shutil.copy(path, f"{path}.bak")
+    path.write_bytes(b"{")
+    new = {"dataVersion": {"counter": 1 << 40}, "topicConfigTable": {"Noted": {"perm": 6}}}
+    Journal(path).append(Change({"counter": (1 << 40) - 1}, new))
+    before = stored_state(path.parent, TOPICS)
+    assert "Noted" in before["topicConfigTable"]
+    apply(Layout(root), SystemClock())
+    assert stored_state(path.parent, TOPICS) == before
+    assert "config-readable" not in {finding.invariant for finding in verify(Layout(root)).findings}

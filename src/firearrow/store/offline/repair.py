@@ -39,6 +39,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_NONE,
 )
+from firearrow.state import PARTS, object_of, read_json
 from firearrow.store import inventory
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
@@ -58,6 +59,7 @@ from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
+from firearrow.wire import fastjson
 
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}
 _TIME_MS_MAX: Final = 1 << 42  # in the year 2109
@@ -685,6 +687,16 @@ class _Keeper:
         OS_FILES.sync_directory(self._directory)
 
 
+def _restored(path: Path, copy: Path) -> bytes:
+    """What a copy of a configuration file holds, with what has changed since by a journal, which
+    does not follow on the copy."""
+    data, part = copy.read_bytes(), PARTS.get(path.name)
+    if part is None:
+        return data
+    state, _ = read_json(path, part.tables.values())
+    return data if state == object_of(data) else fastjson.dumps(state, pretty=True)
+
+
 def _write_synced(path: Path, data: bytes) -> None:
     with naming(path), path.open("wb") as file:
         file.write(data)
@@ -733,7 +745,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last
         case Action.RESTORE:
             assert step.source is not None
             keeper.copy(path)
-            _write_synced(path, view.path_of(step.source).read_bytes())
+            _write_synced(path, _restored(path, view.path_of(step.source)))
         case _:
             fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
             for file in view.log.files:  # it says that all of them are on the disk
