@@ -252,6 +252,20 @@ def test_what_nothing_can_be_read_of_is_said(tmp_path: Path) -> None:
         ConsumerOffsets(HandClock(), tmp_path).load()
 
 
+class Unreachable(RemoteStorage):
+    """Files that are listed and, for the moment, not given."""
+
+    def read(self, path: str) -> memoryview:
+        raise OSError(f"{path}: no answer")
+
+
+def test_a_network_that_fails_is_no_damage(tmp_path: Path) -> None:
+    saved(tmp_path)
+    far = Unreachable("far", pafs.LocalFileSystem(), str(tmp_path)).place("config")
+    with pytest.raises(OSError, match=r"topics\.json: no answer"):
+        stored_state(far, TOPICS)
+
+
 def test_without_anything_there_is_nothing(tmp_path: Path) -> None:
     for part in PARTS.values():
         assert stored_state(tmp_path / "config", part) == {}

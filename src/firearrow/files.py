@@ -148,7 +148,8 @@ def sound_contents(
 ) -> Iterator[Found[T]]:
     """Read and parse ``path``, and its earlier contents from the latest on; see `read_newest`.
 
-    What is wrong with those that are left out is added to ``faults``.
+    What is wrong with those that are left out is added to ``faults``. A disk that can't read a file
+    is one of these reasons; where the file is on another machine, it may be the network: OSError.
     """
     generations = _generations(path)
     for candidate in (path, *_fallbacks(path, generations)):
@@ -160,6 +161,8 @@ def sound_contents(
         except FileNotFoundError:
             continue
         except (OSError, ValueError, FirearrowError) as error:
+            if isinstance(error, OSError) and not isinstance(candidate, Path):
+                raise
             faults.append(f"{candidate}: {error}")
 
 
