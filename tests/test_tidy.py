@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.cli.pipeline import JOBS
 from firearrow.config.table import ServerConfig, keys
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
@@ -185,6 +186,7 @@ def test_no_task_is_forgotten() -> None:
 def test_no_module_is_dead() -> None:
     entries = {"firearrow", "firearrow.__main__"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop")}
+    entries |= {f"firearrow.cli.{job.report.partition(':')[0]}" for job in JOBS}
     used = set().union(*(imported(path) for path in python_files(SOURCE.parent)))
     used |= {parent for name in used for parent in _parents(name)}
     assert [name for name in _modules() if name not in used | entries] == []

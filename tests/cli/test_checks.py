@@ -34,8 +34,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ("line", "reason"),
     [
         ("backlog --path nowhere", "the directory does not exist or is empty"),
-        ("verify --path nowhere", "the directory does not exist or is empty"),
-        ("rebuild --path file", "file"),
         ("latency --path store --path nowhere", "the directory does not exist or is empty"),
         ("duplicates --path store --option subscribe=Odrers", "topic 'Odrers' is in none"),
         ("duplicates --path store --option subscrbe=Orders", "did you mean subscribe?"),
@@ -80,9 +78,33 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_it_is_one_sentence(
     line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = 2 if line.startswith(("verify", "rebuild")) else 1
-    assert main(["pipeline", *line.split(" ")]) == code
-    said = capsys.readouterr().err
+    assert main(["pipeline", *line.split(" ")]) == 1
+    require_sentence(capsys.readouterr().err, reason)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("verify nowhere --spark local", "the directory does not exist or is empty"),
+        ("verify s3://bucket/store --spark local", "the directory does not exist or is empty"),
+        ("rebuild file --spark local", "file"),
+        ("verify store --spark lokal", "--spark lokal: must be local, local[N]"),
+        ("verify store --spark spark://127.0.0.1:1", "Spark does not start: 127.0.0.1:1 c"),
+        ("verify store --spark local --spark-log .", "--spark-log . is a directory"),
+        ("verify store --conf a=b", "--conf can only be used with --spark"),
+        ("rebuild store --spark-log log", "--spark-log can only be used with --spark"),
+        ("verify store --report nowhere/page.html", "the directory nowhere does not exist"),
+        ("rebuild store --to file/made", "file is not a directory"),
+    ],
+)
+def test_so_it_is_of_the_store_s_tools(
+    line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["store", *line.split(" ")]) == 2
+    require_sentence(capsys.readouterr().err, reason)
+
+
+def require_sentence(said: str, reason: str) -> None:
     assert said.startswith("firearrow: ")
     assert reason in said
     assert len(said.splitlines()) == 1

@@ -173,7 +173,8 @@ def test_what_nobody_foresaw_is_named_with_its_place(
 
 
 def test_an_error_is_an_object_in_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for line in ("store stat", "store verify", "pipeline verify --path", "pipeline backlog --path"):
+    spark = "store verify --spark local"
+    for line in ("store stat", "store verify", spark, "pipeline backlog --path"):
         code = main([*line.split(), str(tmp_path / "é"), "--json"])
         out, err = capsys.readouterr()
         assert code == (1 if "backlog" in line else 2)

@@ -23,7 +23,7 @@ NEEDED = {
 }
 
 
-OF_OTHERS = ("verify", "rebuild", "restore", "compact", "expire", "take-over")
+OF_OTHERS = ("restore", "compact", "expire", "take-over")
 OF_MESSAGES = [job for job in JOBS if job.name not in OF_OTHERS]
 
 
@@ -70,12 +70,21 @@ def test_a_wrong_command_line_is_explained(
     assert reason in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("job", ["verify", "rebuild"])
+def test_what_checks_a_store_is_named(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["pipeline", job, "--path", "a"])
+    assert error.value.code == 2
+    assert f"; that is `firearrow store {job} DIR --spark URL` now" in capsys.readouterr().err
+
+
 def test_without_spark_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pipeline, "find_spec", lambda name: None)
     assert main(["pipeline", "backlog", "--path", "a"]) == 1
-    assert capsys.readouterr().err == f"firearrow: {WITHOUT_SPARK}\n"
+    assert main(["store", "verify", "a", "--spark", "local"]) == 2
+    assert capsys.readouterr().err == 2 * f"firearrow: {WITHOUT_SPARK}\n"
 
 
 def test_help_needs_no_spark() -> None:

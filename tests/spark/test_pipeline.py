@@ -17,7 +17,6 @@ from firearrow.cli.reports import Table
 from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
 from firearrow.spark.jobs.delta import Archive
-from firearrow.store.offline import Layout, verify
 from tests.spark.jobs import orders
 from tests.spark.jobs.test_takeover import unpacked
 from tests.store.stores import append, opened
@@ -141,46 +140,10 @@ def test_what_goes_wrong_is_one_sentence(
     assert err == f"firearrow: {json.loads(out)['error']}\n"
 
 
-def test_damage_is_an_exit_code(
-    started: object, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["pipeline", "verify", "--path", store, "--json"]) == 0
-    broken = Path(shutil.copytree(store, tmp_path / "broken"))
-    shutil.rmtree(broken / "consumequeue" / "Orders")
-    capsys.readouterr()
-    assert main(["pipeline", "verify", "--path", str(broken), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["tables"][0]["rows"][0]["store"] == "damaged"
-
-
-def test_a_store_is_checked_and_its_queues_are_rebuilt(
-    spark: SparkSession, store: str, tmp_path: Path
-) -> None:
-    def verdict(place: Path) -> dict[str, Table]:
-        return run(spark, "verify", "--path", str(place))
-
-    whole = cells(verdict(Path(store))["Verdict"], "store", "queues", "indexFiles")
-    assert whole == [("sound", 12, 31)]
-    broken = Path(shutil.copytree(store, tmp_path / "broken"))
-    shutil.rmtree(broken / "consumequeue" / "Orders")
-    found = verdict(broken)
-    assert found["Verdict"].values("store") == ["damaged"]
-    assert set(found["Findings"].values("topic")) == {"Orders"}
-    planned = run(spark, "rebuild", "--path", str(broken), "--only", "queues", "--dry-run")
-    assert planned["Would be rebuilt"].values("directory") == ["consumequeue"]
-    assert not (broken / "consumequeue" / "Orders").exists()
-    run(spark, "rebuild", "--path", str(broken), "--only", "queues")
-    for path in (Path(store) / "consumequeue" / "Orders").rglob("*"):
-        made = broken / path.relative_to(store)
-        assert made.is_dir() or made.read_bytes() == path.read_bytes()
-    assert verdict(broken)["Verdict"].values("store") == ["sound"]
-
-
-def test_so_many_rows_are_shown(spark: SparkSession, store: str, tmp_path: Path) -> None:
-    broken = Path(shutil.copytree(store, tmp_path / "broken"))
-    shutil.rmtree(broken / "consumequeue")
-    found = run(spark, "verify", "--path", str(broken), "--top", "0")["Findings"]
-    assert (len(found.rows), found.more) == (len(verify(Layout(broken)).findings), False)
-    some = run(spark, "verify", "--path", str(broken), "--top", "2")["Findings"]
+def test_so_many_rows_are_shown(spark: SparkSession, store: str) -> None:
+    found = run(spark, "accounting", "--path", store, "--top", "0")["By topic"]
+    assert (len(found.rows) > 2, found.more) == (True, False)
+    some = run(spark, "accounting", "--path", store, "--top", "2")["By topic"]
     assert (some.rows, some.more) == (found.rows[:2], True)
 
 

@@ -28,13 +28,7 @@ _CLOSING: Final = {"(": ")", "[": "]"}
 
 def check(options: Namespace) -> None:
     """Raise ConfigError for what is wrong with a command line; sources are not looked at."""
-    check_master("--master", options.master)
-    for name in ("report", "spark_log"):
-        _require_file(name, getattr(options, name))
-    for name in ("to", "job", "audit", "checkpoint"):
-        value = getattr(options, name, None)
-        if value is not None and "://" not in str(value) and isinstance(value, str | Path):
-            _require_directory(name, Path(value))
+    check_spark("--master", options)
     if getattr(options, "where", None) is not None:
         _require_condition(options.where)
     own = _OF_JOBS.get(options.row.name)
@@ -42,13 +36,25 @@ def check(options: Namespace) -> None:
         own(options)
 
 
-def check_master(option: str, master: str) -> None:
-    """Raise ConfigError for what is no Spark; ``option`` is where it stands."""
-    if not _MASTERS.fullmatch(master):
+def check_spark(option: str, options: Namespace) -> None:
+    """Raise ConfigError for what is no Spark, where ``option`` names one, and for places that can't
+    be written."""
+    if not _MASTERS.fullmatch(options.master):
         raise ConfigError(
-            f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or "
-            "k8s://URL"
+            f"{option} {options.master}: must be local, local[N], local[*], spark://HOST:PORT, "
+            "yarn or k8s://URL"
         )
+    check_places(options)
+
+
+def check_places(options: Namespace) -> None:
+    """Raise ConfigError where what is asked for can't be written."""
+    for name in ("report", "spark_log"):
+        _require_file(name, getattr(options, name, None))
+    for name in ("to", "job", "audit", "checkpoint"):
+        value = getattr(options, name, None)
+        if value is not None and "://" not in str(value) and isinstance(value, str | Path):
+            _require_directory(name, Path(value))
 
 
 def require_master(master: str) -> None:
@@ -78,7 +84,7 @@ def has_few_messages(options: Namespace) -> bool:
     Raises ConfigError where a store, a topic, a cluster or an archive is not there.
     """
     from firearrow.spark.jobs.delta import Archive
-    from firearrow.spark.jobs.small import has_small_log, is_small
+    from firearrow.spark.jobs.small import is_small
     from firearrow.spark.options import parse
 
     if options.archive is not None:
@@ -87,9 +93,18 @@ def has_few_messages(options: Namespace) -> bool:
         elif not Archive(options.archive).load().files:
             raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
-    if options.store is not None:  # it may be damaged: to find that is the job
-        return has_small_log(parse({"path": str(options.store)}))
     return is_small(parse(place(options)))
+
+
+def has_small_log(store: Path) -> bool:
+    """Tell whether a store's log is small. The store may be damaged: to find that is the job.
+
+    Raises ConfigError where it is not there.
+    """
+    from firearrow.spark.jobs import small
+    from firearrow.spark.options import parse
+
+    return small.has_small_log(parse({"path": str(store)}))
 
 
 def _require_archive_of_old(root: str) -> None:

@@ -7,9 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from firearrow.cli.layouts import add_layout
-from firearrow.cli.making import add_made
-
 RETENTION_HOURS: Final = 72.0
 
 Parser = argparse.ArgumentParser
@@ -36,19 +33,6 @@ def add_source_or_archive(parser: Parser) -> None:
 def add_archive_source(parser: Parser) -> None:
     """What a job of archives reads."""
     _add_archive_place(parser.add_mutually_exclusive_group(required=True))
-
-
-def add_store(parser: Parser) -> None:
-    """The one store that a job works on, whose files this machine and all executors see."""
-    parser.add_argument(
-        "--path",
-        type=_directory,
-        action=_Once,
-        required=True,
-        dest="store",
-        metavar="DIR",
-        help="the store's directory, which executors see at the same path",
-    )
 
 
 def _add_messages(parser: Parser, place: argparse._MutuallyExclusiveGroup) -> None:
@@ -106,6 +90,11 @@ def add_spark(parser: Parser) -> None:
         metavar="URL",
         help="where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])",
     )
+    add_session(parser)
+
+
+def add_session(parser: Parser) -> None:
+    """How Spark is set, wherever it runs."""
     parser.add_argument(
         "--conf",
         type=_pair,
@@ -132,9 +121,19 @@ def add_output(parser: Parser) -> None:
         help="largest number of rows to show of a table; 0 for all (default: 20)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_report(parser)
+    add_progress(parser)
+
+
+def add_report(parser: Parser) -> None:
+    """Whether a page is written."""
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="also write an HTML page with charts"
     )
+
+
+def add_progress(parser: Parser) -> None:
+    """Whether it is shown how far a command is."""
     parser.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
@@ -370,39 +369,6 @@ def add_watch(parser: Parser) -> None:
         action="store_true",
         help="read everything that is there, from the beginning, and end",
     )
-
-
-def add_verify(parser: Parser) -> None:
-    """Options of `verify`."""
-    add_layout(parser)
-
-
-def add_rebuild(parser: Parser) -> None:
-    """Options of `rebuild`."""
-    add_layout(parser)
-    add_made(parser)
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be rebuilt")
-
-
-class _Once(argparse.Action):
-    """Takes the place of argparse's own, of which the last value would be taken without a word."""
-
-    def __call__(
-        self,
-        parser: Parser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        if getattr(namespace, self.dest, None) is not None:
-            raise argparse.ArgumentError(self, "may be given only once")
-        setattr(namespace, self.dest, values)
-
-
-def _directory(text: str) -> Path:
-    if not text or "://" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a directory on this machine")
-    return Path(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What of a store is rebuilt, and where: for `store rebuild` and `pipeline rebuild` alike."""
+"""What of a store `firearrow store rebuild` makes, and where."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_made(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def order_of(options: argparse.Namespace, on_progress: OnProgress | None = None) -> Order:
+def order_of(options: argparse.Namespace, on_progress: OnProgress) -> Order:
     """What the options say is to be made; warnings go to standard error."""
     from firearrow.store.offline import Order
 
@@ -38,7 +38,7 @@ def order_of(options: argparse.Namespace, on_progress: OnProgress | None = None)
         queues=options.only != "index",
         index=options.only != "queues",
         queue_file_bytes=options.queue_file_bytes,
-        jobs=getattr(options, "jobs", None),
+        jobs=options.jobs,
         on_progress=on_progress,
         on_warning=_warn,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from html import escape
+from pathlib import Path
 from typing import Final
 
 from firearrow import __version__
 from firearrow.cli.charts import chart
 from firearrow.cli.reports import Report, Table, cut, heading, is_number, shown
+from firearrow.files import naming
 
 CELL_CHARACTERS_MAX: Final = 400
 LINE_CHARACTERS: Final = 48  # what is longer is broken into lines
@@ -45,6 +48,13 @@ polyline { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
 """ + "\n".join(
     f".s{n} {{ fill: var(--c{n}); }} .l{n} {{ stroke: var(--c{n}); }}" for n in range(6)
 )
+
+
+def write_page(report: Report, path: Path) -> None:
+    """Write a report as a page, and say on standard error where."""
+    with naming(path):
+        path.write_text(as_html(report), encoding="utf-8")
+    print(f"firearrow: report in {path}", file=sys.stderr)
 
 
 def as_html(report: Report) -> str:

@@ -40,12 +40,18 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow store cat data/store --topic Orders --limit 10",
         "firearrow store cat data/store --key order-4711 --since 2026-01-31T08:00:00",
     ),
-    "firearrow store verify": ("firearrow store verify data/store --json",),
+    "firearrow store verify": (
+        "firearrow store verify data/store --json",
+        "firearrow store verify /mnt/store --spark spark://master:7077 --report verify.html",
+    ),
     "firearrow store repair": (
         "firearrow store repair data/store",
         "firearrow store repair data/store --apply",
     ),
-    "firearrow store rebuild": ("firearrow store rebuild data/store --only queues --to /tmp/new",),
+    "firearrow store rebuild": (
+        "firearrow store rebuild data/store --dry-run",
+        "firearrow store rebuild data/store --only queues --to /tmp/new",
+    ),
     "firearrow store salvage": ("firearrow store salvage data/store --to /tmp/saved",),
     "firearrow store diff": ("firearrow store diff data/store /backup/store --logical",),
     "firearrow store why-not-deleted": (
@@ -55,8 +61,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow pipeline backlog --path data/store",
         "firearrow pipeline archive --path data/store --to /archive",
     ),
-    "firearrow pipeline verify": ("firearrow pipeline verify --path data/store",),
-    "firearrow pipeline rebuild": ("firearrow pipeline rebuild --path data/store --dry-run",),
     "firearrow pipeline backlog": (
         "firearrow pipeline backlog --path data/store --report backlog.html",
     ),
@@ -95,6 +99,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+_MOVED: Final[Mapping[str, str]] = {
+    f"firearrow pipeline {name}": f"firearrow store {name} DIR --spark URL"
+    for name in ("verify", "rebuild")
+}
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose refusals are two lines: its own usage, and what is wrong."""
 
@@ -116,7 +126,12 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += _like(str(value), map(str, action.choices or ()))
+            moved = _MOVED.get(f"{self.prog} {value}")
+            error.message += (
+                f"; that is `{moved}` now"
+                if moved
+                else _like(str(value), map(str, action.choices or ()))
+            )
             raise
 
     def error(self, message: str) -> NoReturn:

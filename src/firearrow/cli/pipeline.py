@@ -2,8 +2,7 @@
 
 One table, `JOBS`, says which there are: a name, what it does, its own options and the function that
 makes its report. What a job needs is imported when it runs; without PySpark one sentence says what
-to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C;
-`verify` and `rebuild` have those of `firearrow store`: 1 something is damaged, 2 an error.
+to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
 from firearrow.cli import joboptions
 from firearrow.cli.checks import check, has_few_messages, place, require_master
-from firearrow.cli.failures import CANNOT, FAILED, carried_out, of_log, sentence
+from firearrow.cli.failures import FAILED, carried_out, of_log, sentence
 from firearrow.cli.interrupt import Ending, ending_at_once
 from firearrow.cli.screen import as_text, progress
 from firearrow.cli.summaries import as_sentence
@@ -38,10 +37,7 @@ if TYPE_CHECKING:
     from firearrow.cli.reports import Report, Table
     from firearrow.spark.classdata import ClassData
 
-DAMAGED: Final = 1
-WITHOUT_SPARK: Final = (
-    "firearrow pipeline needs PySpark: install Firearrow with the extra spark (docs/start.md)"
-)
+WITHOUT_SPARK: Final = "this needs PySpark: install Firearrow with the extra spark (docs/start.md)"
 
 SMALL: Final = {
     # With few messages the time goes into starting: compilers that never pay, empty tasks.
@@ -59,17 +55,16 @@ Subcommands = argparse._SubParsersAction  # argparse gives its type no public na
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A row of `JOBS`; ``report`` does the work and gives the tables of its report."""
+    """A row of `JOBS`; ``report`` names what does the work and gives the tables of its report: a
+    module of `firearrow.cli`, and its function that takes a `Run`."""
 
     name: str
     summary: str
     add: Callable[[Parser], None]
-    report: Callable[[Run], list[Table]]
+    report: str
     add_place: Callable[[Parser], None] = joboptions.add_source
     """Declares what it reads."""
     has_ages: bool = False
-    finds_damage: bool = False
-    """1 says that something is damaged, as of `firearrow store`: an error is 2."""
 
 
 def add_pipeline(commands: Subcommands[Parser]) -> None:
@@ -80,7 +75,7 @@ def add_pipeline(commands: Subcommands[Parser]) -> None:
     for job in JOBS:
         own = jobs.add_parser(job.name, help=job.summary, description=as_sentence(job.summary))
         own.set_defaults(row=job)
-        own.set_defaults(path=None, name_server=None, archive=None, store=None, option=[], now=None)
+        own.set_defaults(path=None, name_server=None, archive=None, option=[], now=None)
         job.add_place(own)
         if job.has_ages:
             joboptions.add_now(own)
@@ -97,10 +92,9 @@ def run(options: argparse.Namespace) -> int:
             with session(options, ending) as spark:
                 report = report_of(options, spark)
             show(options, report)
-        return DAMAGED if report.damage else 0
+        return 0
 
-    failed = CANNOT if options.row.finds_damage else FAILED
-    return carried_out(command, failed, as_json=options.json)
+    return carried_out(command, FAILED, as_json=options.json)
 
 
 @contextmanager
@@ -109,7 +103,7 @@ def session(options: argparse.Namespace, ending: Ending | None = None) -> Iterat
 
     Raises ConfigError for what is wrong with the options, and as `started` does.
     """
-    _require_pyspark()
+    require_pyspark()
     check(options)
     with started(options, ending, is_small=has_few_messages(options)) as spark:
         yield spark
@@ -124,7 +118,7 @@ def started(
     ``ending`` is told what is to go if the process ends at once. Raises ConfigError where something
     is not installed, and where Spark does not start.
     """
-    _require_pyspark()
+    require_pyspark()
     import logging
 
     from firearrow.spark.classdata import ClassData
@@ -155,7 +149,8 @@ def started(
             yield spark
 
 
-def _require_pyspark() -> None:
+def require_pyspark() -> None:
+    """Raise ConfigError where PySpark is not installed, or none that Firearrow works with."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise ConfigError(WITHOUT_SPARK)
     from firearrow.spark.session import require_version
@@ -163,121 +158,15 @@ def _require_pyspark() -> None:
     require_version()
 
 
-# --- the jobs: their modules need Spark, and are imported when they run ---
-
-
-def _backlog(run: Run) -> list[Table]:
-    from firearrow.cli.analyses import report_backlog
-
-    return report_backlog(run)
-
-
-def _accounting(run: Run) -> list[Table]:
-    from firearrow.cli.analyses import report_accounting
-
-    return report_accounting(run)
-
-
-def _deadletters(run: Run) -> list[Table]:
-    from firearrow.cli.analyses import report_deadletters
-
-    return report_deadletters(run)
-
-
-def _transactions(run: Run) -> list[Table]:
-    from firearrow.cli.analyses import report_transactions
-
-    return report_transactions(run)
-
-
-def _duplicates(run: Run) -> list[Table]:
-    from firearrow.cli.analyses import report_duplicates
-
-    return report_duplicates(run)
-
-
-def _latency(run: Run) -> list[Table]:
-    from firearrow.cli.analyses import report_latency
-
-    return report_latency(run)
-
-
-def _verify(run: Run) -> list[Table]:
-    from firearrow.cli.mending import report_verify
-
-    return report_verify(run)
-
-
-def _rebuild(run: Run) -> list[Table]:
-    from firearrow.cli.mending import report_rebuild
-
-    return report_rebuild(run)
-
-
-def _archive(run: Run) -> list[Table]:
-    from firearrow.cli.bulk import report_archive
-
-    return report_archive(run)
-
-
-def _compact(run: Run) -> list[Table]:
-    from firearrow.cli.bulk import report_compact
-
-    return report_compact(run)
-
-
-def _expire(run: Run) -> list[Table]:
-    from firearrow.cli.bulk import report_expire
-
-    return report_expire(run)
-
-
-def _take_over(run: Run) -> list[Table]:
-    from firearrow.cli.bulk import report_take_over
-
-    return report_take_over(run)
-
-
-def _restore(run: Run) -> list[Table]:
-    from firearrow.cli.sending import report_restore
-
-    return report_restore(run)
-
-
-def _replay(run: Run) -> list[Table]:
-    from firearrow.cli.sending import report_replay
-
-    return report_replay(run)
-
-
-def _watch(run: Run) -> list[Table]:
-    from firearrow.cli.watching import report_watch
-
-    return report_watch(run)
+# --- the jobs ---
 
 
 JOBS: Final = (
     Job(
-        "verify",
-        "check every invariant of a store: log, queues and index against each other",
-        joboptions.add_verify,
-        _verify,
-        joboptions.add_store,
-        finds_damage=True,
-    ),
-    Job(
-        "rebuild",
-        "rebuild queues and index from the CommitLog, with the bytes that a broker writes",
-        joboptions.add_rebuild,
-        _rebuild,
-        joboptions.add_store,
-        finds_damage=True,
-    ),
-    Job(
         "backlog",
         "show what consumer groups have still to consume, broken down, and when it is lost",
         joboptions.add_backlog,
-        _backlog,
+        "analyses:report_backlog",
         joboptions.add_files,
         has_ages=True,
     ),
@@ -285,20 +174,20 @@ JOBS: Final = (
         "accounting",
         "show bytes, counts, rates and growth by topic, group, producer and hour",
         joboptions.add_accounting,
-        _accounting,
+        "analyses:report_accounting",
         has_ages=True,
     ),
     Job(
         "deadletters",
         "show dead letters, group similar ones, and send them again",
         joboptions.add_deadletters,
-        _deadletters,
+        "analyses:report_deadletters",
     ),
     Job(
         "transactions",
         "show the state of transactional messages",
         joboptions.add_nothing,
-        _transactions,
+        "analyses:report_transactions",
         joboptions.add_files,
         has_ages=True,
     ),
@@ -308,61 +197,61 @@ JOBS: Final = (
         lambda parser: joboptions.add_window(
             parser, 600, "how long a consumer remembers what it has received"
         ),
-        _duplicates,
+        "analyses:report_duplicates",
     ),
     Job(
         "latency",
         "show how long messages take to be stored and consumed, and how late delayed ones are",
         joboptions.add_latency,
-        _latency,
+        "analyses:report_latency",
         has_ages=True,
     ),
     Job(
         "archive",
         "write messages to a Delta table, each exactly once",
         joboptions.add_archive,
-        _archive,
+        "bulk:report_archive",
     ),
     Job(
         "compact",
         "join an archive's small files, and remove files that nobody needs any more",
         joboptions.add_nothing,
-        _compact,
+        "bulk:report_compact",
         joboptions.add_archive_source,
     ),
     Job(
         "expire",
         "remove old days from an archive",
         joboptions.add_expire,
-        _expire,
+        "bulk:report_expire",
         joboptions.add_archive_source,
     ),
     Job(
         "take-over",
         "make an archive of an earlier version a Delta table",
         joboptions.add_nothing,
-        _take_over,
+        "bulk:report_take_over",
         joboptions.add_archive_source,
     ),
     Job(
         "restore",
         "write an archive's messages back to topics, each exactly once",
         joboptions.add_restore,
-        _restore,
+        "sending:report_restore",
         joboptions.add_archive_source,
     ),
     Job(
         "replay",
         "send selected messages to a topic again, never twice",
         joboptions.add_replay,
-        _replay,
+        "sending:report_replay",
         joboptions.add_source_or_archive,
     ),
     Job(
         "watch",
         "send alerts from a stream of messages to a topic, a webhook or the terminal",
         joboptions.add_watch,
-        _watch,
+        "watching:report_watch",
     ),
 )
 
@@ -380,27 +269,19 @@ def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
     job: Job = options.row
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
     with progress(spark, job.name, wanted=options.progress):
-        found = job.report(Run(spark, Reader(spark, place(options)), options, now_ms))
+        report: Callable[[Run], list[Table]] = resolve_name(f"firearrow.cli.{job.report}")
+        found = report(Run(spark, Reader(spark, place(options)), options, now_ms))
     tables = [table.at_most(options.top) if options.top else table for table in found]
-    moment = datetime.fromtimestamp(now_ms // 1000, UTC)
-    facts = {"source": _source(options), "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
-    return Report(f"Firearrow {job.name}", facts, tables)
-
-
-def _source(options: argparse.Namespace) -> str:
-    paths = ", ".join(options.path or ())
-    return str(options.store or paths or options.name_server or options.archive)
+    source = ", ".join(options.path or ()) or options.name_server or options.archive
+    return Report.of(job.name, source, now_ms, tables)
 
 
 def show(options: argparse.Namespace, report: Report) -> None:
     """Print a report, and write its page where one is asked for."""
-    from firearrow.cli.page import as_html
-    from firearrow.files import naming
-
     if options.report:
-        with naming(options.report):
-            options.report.write_text(as_html(report), encoding="utf-8")
-        print(f"firearrow: report in {options.report}", file=sys.stderr)
+        from firearrow.cli.page import write_page
+
+        write_page(report, options.report)
     if options.json:
         print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:

@@ -41,7 +41,7 @@ class Lines:
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under a title. ``more``: there were more rows; ``drawn``: those for the chart, if not
-    the same; ``damage``: they say that something is damaged."""
+    the same."""
 
     title: str
     columns: Sequence[str]
@@ -50,7 +50,6 @@ class Table:
     chart: Bars | Lines | None = None
     more: bool = False
     drawn: Sequence[Sequence[Cell]] = ()
-    damage: bool = False
 
     def at_most(self, count: int) -> Table:
         """Give it with so many rows at the most."""
@@ -79,10 +78,12 @@ class Report:
     facts: Mapping[str, str]
     tables: Sequence[Table] = field(default_factory=list)
 
-    @property
-    def damage(self) -> bool:
-        """Whether something is damaged."""
-        return any(table.damage for table in self.tables)
+    @staticmethod
+    def of(what: str, source: str, now_ms: int, tables: Sequence[Table]) -> Report:
+        """Give the report of a run: what was done, with what, when."""
+        moment = datetime.fromtimestamp(now_ms // 1000, UTC)
+        facts = {"source": source, "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
+        return Report(f"Firearrow {what}", facts, tables)
 
     def as_json(self) -> dict[str, Any]:
         """Give it as what a JSON encoder takes; times are in ISO 8601."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from firearrow.cli.failures import CANNOT, carried_out
 from firearrow.cli.interrupt import ending_at_once
+from firearrow.cli.joboptions import add_progress, add_report, add_session
 from firearrow.cli.layouts import add_layout, layout_of
 from firearrow.cli.making import add_made, as_deleted, order_of
 from firearrow.cli.output import naming_output
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from firearrow.store.offline import (
         Comparison,
+        Planned,
         RetentionReport,
         Step,
         StoreStat,
@@ -86,25 +88,36 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 def _add_spark(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark",
+        dest="master",
         metavar="URL",
         help="have executors of this Spark master read the log; all must see DIR: local[N], "
         "spark://..., yarn, k8s://...",
     )
+    add_session(parser)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ConfigError for what is known to be wrong before a log is read, which takes a while."""
+    from firearrow.cli.checks import check_places
+
+    given = [name for name in ("conf", "spark-log") if getattr(options, name.replace("-", "_"))]
+    if given and not options.master:
+        raise ConfigError(f"--{given[0]} can only be used with --spark")
+    check_places(options)
 
 
 @contextmanager
 def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
     """The Spark that a command line names."""
-    from firearrow.cli import pipeline
-    from firearrow.cli.checks import check_master
+    from firearrow.cli.checks import check_spark, has_small_log
+    from firearrow.cli.pipeline import require_pyspark, started
     from firearrow.cli.screen import progress
 
-    check_master("--spark", options.spark)
-    wanted = argparse.Namespace(
-        master=options.spark, conf=[], spark_log=None, progress=options.progress
-    )
+    require_pyspark()
+    check_spark("--spark", options)
+    is_small = has_small_log(options.directory)
     with (
-        pipeline.started(wanted, options.ending) as spark,
+        started(options, options.ending, is_small=is_small) as spark,
         progress(spark, options.action, wanted=options.progress),
     ):
         yield spark
@@ -112,15 +125,6 @@ def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _add_progress(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="show progress on standard error (default: on a terminal)",
-    )
 
 
 class Progress:
@@ -184,7 +188,7 @@ def _add_stat(actions: Subcommands[argparse.ArgumentParser]) -> None:
     add_layout(parser)
     parser.add_argument("--queues", action="store_true", help="list each topic's queues too")
     _add_json(parser)
-    _add_progress(parser)
+    add_progress(parser)
 
 
 def _stat(options: argparse.Namespace) -> int:
@@ -391,20 +395,27 @@ def _add_verify(actions: Subcommands[argparse.ArgumentParser]) -> None:
     _add_jobs(parser)
     _add_spark(parser)
     _add_json(parser)
-    _add_progress(parser)
+    add_report(parser)
+    add_progress(parser)
 
 
 def _verify(options: argparse.Namespace) -> int:
     from firearrow.store.offline import verify
 
+    _check(options)
     progress = Progress("verifying", options.progress)
-    if options.spark:
+    if options.master:
         from firearrow.spark.jobs.verify import verdict_of
 
         with _spark(options) as spark:
             verdict = verdict_of(spark, layout_of(options))
     else:
         verdict = verify(layout_of(options), jobs=options.jobs, on_progress=progress)
+    if options.report:
+        from firearrow.cli.page import write_page
+        from firearrow.cli.verdicts import report_of
+
+        write_page(report_of(verdict, SystemClock().now_ms()), options.report)
     if options.json:
         _print_json(verdict)
     else:
@@ -458,7 +469,7 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
     )
     _add_jobs(parser)
     _add_json(parser)
-    _add_progress(parser)
+    add_progress(parser)
 
 
 def _repair(options: argparse.Namespace) -> int:
@@ -523,18 +534,23 @@ def _add_rebuild(actions: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add(actions, "rebuild", "rebuild queues and index from the CommitLog", _rebuild)
     add_layout(parser)
     add_made(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be rebuilt")
     _add_jobs(parser)
     _add_spark(parser)
     _add_json(parser)
-    _add_progress(parser)
+    add_progress(parser)
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    from firearrow.store.offline import rebuild
+    from firearrow.store.offline import planned, rebuild
 
+    _check(options)
     layout = layout_of(options)
     order = order_of(options, Progress("rebuilding", options.progress))
-    if options.spark:
+    if options.dry_run:
+        _show_planned(planned(layout, order, to=options.to), as_json=options.json)
+        return 0
+    if options.master:
         from firearrow.spark.jobs.rebuild import rebuilt
 
         with _spark(options) as spark:
@@ -553,6 +569,18 @@ def _rebuild(options: argparse.Namespace) -> int:
         for topic, entries in made.unconfigured.items():
             print(f"topic {topic} is not configured: {as_deleted(entries)}")
     return 1 if made.left_out else 0
+
+
+def _show_planned(plan: list[Planned], *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"wouldRebuild": plan})
+        return
+    for made in plan:
+        print(f"{made.where}: {made.what}, in place of {made.files_now} files")
+    print(
+        "\nnothing was written, and the log was not read: queues that it has no messages of are not"
+        " made"
+    )
 
 
 # --- salvage ---
@@ -591,7 +619,7 @@ def _add_salvage(actions: Subcommands[argparse.ArgumentParser]) -> None:
         "--stored-body", action="store_true", help="print compressed bodies as they are"
     )
     _add_json(parser)
-    _add_progress(parser)
+    add_progress(parser)
 
 
 def _salvage(options: argparse.Namespace) -> int:
@@ -639,7 +667,7 @@ def _add_diff(actions: Subcommands[argparse.ArgumentParser]) -> None:
         "--logical", action="store_true", help="compare messages, wherever they are in the log"
     )
     _add_json(parser)
-    _add_progress(parser)
+    add_progress(parser)
 
 
 def _diff(options: argparse.Namespace) -> int:
