@@ -34,6 +34,13 @@ NOW_MS = 1_795_210_273_741
 CONFIG = BrokerConfig(broker_name="broker-a", broker_cluster_name="C")
 
 
+def count_puts(stats: BrokerStats, topic: str, count: int, size: int) -> None:
+    """Count messages with so many bytes of records, as the store does."""
+    counters = stats.topic(topic)
+    counters.put_count += count
+    counters.put_bytes += size
+
+
 class HandClock:
     """Time that moves when it is told to."""
 

@@ -32,7 +32,6 @@ class NameServerStub:
     def __init__(self) -> None:
         self.refusing = False
         self.silent = False
-        self.order_config = b""
         self.bodies: asyncio.Queue[tuple[headers.RegisterBroker, RegisterBody]] = asyncio.Queue()
         self.left: list[headers.UnregisterBroker] = []
         self.server = Server(
@@ -49,7 +48,7 @@ class NameServerStub:
         self.bodies.put_nowait((header, RegisterBody.decode(request.body, header.compressed)))
         if self.refusing:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        return None if self.silent else Response(body=self.order_config)
+        return None if self.silent else Response()
 
     def unregister(self, peer: Peer, request: AnyCommand) -> Answer:
         self.left.append(fields_of(request, headers.UnregisterBroker))
@@ -351,19 +350,6 @@ def test_topics_are_registered_with_no_more_than_the_broker_permits(
             assert table["T1"].perm == perm
 
     run(main)
-
-
-def test_the_order_configuration_is_handed_on() -> None:
-    given: list[dict[str, str]] = []
-
-    async def main() -> None:
-        stub = NameServerStub()
-        stub.order_config = b'{"table":{"T1":"broker-a:4"}}'
-        async with registered(stub, Broker(), on_order_config=given.append):
-            pass
-
-    run(main)
-    assert given == [{"T1": "broker-a:4"}]
 
 
 @pytest.mark.parametrize(

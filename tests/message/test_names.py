@@ -58,8 +58,7 @@ def test_system_topics(topic: str) -> None:
 
 
 def test_a_broker_adds_system_topics_of_its_own() -> None:
-    added = names.broker_topics("C", "broker-a")
-    assert added == {"C", "broker-a", "C_REPLY_TOPIC"}
+    added = {"C", "broker-a", "C_REPLY_TOPIC"}
     assert names.is_system_topic("broker-a", added)
     assert not names.is_system_topic("broker-a")
     assert not names.is_system_topic("orders", added)
@@ -88,49 +87,22 @@ def test_retry_and_dead_letter_topics_of_a_group() -> None:
 
 
 @pytest.mark.parametrize("v2", [False, True])
-def test_pop_retry_topics_lead_back_to_their_topic(v2: bool) -> None:
+def test_pop_retry_topics_name_group_and_topic(v2: bool) -> None:
     name = names.pop_retry_topic("T", "g", v2=v2)
     assert name == ("%RETRY%g+T" if v2 else "%RETRY%g_T")
     assert names.is_pop_retry_v2(name) is v2
-    assert names.pop_retry_origin(name, "g") == "T"
 
 
 def test_the_second_form_of_pop_retry_topics_tells_the_group() -> None:
     assert names.group_of("%RETRY%g_1+T") == "g_1"
 
 
-def test_other_topics_are_their_own_origin() -> None:
-    assert names.pop_retry_origin("T", "g") == "T"
-    assert names.pop_retry_origin("%RETRY%h_T", "g") == "%RETRY%h_T"
-
-
-def test_names_made_of_cluster_broker_and_parent() -> None:
+def test_names_made_of_cluster_and_broker() -> None:
     assert names.reply_topic("C") == "C_REPLY_TOPIC"
     assert names.revive_topic("C") == "rmq_sys_REVIVE_LOG_C"
     assert names.broker_member_topic("b") == "rmq_sys_SYNC_BROKER_MEMBER_b"
-    assert names.lite_queue("P", "l") == "%LMQ%$P$l"
     assert names.is_lmq("%LMQ%x")
     assert not names.is_lmq("x")
-
-
-@pytest.mark.parametrize(
-    ("name", "wrapped"),
-    [("T", "ns%T"), ("%RETRY%g", "%RETRY%ns%g"), ("%DLQ%g", "%DLQ%ns%g")],
-)
-def test_a_namespace_goes_between_prefix_and_name(name: str, wrapped: str) -> None:
-    assert names.with_namespace(name, "ns") == wrapped
-    assert names.with_namespace(wrapped, "ns") == wrapped
-    assert names.without_namespace(wrapped) == name
-    assert names.without_namespace(name) == name
-
-
-@pytest.mark.parametrize("name", ["TBW102", "rmq_sys_x", names.REVIVE_GROUP, ""])
-def test_system_names_have_no_namespace(name: str) -> None:
-    assert names.with_namespace(name, "ns") == name
-
-
-def test_no_namespace_changes_nothing() -> None:
-    assert names.with_namespace("T", "") == "T"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,9 @@ class MemoryOrigin:
         offset = max(-(-(timestamp_ms - self.base_ms) // 1000), bound.earliest)
         return offset if offset < bound.latest else None
 
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, float]:
+        return dict.fromkeys(spans, float(RECORD_BYTES))
+
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         rows = self.split_rows
         return [

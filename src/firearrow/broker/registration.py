@@ -21,12 +21,10 @@ import msgspec
 from firearrow.errors import FirearrowError
 from firearrow.net.client import Client
 from firearrow.services import Service
-from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     PERM_READ,
     PERM_WRITE,
     DataVersion,
-    KVTable,
     RegisterBody,
     TopicConfig,
     TopicConfigTable,
@@ -74,7 +72,6 @@ class Registration(Service):
         period_ms: between two registrations, held between 10 and 60 s.
         timeout_ms: what a name server has to answer.
         compressed: whether the body is sent compressed (order and system flags get lost in it).
-        on_order_config: given the order configuration, topic to queues, that an answer brings.
     """
 
     def __init__(
@@ -88,7 +85,6 @@ class Registration(Service):
         period_ms: int = 30_000,
         timeout_ms: int = 24_000,
         compressed: bool = False,
-        on_order_config: Callable[[dict[str, str]], None] | None = None,
     ) -> None:
         super().__init__("registration")
         self._identity = identity
@@ -98,7 +94,6 @@ class Registration(Service):
         self._period_seconds = max(PERIOD_MS_MIN, min(PERIOD_MS_MAX, period_ms)) / 1000
         self._timeout_seconds = timeout_ms / 1000
         self._compressed = compressed
-        self._on_order_config = on_order_config
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client()
@@ -154,9 +149,7 @@ class Registration(Service):
             "compressed": self._compressed,
             "enableActingMaster": False,
         }
-        answer = await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
-        if answer.body and self._on_order_config is not None:
-            self._on_order_config(fastjson.decode(answer.body, KVTable).table)
+        await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
 
     async def send_unregister(self, address: str) -> None:
         """Take leave of one name server; raises what ``Client.call`` raises."""

@@ -152,12 +152,6 @@ class BrokerStats:
             self._series["topics"][topic] = Series(self._clock.now_ms())
         return counters
 
-    def put(self, topic: str, count: int, size: int) -> None:
-        """Count messages with so many bytes of records that were stored for a topic."""
-        counters = self._topics.get(topic) or self.topic(topic)
-        counters.put_count += count
-        counters.put_bytes += size
-
     def got(self, group: str, topic: str, count: int, size: int) -> None:
         """Count a pull that gave a group messages of a topic, with so many bytes of records."""
         key = f"{topic}@{group}"

@@ -1,7 +1,7 @@
 """The `firearrow` command: arguments in, exit code out.
 
-0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line. What
-checks a store (`store`) ends with 1 for damage, 2 for an error.
+0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line. Only
+`store` ends with 1 for damage, 2 for an error.
 Commands import what they need when they run, so that `--version` and `--help` stay instant.
 """
 

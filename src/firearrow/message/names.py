@@ -125,14 +125,9 @@ def _validate(kind: str, name: str, longest: int) -> str | None:
 def is_system_topic(topic: str, added: Collection[str] = ()) -> bool:
     """Tell whether a topic belongs to the broker, so that nobody may create or delete it.
 
-    ``added`` are the names that a broker adds at its start: see `broker_topics`.
+    ``added`` are the names that a broker adds at its start.
     """
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in added
-
-
-def broker_topics(cluster: str, broker_name: str) -> frozenset[str]:
-    """Return the system topics that carry the name of one cluster or broker."""
-    return frozenset({cluster, broker_name, reply_topic(cluster)})
 
 
 def is_system_group(group: str) -> bool:
@@ -189,15 +184,6 @@ def is_pop_retry_v2(topic: str) -> bool:
     return is_retry(topic) and "+" in topic
 
 
-def pop_retry_origin(topic: str, group: str) -> str:
-    """Return the topic behind a POP retry topic of a group; other names come back unchanged."""
-    for joint in "+_":
-        prefix = f"{RETRY_PREFIX}{group}{joint}"
-        if topic.startswith(prefix):
-            return topic[len(prefix) :]
-    return topic
-
-
 def is_lmq(name: str) -> bool:
     """Tell whether a name is a light queue, which has queue 0 only and no topic configuration."""
     return name.startswith(LMQ_PREFIX)
@@ -247,11 +233,6 @@ def topic_and_group(key: str) -> tuple[str, str]:
     return topic, group
 
 
-def lite_queue(parent_topic: str, lite_topic: str) -> str:
-    """Return the light queue of a lite topic below its parent topic."""
-    return f"{LMQ_PREFIX}${parent_topic}${lite_topic}"
-
-
 def reply_topic(cluster: str) -> str:
     """Return the topic to which the answers of request/reply calls are addressed."""
     return f"{cluster}_REPLY_TOPIC"
@@ -265,35 +246,6 @@ def revive_topic(cluster: str) -> str:
 def broker_member_topic(broker_name: str) -> str:
     """Return the topic through which the brokers of one name find each other."""
     return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"
-
-
-def with_namespace(name: str, namespace: str) -> str:
-    """Put a topic or group into a namespace: ``ns%name``, behind a retry or DLQ prefix.
-
-    System names, and names that are in the namespace already, come back unchanged.
-    """
-    prefix, bare = _split_prefix(name)
-    if not namespace or not bare or _is_system(bare) or bare.startswith(f"{namespace}%"):
-        return name
-    return f"{prefix}{namespace}%{bare}"
-
-
-def without_namespace(name: str) -> str:
-    """Take a topic or group out of its namespace; a retry or DLQ prefix stays."""
-    prefix, bare = _split_prefix(name)
-    namespace, percent, rest = bare.partition("%")
-    return prefix + rest if percent and namespace and not _is_system(bare) else name
-
-
-def _split_prefix(name: str) -> tuple[str, str]:
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-        if name.startswith(prefix):
-            return prefix, name[len(prefix) :]
-    return "", name
-
-
-def _is_system(name: str) -> bool:
-    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def java_hash(text: str) -> int:

@@ -232,13 +232,6 @@ def encode_blank(remaining_bytes: int) -> bytes:
     return _SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
 
 
-def is_blank(buffer: Buffer, at: int) -> bool:
-    """Tell whether the blank that ends a log file is at a position."""
-    if at < 0 or at + BLANK_BYTES > len(buffer):
-        return False
-    return bool(_SIZE_AND_MAGIC.unpack_from(buffer, at)[1] == MAGIC_BLANK)
-
-
 class Frame(NamedTuple):
     """A record as far as it leads to the next one, and says where it belongs."""
 

@@ -37,8 +37,3 @@ COMPRESSION_SHIFT = 8
 def transaction_type(sys_flag: int) -> int:
     """Return the transaction bits: `TRANSACTION_NONE`, `_PREPARED`, `_COMMIT` or `_ROLLBACK`."""
     return sys_flag & TRANSACTION_MASK
-
-
-def with_transaction(sys_flag: int, transaction: int) -> int:
-    """Return a system flag with its transaction bits replaced."""
-    return sys_flag & ~TRANSACTION_MASK | transaction

@@ -38,6 +38,7 @@ from firearrow.spark.access import cluster_of
 from firearrow.spark.batches import Batches
 from firearrow.spark.filters import Narrow
 from firearrow.spark.options import Options
+from firearrow.spark.origin import UNKNOWN_BYTES
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "firearrow-spark"  # who pulls, if the options don't say
 SAMPLE_ROWS: Final = 16  # messages of each queue that are looked at for their size
-UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked at
 
 
 @dataclass(frozen=True, slots=True)

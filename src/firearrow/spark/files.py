@@ -28,9 +28,9 @@ from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
+from firearrow.spark.origin import UNKNOWN_BYTES
 from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
 from firearrow.spark.queueentries import Queue as EntryQueue
-from firearrow.spark.sizes import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.storedtimes import StoredTimes

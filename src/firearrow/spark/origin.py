@@ -7,9 +7,11 @@ range of queue offsets for each, let the origin cut those ranges into tasks, rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from firearrow.client.queues import Bound, Queue, Span, Stored
+
+UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,12 @@ class Origin(Protocol):
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
         """The first offset of a message stored at or after a time; None if there is none."""
+
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, float]:
+        """About how large the messages of each span are, in bytes of stored records: at least 1.
+
+        Those of an inner batch share the bytes of their record.
+        """
 
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         """Cut the spans into tasks: self-contained, picklable, about ``splitBytes`` each."""

@@ -33,7 +33,6 @@ from firearrow.spark import offsets
 from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Origin
-from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
 
 _CHECKPOINT = "checkpoint"
@@ -169,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
         trigger = self.options.trigger
-        sizes = {} if trigger.bytes_max is None else row_bytes(self.origin, spans)
+        sizes = {} if trigger.bytes_max is None else self.origin.row_bytes(spans)
         limits = offsets.Limits(trigger.offsets_max, trigger.bytes_max, sizes)
         return offsets.limit_in_order(spans, limits, self._offsets_at)
 

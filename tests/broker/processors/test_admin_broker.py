@@ -7,7 +7,7 @@ import pytest
 from firearrow.config import properties
 from firearrow.wire import fastjson
 from firearrow.wire.command import Response
-from tests.broker.fakes import NOW_MS, FakeBroker
+from tests.broker.fakes import NOW_MS, FakeBroker, count_puts
 
 # Every name that a fresh 5.5.0 broker answers to request 28, its commit log's path left out, and
 # without what only its store can tell and what is not known here, which is left out.
@@ -103,7 +103,7 @@ def test_runtime_info_has_every_name_that_tools_expect(broker: FakeBroker) -> No
 
 
 def test_runtime_info_counts(broker: FakeBroker) -> None:
-    broker.stats.put("T", 30, 3000)
+    count_puts(broker.stats, "T", 30, 3000)
     broker.stats.got("g", "T", 20, 4000)
     broker.stats.pulls_missed += 10
     broker.clock.seconds += 10
@@ -121,7 +121,7 @@ def test_runtime_info_counts(broker: FakeBroker) -> None:
 
 
 def test_a_counter_is_printed_as_java_does(broker: FakeBroker) -> None:
-    broker.stats.put("T1", 1, 233)
+    count_puts(broker.stats, "T1", 1, 233)
     broker.clock.seconds += 10
     broker.stats.sample()
     answer = broker.call(315, {"statsName": "TOPIC_PUT_SIZE", "statsKey": "T1"})

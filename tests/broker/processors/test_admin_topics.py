@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from firearrow.broker.state.topics import QUEUE_NUMS_MAX
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue, Response
-from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker
+from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker, count_puts
 
 
 def wanted(topic: str = "T1", **more: FieldValue) -> dict[str, FieldValue]:
@@ -150,7 +150,7 @@ def test_deleting_takes_everything_of_a_topic(broker: FakeBroker) -> None:
     broker.topics.create_retry("g", 1)
     for topic in ("T1", "%RETRY%g_T1"):
         broker.offsets.commit("g", topic, 0, 5)
-    broker.stats.put("T1", 1, 1)
+    count_puts(broker.stats, "T1", 1, 1)
     assert broker.call(215, {"topic": "T1"}) == Response()
     assert broker.topics.get("T1") is None
     assert broker.topics.get("%RETRY%g_T1") is None

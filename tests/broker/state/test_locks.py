@@ -32,21 +32,17 @@ def test_a_lease_that_is_not_renewed_lapses() -> None:
     locks.lock("g", Q[:1], "one")
     clock.seconds += LEASE_SECONDS / 2
     assert locks.lock("g", Q[:2], "two") == [Q[1]]
-    assert locks.any_held("g")
 
 
-def test_whether_anything_is_held() -> None:
+def test_only_leases_that_have_ended_are_forgotten() -> None:
     clock = HandClock()
     locks = QueueLocks(clock)
-    assert not locks.any_held("g")
-    locks.lock("g", Q[:1], "one")
-    assert locks.any_held("g")
     locks.expire()
-    assert locks.any_held("g")
+    locks.lock("g", Q[:1], "one")
+    locks.expire()
+    assert locks.lock("g", Q[:1], "two") == []
     clock.seconds += LEASE_SECONDS
-    assert not locks.any_held("g")
     locks.expire()
-    assert not locks.any_held("g")
-    locks.lock("g", Q[:1], "one")
-    locks.unlock("g", Q[:1], "one")
-    assert not locks.any_held("g")
+    assert locks.lock("g", Q[:1], "two") == Q[:1]
+    locks.unlock("g", Q[:1], "two")
+    assert locks.lock("g", Q[:1], "one") == Q[:1]

@@ -69,10 +69,6 @@ class TagFilter(msgspec.Struct, frozen=True):
 
     codes: frozenset[int] | None = None
 
-    def matches(self, tags_code: int) -> bool:
-        """Whether a message with this code in its queue entry may be wanted."""
-        return self.codes is None or tags_code in self.codes
-
 
 ALL_MESSAGES: Final = TagFilter()
 

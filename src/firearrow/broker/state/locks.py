@@ -48,11 +48,6 @@ class QueueLocks:
         if not leases:
             del self._leases[group]
 
-    def any_held(self, group: str) -> bool:
-        """Whether some client of a group holds a queue."""
-        now = self._clock.monotonic()
-        return any(until > now for _, until in self._leases.get(group, {}).values())
-
     def expire(self) -> None:
         """Forget leases that have ended, which count for nothing already."""
         now = self._clock.monotonic()

@@ -52,7 +52,6 @@ from firearrow.spark.jobs.progress import (
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import MiB, parse
 from firearrow.spark.origin import Logged, Origin
-from firearrow.spark.sizes import row_bytes
 from firearrow.spark.source import open_origin
 from firearrow.spark.stream import Committing, require_streamable
 from firearrow.spark.tables import MESSAGES
@@ -389,7 +388,7 @@ class _Job:
             spans = offsets.limit_rows(spans, self._settings.step_rows_max)
         bytes_max = self._settings.step_bytes_max
         if offsets.row_count(spans) * LARGE_ROW_BYTES > bytes_max:
-            sizes = row_bytes(self.origin, spans)
+            sizes = self.origin.row_bytes(spans)
             spans = offsets.limit_bytes(offsets.with_idle(spans, end), bytes_max, sizes)
         self.was_limited = spans != plan.spans
         return spans, gaps

@@ -34,7 +34,6 @@ from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.origin import Origin
 from firearrow.spark.propertytext import PropertyText
-from firearrow.spark.sizes import row_bytes
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
 _TIMES_MAX: Final = 4  # files of which the times of all messages are kept, for one search
@@ -185,7 +184,7 @@ class ArchivedOrigin:
         """About what a message of each span takes in records, or in the files of the archive."""
         sizes = {queue: self._archived_bytes(queue) for queue in spans}
         live = self._live_spans(spans)
-        return {**sizes, **(row_bytes(self.live, live) if live else {})}
+        return {**sizes, **(self.live.row_bytes(live) if live else {})}
 
     def _archived_bytes(self, queue: Queue) -> float:
         files = self._of_queue(queue)

@@ -19,8 +19,6 @@ MESSAGE_COLUMNS: Final = (
     *QUEUE, "queueOffset", "msgId", "bornHost", "storeTimestamp", "bodyCrc", "keys",
 )  # fmt: skip
 
-KINDS: Final = ("id", "key")
-
 
 def occurrences(messages: DataFrame) -> DataFrame:
     """Give each message of users once for its id and once for each of its keys.

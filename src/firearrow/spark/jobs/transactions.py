@@ -33,7 +33,6 @@ MESSAGE_COLUMNS: Final = (
     "bornTimestamp", "storeTimestamp", "preparedTransactionOffset", "keys", "properties", "body",
 )  # fmt: skip
 
-STATES: Final = ("undecided", "committed", "rolled back", "discarded", "decided twice")
 
 _HALVES: Final = (TRANS_HALF_TOPIC, ROCKSDB_TRANS_HALF_TOPIC)
 _OPS: Final = (TRANS_OP_HALF_TOPIC, ROCKSDB_TRANS_OP_HALF_TOPIC)

@@ -83,7 +83,6 @@ class StoreStat(msgspec.Struct, frozen=True):
 class _Tally:
     records: int = 0
     log_bytes: int = 0
-    queue_records: int = 0
     first_ms: int = 0
     last_ms: int = 0
     min_offset: int = -1
@@ -104,7 +103,6 @@ class _Tally:
             self.min_offset = low if self.min_offset < 0 else min(self.min_offset, low)
             held = 1 if messages is None else int(messages[visible[-1]])
             self.max_offset = int(numbers[-1]) + held
-            self.queue_records += len(visible)
 
 
 def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:

@@ -10,9 +10,8 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.offsets import limit_bytes, row_count
 from firearrow.spark.options import parse
-from firearrow.spark.sizes import UNKNOWN_BYTES, Sized, row_bytes
+from firearrow.spark.origin import UNKNOWN_BYTES
 from tests import golden
-from tests.spark.origins import RECORD_BYTES, MemoryOrigin
 
 RECORDS_BYTES = {
     name: sum(m["storeSize"] for m in golden.expected(name)) for name in golden.golden_names
@@ -25,8 +24,7 @@ def test_messages_of_a_store_take_the_bytes_of_their_records(
 ) -> None:
     origin = FileOrigin(parse({"path": str(golden.extract(name, tmp_path))}))
     spans = {queue: Span(*ends_of(bound)) for queue, bound in origin.bounds().items()}
-    assert isinstance(origin, Sized)
-    sizes = row_bytes(origin, spans)
+    sizes = origin.row_bytes(spans)
     whole = sum(sizes[queue] * (span.end - span.start) for queue, span in spans.items())
     assert whole == pytest.approx(records_bytes)
     assert limit_bytes(spans, records_bytes + 1, sizes) == spans
@@ -42,12 +40,4 @@ def test_a_span_without_messages_has_any_size(tmp_path: Path) -> None:
     origin = FileOrigin(parse({"path": str(golden.extract("batch-queues", tmp_path))}))
     (broker,) = origin.stores
     spans = {Queue("Bat", broker, 0): Span(45, 50), Queue("nowhere", broker, 0): Span(0, 3)}
-    assert row_bytes(origin, spans) == dict.fromkeys(spans, UNKNOWN_BYTES)
-
-
-def test_any_other_origin_is_read_a_little() -> None:
-    queue, empty = Queue("T", "b", 0), Queue("T", "b", 1)
-    origin = MemoryOrigin({queue: Bound(0, 500)}, missing={empty: set(range(9))})
-    spans = {queue: Span(7, 500), empty: Span(0, 9)}
-    assert row_bytes(origin, spans) == {queue: RECORD_BYTES, empty: UNKNOWN_BYTES}
-    assert row_bytes(origin, {}) == {}
+    assert origin.row_bytes(spans) == dict.fromkeys(spans, UNKNOWN_BYTES)
