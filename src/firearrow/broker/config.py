@@ -33,108 +33,56 @@ class BrokerConfig(ServerConfig, frozen=True):
     """Who a broker is, where it listens, and what it lets clients do."""
 
     # --- who it is ---
-    broker_name: Annotated[Name, "name of the broker, shared by a master and its slaves"] = field(
-        default_factory=socket.gethostname
-    )
+    # fmt: off
+    broker_name: Annotated[Name, "name of the broker, shared by a master and its slaves"] = field(default_factory=socket.gethostname)
     broker_cluster_name: Annotated[Name, "name of the cluster"] = "DefaultCluster"
-    broker_id: Annotated[
-        CountLong, "number of the broker under its name; must be 0: only masters are supported"
-    ] = 0
-    broker_ip1: Annotated[
-        OptionalHost, "address that clients use; empty: the host it listens on"
-    ] = ""
+    broker_id: Annotated[CountLong, "number of the broker under its name; must be 0: only masters are supported"] = 0
+    broker_ip1: Annotated[OptionalHost, "address that clients use; empty: the host it listens on"] = ""
     broker_ip2: Annotated[OptionalHost, "address that slaves use; empty: brokerIP1"] = ""
-    region_id: Annotated[Name, "region that is written into each message and answer"] = (
-        "DefaultRegion"
-    )
+    region_id: Annotated[Name, "region that is written into each message and answer"] = "DefaultRegion"
 
     # --- connections ---
-    namesrv_addr: Annotated[
-        ServerList, "name servers to register with, `host:port` separated by `;`"
-    ] = ""
+    namesrv_addr: Annotated[ServerList, "name servers to register with, `host:port` separated by `;`"] = ""
     listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 10911
     bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
-    server_channel_max_idle_time_seconds: Annotated[
-        PositiveInt, "seconds of silence after which a connection is closed"
-    ] = 120
+    server_channel_max_idle_time_seconds: Annotated[PositiveInt, "seconds of silence after which a connection is closed"] = 120
     request_memory_bytes_max: Annotated[
         CountLong,
         "bytes that unfinished requests and unread answers of all connections may hold together, "
         "at least 64 MiB; 0: a quarter of the memory",
     ] = 0
-    register_name_server_period: Annotated[
-        PositiveInt, "ms between registrations, held between 10 and 60 s"
-    ] = 30_000
-    register_broker_timeout_mills: Annotated[
-        PositiveInt, "ms that a name server has to answer a registration"
-    ] = 24_000
+    register_name_server_period: Annotated[PositiveInt, "ms between registrations, held between 10 and 60 s"] = 30_000
+    register_broker_timeout_mills: Annotated[PositiveInt, "ms that a name server has to answer a registration"] = 24_000
     compressed_register: Annotated[bool, "whether registrations are sent compressed"] = False
 
     # --- topics and groups ---
-    broker_permission: Annotated[
-        Permission, "what clients may do: 2 write, 4 read, 6 both", LIVE
-    ] = 6
-    auto_create_topic_enable: Annotated[
-        bool, "whether a send to an unknown topic creates it", LIVE
-    ] = True
-    auto_create_subscription_group: Annotated[
-        bool, "whether an unknown consumer group is created at first use", LIVE
-    ] = True
-    default_topic_queue_nums: Annotated[
-        PositiveInt, "queues of a topic that is created by a send"
-    ] = 8
-    cluster_topic_enable: Annotated[bool, "whether a topic with the name of the cluster exists"] = (
-        True
-    )
-    broker_topic_enable: Annotated[bool, "whether a topic with the name of the broker exists"] = (
-        True
-    )
+    broker_permission: Annotated[Permission, "what clients may do: 2 write, 4 read, 6 both", LIVE] = 6
+    auto_create_topic_enable: Annotated[bool, "whether a send to an unknown topic creates it", LIVE] = True
+    auto_create_subscription_group: Annotated[bool, "whether an unknown consumer group is created at first use", LIVE] = True
+    default_topic_queue_nums: Annotated[PositiveInt, "queues of a topic that is created by a send"] = 8
+    cluster_topic_enable: Annotated[bool, "whether a topic with the name of the cluster exists"] = True
+    broker_topic_enable: Annotated[bool, "whether a topic with the name of the broker exists"] = True
     trace_topic_enable: Annotated[bool, "whether the topic for message traces exists"] = False
-    msg_trace_topic_name: Annotated[TopicName, "name of the topic for message traces"] = (
-        "RMQ_SYS_TRACE_TOPIC"
-    )
+    msg_trace_topic_name: Annotated[TopicName, "name of the topic for message traces"] = "RMQ_SYS_TRACE_TOPIC"
     trace_on: Annotated[bool, "whether answers and messages ask clients to send traces"] = True
-    validate_system_topic_when_update_topic: Annotated[
-        bool, "whether changes of system topics are refused", LIVE
-    ] = True
+    validate_system_topic_when_update_topic: Annotated[bool, "whether changes of system topics are refused", LIVE] = True
 
     # --- sending ---
-    start_accept_send_request_time_stamp: Annotated[
-        CountLong, "ms since 1970 before which sends are refused", LIVE
-    ] = 0
+    start_accept_send_request_time_stamp: Annotated[CountLong, "ms since 1970 before which sends are refused", LIVE] = 0
 
     # --- pulling ---
-    long_polling_enable: Annotated[
-        bool, "whether a pull waits for messages as long as its client allows", LIVE
-    ] = True
-    short_polling_time_mills: Annotated[
-        PositiveLong, "ms that a pull waits if long polling is off", LIVE
-    ] = 1000
-    lite_pull_message_enable: Annotated[
-        bool, "whether lite pull consumers (code 361) are served", LIVE
-    ] = True
-    reject_pull_consumer_enable: Annotated[
-        bool, "whether pulls of groups without a push consumer are refused", LIVE
-    ] = False
+    long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True
+    short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000
+    lite_pull_message_enable: Annotated[bool, "whether lite pull consumers (code 361) are served", LIVE] = True
+    reject_pull_consumer_enable: Annotated[bool, "whether pulls of groups without a push consumer are refused", LIVE] = False
 
     # --- clients and offsets ---
-    channel_expired_timeout: Annotated[
-        PositiveLong, "ms without a heartbeat after which a client is forgotten", LIVE
-    ] = 120_000
-    notify_consumer_ids_changed_enable: Annotated[
-        bool, "whether the members of a group are notified when it changes", LIVE
-    ] = True
-    config_generations: Annotated[
-        PositiveInt, "contents of each file in `config/` that are kept in `config/.history/`"
-    ] = GENERATIONS
-    flush_consumer_offset_interval: Annotated[
-        PositiveInt, "ms between writes of the consumer offsets"
-    ] = 5000
-    consumer_offset_update_version_step: Annotated[
-        PositiveLong, "commits after which the offsets get a new data version"
-    ] = 500
+    channel_expired_timeout: Annotated[PositiveLong, "ms without a heartbeat after which a client is forgotten", LIVE] = 120_000
+    notify_consumer_ids_changed_enable: Annotated[bool, "whether the members of a group are notified when it changes", LIVE] = True
+    config_generations: Annotated[PositiveInt, "contents of each file in `config/` that are kept in `config/.history/`"] = GENERATIONS
+    flush_consumer_offset_interval: Annotated[PositiveInt, "ms between writes of the consumer offsets"] = 5000
+    consumer_offset_update_version_step: Annotated[PositiveLong, "commits after which the offsets get a new data version"] = 500
 
     # --- administration ---
-    config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = (
-        "configBlackList;brokerConfigPath"
-    )
+    config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;brokerConfigPath"
+    # fmt: on

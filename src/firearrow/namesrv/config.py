@@ -30,11 +30,10 @@ class NamesrvConfig(ServerConfig, frozen=True):
     """Where a name server listens, what it keeps, and how it treats brokers."""
 
     # --- connections ---
+    # fmt: off
     listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 9876
     bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
-    server_channel_max_idle_time_seconds: Annotated[
-        PositiveInt, "seconds of silence after which a connection is closed"
-    ] = 120
+    server_channel_max_idle_time_seconds: Annotated[PositiveInt, "seconds of silence after which a connection is closed"] = 120
     request_memory_bytes_max: Annotated[
         CountLong,
         "bytes that unfinished requests and unread answers of all connections may hold together, "
@@ -42,42 +41,19 @@ class NamesrvConfig(ServerConfig, frozen=True):
     ] = 0
 
     # --- files ---
-    kv_config_path: Annotated[FilePath, "file that keeps the key-value configuration"] = field(
-        default_factory=lambda: _in_home("kvConfig.json")
-    )
-    config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = (
-        field(default_factory=lambda: _in_home("namesrv.properties"))
-    )
-    config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = (
-        "configBlackList;configStorePath;kvConfigPath"
-    )
+    kv_config_path: Annotated[FilePath, "file that keeps the key-value configuration"] = field(default_factory=lambda: _in_home("kvConfig.json"))
+    config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = field(default_factory=lambda: _in_home("namesrv.properties"))
+    config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;configStorePath;kvConfigPath"
 
     # --- routes ---
-    scan_not_active_broker_interval: Annotated[
-        PositiveLong, "ms between checks for brokers that no longer report", LIVE
-    ] = 5000
-    delete_topic_with_broker_registration: Annotated[
-        bool, "whether a topic that a broker no longer registers is removed", LIVE
-    ] = False
-    order_message_enable: Annotated[
-        bool, "whether routes carry the order configuration of their topic", LIVE
-    ] = False
-    return_order_topic_config_to_broker: Annotated[
-        bool, "whether brokers get the order configuration when they register", LIVE
-    ] = True
-    support_acting_master: Annotated[
-        bool, "whether a slave may stand in for a lost master in routes", LIVE
-    ] = False
-    notify_min_broker_id_changed: Annotated[
-        bool, "whether brokers are notified when the smallest id of their name changes", LIVE
-    ] = False
+    scan_not_active_broker_interval: Annotated[PositiveLong, "ms between checks for brokers that no longer report", LIVE] = 5000
+    delete_topic_with_broker_registration: Annotated[bool, "whether a topic that a broker no longer registers is removed", LIVE] = False
+    order_message_enable: Annotated[bool, "whether routes carry the order configuration of their topic", LIVE] = False
+    return_order_topic_config_to_broker: Annotated[bool, "whether brokers get the order configuration when they register", LIVE] = True
+    support_acting_master: Annotated[bool, "whether a slave may stand in for a lost master in routes", LIVE] = False
+    notify_min_broker_id_changed: Annotated[bool, "whether brokers are notified when the smallest id of their name changes", LIVE] = False
     enable_all_topic_list: Annotated[bool, "whether clients may list all topics", LIVE] = True
-    enable_topic_list: Annotated[
-        bool, "whether clients may list topics by cluster and kind", LIVE
-    ] = True
-    need_wait_for_service: Annotated[
-        bool, "whether routes are withheld for waitSecondsForService after the start", LIVE
-    ] = False
-    wait_seconds_for_service: Annotated[
-        CountInt, "seconds after the start in which routes are withheld", LIVE
-    ] = 45
+    enable_topic_list: Annotated[bool, "whether clients may list topics by cluster and kind", LIVE] = True
+    need_wait_for_service: Annotated[bool, "whether routes are withheld for waitSecondsForService after the start", LIVE] = False
+    wait_seconds_for_service: Annotated[CountInt, "seconds after the start in which routes are withheld", LIVE] = 45
+    # fmt: on

@@ -46,12 +46,9 @@ class StoreConfig(ServerConfig, frozen=True):
     """Where a store lives, how large its files are, and when they reach the disk."""
 
     # --- where ---
-    store_path_root_dir: Annotated[FilePath, "directory of the store"] = field(
-        default_factory=lambda: str(Path.home() / "store")
-    )
-    store_path_commit_log: Annotated[
-        OptionalPath, "directory of the CommitLog; empty: `commitlog` in the store"
-    ] = ""
+    # fmt: off
+    store_path_root_dir: Annotated[FilePath, "directory of the store"] = field(default_factory=lambda: str(Path.home() / "store"))
+    store_path_commit_log: Annotated[OptionalPath, "directory of the CommitLog; empty: `commitlog` in the store"] = ""
 
     # --- how queues are kept ---
     store_type: Annotated[
@@ -59,34 +56,18 @@ class StoreConfig(ServerConfig, frozen=True):
         "how queues are kept: `default` in files of their own, `defaultRocksDB` in one database, "
         "for very many of them (needs the extra `rocksdb`)",
     ] = "default"
-    use_separate_store_path_for_rocksdb_cq: Annotated[
-        bool, "whether the database is in `consumequeue_rocksdb` and not in `consumequeue`"
-    ] = False
-    rocksdb_compression_type: Annotated[
-        RocksCompression, "how files of the database are compressed"
-    ] = "lz4"
+    use_separate_store_path_for_rocksdb_cq: Annotated[bool, "whether the database is in `consumequeue_rocksdb` and not in `consumequeue`"] = False
+    rocksdb_compression_type: Annotated[RocksCompression, "how files of the database are compressed"] = "lz4"
 
     # --- light queues ---
-    enable_lmq: Annotated[
-        bool, "whether there are light queues: `%LMQ%...`, without a topic of their own"
-    ] = False
-    enable_multi_dispatch: Annotated[
-        bool,
-        "whether messages that ask for it are put into light queues too; implied by `enableLmq` "
-        "if queues are in RocksDB",
-    ] = False
+    enable_lmq: Annotated[bool, "whether there are light queues: `%LMQ%...`, without a topic of their own"] = False
+    enable_multi_dispatch: Annotated[bool, "whether messages that ask for it are put into light queues too; implied by `enableLmq` if queues are in RocksDB"] = False
     enable_lmq_quota: Annotated[bool, "whether maxLmqConsumeQueueNum applies"] = False
-    max_lmq_consume_queue_num: Annotated[
-        PositiveInt, "largest number of light queues; a send that needs one more is refused"
-    ] = 20_000
+    max_lmq_consume_queue_num: Annotated[PositiveInt, "largest number of light queues; a send that needs one more is refused"] = 20_000
 
     # --- how large ---
-    mapped_file_size_commit_log: Annotated[PositiveInt, "bytes of one CommitLog file"] = (
-        1024 * 1024 * 1024
-    )
-    mapped_file_size_consume_queue: Annotated[
-        PositiveInt, "bytes of one ConsumeQueue file, rounded up to whole entries of 20"
-    ] = 300_000 * CONSUME_QUEUE_UNIT_BYTES
+    mapped_file_size_commit_log: Annotated[PositiveInt, "bytes of one CommitLog file"] = 1024 * 1024 * 1024
+    mapped_file_size_consume_queue: Annotated[PositiveInt, "bytes of one ConsumeQueue file, rounded up to whole entries of 20"] = 300_000 * CONSUME_QUEUE_UNIT_BYTES
     mapper_file_size_batch_consume_queue: Annotated[
         PositiveInt,
         "bytes of one file of a queue of batches (`queue.type=BatchCQ`), rounded up to whole "
@@ -94,49 +75,25 @@ class StoreConfig(ServerConfig, frozen=True):
     ] = BATCH_FILE_BYTES
     max_hash_slot_num: Annotated[PositiveInt, "hash slots of one IndexFile"] = 5_000_000
     max_index_num: Annotated[PositiveInt, "entries of one IndexFile"] = 20_000_000
-    max_message_size: Annotated[
-        BodyBytes, "bytes of the largest body; a larger one is refused with code 13"
-    ] = 4 * 1024 * 1024
+    max_message_size: Annotated[BodyBytes, "bytes of the largest body; a larger one is refused with code 13"] = 4 * 1024 * 1024
 
     # --- what is indexed ---
     message_index_enable: Annotated[bool, "whether keys and ids are indexed"] = True
 
     # --- when it is on disk ---
-    broker_role: Annotated[BrokerRole, "role of the broker; replication is not supported yet"] = (
-        "ASYNC_MASTER"
-    )
-    flush_disk_type: Annotated[
-        FlushDiskType, "whether a send is answered before or after its bytes are on disk"
-    ] = "ASYNC_FLUSH"
-    sync_flush_timeout: Annotated[
-        PositiveInt, "ms that a send waits for the disk before it is answered with code 10"
-    ] = 5000
-    flush_interval_commit_log: Annotated[
-        PositiveInt, "ms between flushes of the CommitLog under ASYNC_FLUSH"
-    ] = 500
-    flush_commit_log_least_pages: Annotated[
-        CountInt, "pages of 4 KiB below which such a flush is left out; 0: none is"
-    ] = 4
-    flush_commit_log_thorough_interval: Annotated[
-        PositiveInt, "ms after which the CommitLog is flushed however little has come"
-    ] = 10_000
-    flush_interval_consume_queue: Annotated[
-        PositiveInt, "ms between flushes of the ConsumeQueues"
-    ] = 1000
-    flush_consume_queue_least_pages: Annotated[
-        CountInt, "pages of 4 KiB below which a queue is left out of such a flush"
-    ] = 2
-    flush_consume_queue_thorough_interval: Annotated[
-        PositiveInt, "ms after which all ConsumeQueues are flushed and the checkpoint advances"
-    ] = 60_000
+    broker_role: Annotated[BrokerRole, "role of the broker; replication is not supported yet"] = "ASYNC_MASTER"
+    flush_disk_type: Annotated[FlushDiskType, "whether a send is answered before or after its bytes are on disk"] = "ASYNC_FLUSH"
+    sync_flush_timeout: Annotated[PositiveInt, "ms that a send waits for the disk before it is answered with code 10"] = 5000
+    flush_interval_commit_log: Annotated[PositiveInt, "ms between flushes of the CommitLog under ASYNC_FLUSH"] = 500
+    flush_commit_log_least_pages: Annotated[CountInt, "pages of 4 KiB below which such a flush is left out; 0: none is"] = 4
+    flush_commit_log_thorough_interval: Annotated[PositiveInt, "ms after which the CommitLog is flushed however little has come"] = 10_000
+    flush_interval_consume_queue: Annotated[PositiveInt, "ms between flushes of the ConsumeQueues"] = 1000
+    flush_consume_queue_least_pages: Annotated[CountInt, "pages of 4 KiB below which a queue is left out of such a flush"] = 2
+    flush_consume_queue_thorough_interval: Annotated[PositiveInt, "ms after which all ConsumeQueues are flushed and the checkpoint advances"] = 60_000
 
     # --- how long it is kept ---
-    file_reserved_time: Annotated[
-        CountInt, "hours since its last message for which a CommitLog file is kept", LIVE
-    ] = 72
-    delete_when: Annotated[
-        Hours, "hours of the day (local time) in which older files are deleted", LIVE
-    ] = "04"
+    file_reserved_time: Annotated[CountInt, "hours since its last message for which a CommitLog file is kept", LIVE] = 72
+    delete_when: Annotated[Hours, "hours of the day (local time) in which older files are deleted", LIVE] = "04"
     unconsumed_policy: Annotated[
         UnconsumedPolicy,
         "what happens to an old file with messages that a group has not consumed yet: `delete` "
@@ -144,21 +101,11 @@ class StoreConfig(ServerConfig, frozen=True):
         "`keep` keeps it, even if sends must be refused then",
         LIVE,
     ] = "delete"
-    clean_resource_interval: Annotated[
-        PositiveInt, "ms between checks of the disk and of the files that can be deleted"
-    ] = 10_000
-    delete_commit_log_files_interval: Annotated[
-        CountInt, "ms between the deletion of one CommitLog file and the next", LIVE
-    ] = 100
-    delete_consume_queue_files_interval: Annotated[
-        CountInt, "ms between the deletion of one ConsumeQueue file and the next", LIVE
-    ] = 100
-    delete_file_batch_max: Annotated[
-        PositiveInt, "CommitLog files that are deleted at one check", LIVE
-    ] = 10
-    disk_max_used_space_ratio: Annotated[
-        Percent, "percent of used disk above which older files are deleted at any hour", LIVE
-    ] = 75
+    clean_resource_interval: Annotated[PositiveInt, "ms between checks of the disk and of the files that can be deleted"] = 10_000
+    delete_commit_log_files_interval: Annotated[CountInt, "ms between the deletion of one CommitLog file and the next", LIVE] = 100
+    delete_consume_queue_files_interval: Annotated[CountInt, "ms between the deletion of one ConsumeQueue file and the next", LIVE] = 100
+    delete_file_batch_max: Annotated[PositiveInt, "CommitLog files that are deleted at one check", LIVE] = 10
+    disk_max_used_space_ratio: Annotated[Percent, "percent of used disk above which older files are deleted at any hour", LIVE] = 75
     disk_space_clean_forcibly_ratio: Annotated[
         Percent,
         "percent of used disk, taken as 30 to 85, above which the oldest files are deleted "
@@ -171,14 +118,10 @@ class StoreConfig(ServerConfig, frozen=True):
         "more than diskSpaceCleanForciblyRatio again",
         LIVE,
     ] = 90
-    clean_file_forcibly_enable: Annotated[
-        bool, "whether files are deleted before their time when the disk gets full", LIVE
-    ] = True
+    clean_file_forcibly_enable: Annotated[bool, "whether files are deleted before their time when the disk gets full", LIVE] = True
 
     # --- start ---
-    check_crc_on_recover: Annotated[
-        bool, "whether recovery checks the CRC of every body that it reads"
-    ] = True
+    check_crc_on_recover: Annotated[bool, "whether recovery checks the CRC of every body that it reads"] = True
 
     # --- reading ---
     check_crc_on_read: Annotated[
@@ -188,35 +131,18 @@ class StoreConfig(ServerConfig, frozen=True):
         "ones, inner batches) are always checked. RocketMQ has no such key, and its clients "
         "don't check",
     ] = False
-    max_transfer_bytes_on_message_in_memory: Annotated[
-        PositiveInt, "bytes of one pull from the recent part of the log"
-    ] = 256 * 1024
-    max_transfer_count_on_message_in_memory: Annotated[
-        PositiveInt, "messages of one pull from the recent part of the log"
-    ] = 32
-    max_transfer_bytes_on_message_in_disk: Annotated[
-        PositiveInt, "bytes of one pull from the older part of the log"
-    ] = 64 * 1024
-    max_transfer_count_on_message_in_disk: Annotated[
-        PositiveInt, "messages of one pull from the older part of the log"
-    ] = 8
-    access_message_in_memory_max_ratio: Annotated[
-        Percent, "percent of the machine's memory that counts as the recent part"
-    ] = 40
-    max_filter_message_size: Annotated[
-        PositiveInt, "bytes of ConsumeQueue that one pull scans for a matching tag"
-    ] = 16_000
-    default_query_max_num: Annotated[
-        PositiveInt, "messages that one query by key returns at most"
-    ] = 32
+    max_transfer_bytes_on_message_in_memory: Annotated[PositiveInt, "bytes of one pull from the recent part of the log"] = 256 * 1024
+    max_transfer_count_on_message_in_memory: Annotated[PositiveInt, "messages of one pull from the recent part of the log"] = 32
+    max_transfer_bytes_on_message_in_disk: Annotated[PositiveInt, "bytes of one pull from the older part of the log"] = 64 * 1024
+    max_transfer_count_on_message_in_disk: Annotated[PositiveInt, "messages of one pull from the older part of the log"] = 8
+    access_message_in_memory_max_ratio: Annotated[Percent, "percent of the machine's memory that counts as the recent part"] = 40
+    max_filter_message_size: Annotated[PositiveInt, "bytes of ConsumeQueue that one pull scans for a matching tag"] = 16_000
+    default_query_max_num: Annotated[PositiveInt, "messages that one query by key returns at most"] = 32
 
     # --- other servers ---
-    ha_listen_port: Annotated[
-        Port, "port that is announced for replication, which is not supported yet"
-    ] = 10912
-    message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first"] = (
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    )
+    ha_listen_port: Annotated[Port, "port that is announced for replication, which is not supported yet"] = 10912
+    message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    # fmt: on
 
     @property
     def root_path(self) -> Path:
