@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import ssl
 import subprocess
@@ -12,77 +11,50 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotPermitted
+from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted
 from firearrow.net.blocking import UNSENT_BYTES_MAX, Access, BlockingClient, Tls
 from firearrow.net.server import Answer, Handler, Peer
-from firearrow.wire.codes import ResponseCode
-from firearrow.wire.command import Response
-from firearrow.wire.command import request as command
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials, signature
 from tests.net.background import answering, encrypting, in_thread
-
-ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK = range(1, 9)
-
+from tests.net.counterpart import (
+    ASK_BACK,
+    ECHO,
+    GO_AWAY,
+    HANG_UP,
+    LAST_FIRST,
+    REFUSE,
+    SILENT,
+    TALK_ROT,
+    Counterpart,
+)
 
 HEARD_SECONDS_MAX = 20
 
 
-class Counterpart:
-    """A server that does what a test needs."""
+class Hearing(Counterpart):
+    """Says where it answers, and that it was asked what it never answers."""
 
     def __init__(self) -> None:
-        self.held: list[tuple[Peer, AnyCommand]] = []
-        self.peers: set[Peer] = set()
-        self.heard: list[AnyCommand] = []
+        super().__init__()
         self.has_heard = threading.Event()
         self.address = ""
 
     def handlers(self) -> dict[int, Handler]:
-        return {
-            ECHO: self.echo,
-            SILENT: self.hear,
-            REFUSE: self.refuse,
-            HANG_UP: lambda peer, request: peer.abort(),
-            TALK_ROT: lambda peer, request: peer.send(b"\xff" * 8),
-            LAST_FIRST: self.last_first,
-            GO_AWAY: lambda peer, request: Response(ResponseCode.GO_AWAY, "bye"),
-            ASK_BACK: self.ask_back,
-        }
-
-    def echo(self, peer: Peer, request: AnyCommand) -> Answer:
-        self.peers.add(peer)
-        self.heard.append(request)
-        return Response(fields=request.ext, body=request.body)
-
-    def refuse(self, peer: Peer, request: AnyCommand) -> Answer:
-        raise BrokerError(ResponseCode.NO_PERMISSION, "not you")
-
-    def last_first(self, peer: Peer, request: AnyCommand) -> Answer:
-        self.held.append((peer, request))
-        if len(self.held) == 10:
-            for held_peer, held in reversed(self.held):
-                held_peer.reply(held, Response(fields=held.ext))
-        return None
+        return super().handlers() | {SILENT: self.hear}
 
     def hear(self, peer: Peer, request: AnyCommand) -> Answer:
         self.has_heard.set()
         return None
 
     def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
-        """Ask the client, and answer what it answers."""
-
-        def answered(answer: asyncio.Future[AnyCommand]) -> None:
-            peer.reply(request, Response(answer.result().code, answer.result().remark))
-
         assert request.opaque == 1  # as that of our call
-        peer.call(command(40), 10).add_done_callback(answered)
-        return None
+        return super().ask_back(peer, request)
 
 
 @pytest.fixture
-def counterpart() -> Iterator[Counterpart]:
-    counterpart = Counterpart()
+def counterpart() -> Iterator[Hearing]:
+    counterpart = Hearing()
     with in_thread(lambda: answering(counterpart.handlers())) as counterpart.address:
         yield counterpart
 
@@ -94,13 +66,13 @@ def client() -> Iterator[BlockingClient]:
     client.close()
 
 
-def test_an_answer_brings_fields_and_body(client: BlockingClient, counterpart: Counterpart) -> None:
+def test_an_answer_brings_fields_and_body(client: BlockingClient, counterpart: Hearing) -> None:
     answer = client.call(counterpart.address, ECHO, {"n": 1, "b": True}, b"body")
     assert (answer.ext, answer.body) == ({"n": "1", "b": "true"}, b"body")
 
 
 def test_answers_out_of_order_reach_their_callers_on_one_connection(
-    client: BlockingClient, counterpart: Counterpart
+    client: BlockingClient, counterpart: Hearing
 ) -> None:
     pending = [client.begin(counterpart.address, LAST_FIRST, {"n": n}) for n in range(10)]
     assert [each.result().ext["n"] for each in pending] == list(map(str, range(10)))
@@ -108,7 +80,7 @@ def test_answers_out_of_order_reach_their_callers_on_one_connection(
     assert all(each.done() for each in pending)
 
 
-def test_requests_of_one_kind_can_be_sent_in_one_go(counterpart: Counterpart) -> None:
+def test_requests_of_one_kind_can_be_sent_in_one_go(counterpart: Hearing) -> None:
     client = BlockingClient(Access(Credentials("user", "secret")))
     pending = client.begin_all(counterpart.address, ECHO, [{"n": n} for n in range(100)])
     answers = [each.result().ext for each in pending]
@@ -117,7 +89,7 @@ def test_requests_of_one_kind_can_be_sent_in_one_go(counterpart: Counterpart) ->
     assert len({answer["Signature"] for answer in answers}) == 100
 
 
-def test_what_is_beyond_the_limit_waits_for_answers(counterpart: Counterpart) -> None:
+def test_what_is_beyond_the_limit_waits_for_answers(counterpart: Hearing) -> None:
     client = BlockingClient(calls_max=3)
     pending = client.begin_all(counterpart.address, ECHO, [{"n": n} for n in range(10)])
     pending.append(client.begin(counterpart.address, ECHO, {"n": 10}))
@@ -125,7 +97,7 @@ def test_what_is_beyond_the_limit_waits_for_answers(counterpart: Counterpart) ->
     client.close()
 
 
-def test_a_limit_that_answers_do_not_free_in_time(counterpart: Counterpart) -> None:
+def test_a_limit_that_answers_do_not_free_in_time(counterpart: Hearing) -> None:
     client = BlockingClient(calls_max=1, timeout_seconds=0.05)
     first = client.begin(counterpart.address, SILENT)
     lost = f"^the connection to {counterpart.address} is lost: it answered nothing for 0.05 s$"
@@ -136,7 +108,7 @@ def test_a_limit_that_answers_do_not_free_in_time(counterpart: Counterpart) -> N
 
 
 def test_neither_side_stops_the_other_by_not_reading(
-    client: BlockingClient, counterpart: Counterpart
+    client: BlockingClient, counterpart: Hearing
 ) -> None:
     """Far more is under way than sockets hold, both ways, before an answer is asked for."""
     body = bytes(1 << 20)
@@ -148,16 +120,14 @@ def test_neither_side_stops_the_other_by_not_reading(
 
 
 def test_a_request_of_the_servers_is_no_answer_and_is_refused(
-    client: BlockingClient, counterpart: Counterpart
+    client: BlockingClient, counterpart: Hearing
 ) -> None:
-    answer = client.begin(counterpart.address, ASK_BACK).answer()
+    answer = client.begin(counterpart.address, ASK_BACK, {"code": 40}).answer()
     assert answer.is_response
     assert (answer.code, answer.remark) == (3, " request type 40 not supported")
 
 
-def test_a_refusal_is_the_error_of_its_code(
-    client: BlockingClient, counterpart: Counterpart
-) -> None:
+def test_a_refusal_is_the_error_of_its_code(client: BlockingClient, counterpart: Hearing) -> None:
     with pytest.raises(NotPermitted) as caught:
         client.call(counterpart.address, REFUSE)
     assert str(caught.value) == f"code 16 from {counterpart.address}: not you"
@@ -165,7 +135,7 @@ def test_a_refusal_is_the_error_of_its_code(
 
 
 def test_an_overdue_answer_ends_the_connection(
-    client: BlockingClient, counterpart: Counterpart
+    client: BlockingClient, counterpart: Hearing
 ) -> None:
     client.call(counterpart.address, ECHO)
     other = client.begin(counterpart.address, SILENT)
@@ -183,7 +153,7 @@ def test_an_overdue_answer_ends_the_connection(
     ("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")]
 )
 def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
-    client: BlockingClient, counterpart: Counterpart, code: int, reason: str
+    client: BlockingClient, counterpart: Hearing, code: int, reason: str
 ) -> None:
     with pytest.raises(ConnectionError, match=f"{counterpart.address} is lost: .*({reason})"):
         client.call(counterpart.address, code)
@@ -191,7 +161,7 @@ def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
 
 
 def test_a_server_that_stops_is_asked_on_a_new_connection(
-    client: BlockingClient, counterpart: Counterpart
+    client: BlockingClient, counterpart: Hearing
 ) -> None:
     client.call(counterpart.address, ECHO)
     with pytest.raises(BrokerUnavailable, match="bye"):
@@ -222,7 +192,7 @@ def test_what_is_no_address(client: BlockingClient) -> None:
         client.call("host", ECHO)
 
 
-def test_requests_are_signed(counterpart: Counterpart) -> None:
+def test_requests_are_signed(counterpart: Hearing) -> None:
     client = BlockingClient(Access(Credentials("user", "secret")))
     ext = client.call(counterpart.address, ECHO, {"n": 1}, b"body").ext
     client.close()
@@ -274,7 +244,7 @@ def test_a_certificate_that_nobody_vouches_for(secure: str) -> None:
         client.call(secure, ECHO)
 
 
-def test_a_server_without_tls(counterpart: Counterpart) -> None:
+def test_a_server_without_tls(counterpart: Hearing) -> None:
     client = BlockingClient(Access(tls=Tls(verify=False)))
     with pytest.raises(ConnectionError, match=f"^{counterpart.address} can't be reached by TLS: "):
         client.call(counterpart.address, ECHO)
@@ -288,7 +258,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         Tls(certificate_file=missing).context()
 
 
-def test_closing_fails_what_is_under_way(client: BlockingClient, counterpart: Counterpart) -> None:
+def test_closing_fails_what_is_under_way(client: BlockingClient, counterpart: Hearing) -> None:
     pending = client.begin(counterpart.address, SILENT)
     assert counterpart.has_heard.wait(HEARD_SECONDS_MAX)
     client.close()
@@ -296,7 +266,7 @@ def test_closing_fails_what_is_under_way(client: BlockingClient, counterpart: Co
         pending.result()
 
 
-def test_clients_of_several_threads_do_not_meet(counterpart: Counterpart) -> None:
+def test_clients_of_several_threads_do_not_meet(counterpart: Hearing) -> None:
     found: list[str] = []
 
     def ask(n: int) -> None:

@@ -7,64 +7,24 @@ from contextlib import asynccontextmanager
 import pytest
 
 from firearrow.clock import SystemClock
-from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotPermitted, NotSupported
+from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted, NotSupported
 from firearrow.net.client import Client
-from firearrow.net.server import Answer, Handler, Peer, Server
+from firearrow.net.server import Server
 from firearrow.wire.calls import NO_HANDLERS, Answering
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
-from firearrow.wire.command import request as command
-from firearrow.wire.frame import AnyCommand
 from tests.net.conftest import Run
-
-ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK = range(1, 9)
-
-
-class Counterpart:
-    """A server that does what a test needs."""
-
-    def __init__(self) -> None:
-        self.held: list[tuple[Peer, AnyCommand]] = []
-        self.heard: list[AnyCommand] = []
-        self.peers: set[Peer] = set()
-
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            ECHO: self.echo,
-            SILENT: lambda peer, request: None,
-            REFUSE: self.refuse,
-            HANG_UP: lambda peer, request: peer.abort(),
-            TALK_ROT: lambda peer, request: peer.send(b"\xff" * 8),
-            LAST_FIRST: self.last_first,
-            GO_AWAY: lambda peer, request: Response(ResponseCode.GO_AWAY, "bye"),
-            ASK_BACK: self.ask_back,
-        }
-
-    def echo(self, peer: Peer, request: AnyCommand) -> Answer:
-        self.heard.append(request)
-        self.peers.add(peer)
-        return Response(fields=request.ext, body=request.body)
-
-    def refuse(self, peer: Peer, request: AnyCommand) -> Answer:
-        raise BrokerError(ResponseCode.NO_PERMISSION, "not you")
-
-    def last_first(self, peer: Peer, request: AnyCommand) -> Answer:
-        self.held.append((peer, request))
-        if len(self.held) == 10:
-            for held_peer, held in reversed(self.held):
-                held_peer.reply(held, Response(fields=held.ext))
-        return None
-
-    def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
-        """Ask the client what its request says, and answer what it answers."""
-
-        def answered(answer: asyncio.Future[AnyCommand]) -> None:
-            told = answer.result()
-            peer.reply(request, Response(told.code, told.remark, told.ext, told.body))
-
-        asked = command(int(request.ext["code"]), request.ext, request.body)
-        peer.call(asked, 10).add_done_callback(answered)
-        return None
+from tests.net.counterpart import (
+    ASK_BACK,
+    ECHO,
+    GO_AWAY,
+    HANG_UP,
+    LAST_FIRST,
+    REFUSE,
+    SILENT,
+    TALK_ROT,
+    Counterpart,
+)
 
 
 @asynccontextmanager

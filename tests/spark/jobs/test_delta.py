@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError
-from firearrow.spark.jobs.archive import Settings, archive
+from firearrow.spark.jobs.archive import Settings, Summary, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive, Change, Conflict
 from firearrow.spark.jobs.places import Place
@@ -45,8 +45,17 @@ class Meanwhile(Inline):
         return done
 
 
-def fill(root: Path, origin: MemoryOrigin, rows: int | None = None) -> None:
-    archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=rows))
+def fill(root: Path | str, origin: MemoryOrigin, rows: int | None = None) -> Summary:
+    return archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=rows))
+
+
+def race(root: Path | str, origin: MemoryOrigin, rows: int, racers: int) -> None:
+    """Have several archivers run against each other."""
+    threads = [Thread(target=fill, args=(root, origin, rows)) for _ in range(racers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def written(root: Path) -> set[str]:
@@ -77,11 +86,7 @@ def test_two_that_archive_different_queues_both_count(tmp_path: Path) -> None:
 
 def test_archivers_that_run_against_each_other(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 300), B: Bound(0, 100)})
-    racers = [Thread(target=fill, args=(tmp_path, origin, 70)) for _ in range(3)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
+    race(tmp_path, origin, 70, racers=3)
     assert sorted(rows_of(tmp_path)) == every(origin)
     assert written(tmp_path) == set(Archive(tmp_path).load().files)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from subprocess import DEVNULL, PIPE
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -21,7 +21,7 @@ from moto.server import ThreadedMotoServer
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.spark.jobs.archive import Settings, Summary, archive, require_apart, source
+from firearrow.spark.jobs.archive import Summary, archive, require_apart, source
 from firearrow.spark.jobs.archived import ArchivedOrigin
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
@@ -33,7 +33,7 @@ from tests.spark import logs
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every
 from tests.spark.jobs.test_archived import read
-from tests.spark.jobs.test_delta import Meanwhile
+from tests.spark.jobs.test_delta import Meanwhile, fill, race
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, RETRY = Queue("T", "a", 0), Queue("%RETRY%g", "a", 0)
@@ -58,10 +58,6 @@ def root(endpoint: str, request: pytest.FixtureRequest) -> str:
     more = f"endpoint_override={endpoint}&scheme=http&region=us-east-1"
     name = request.node.name.translate({ord("["): "-", ord("]"): ""})
     return f"s3://key:secret@bucket/{name}?{more}"
-
-
-def fill(root: str, origin: MemoryOrigin, rows: int | None = None) -> Summary:
-    return archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=rows))
 
 
 def rows_of(root: str) -> list[tuple[Queue, int]]:
@@ -113,11 +109,7 @@ def test_of_two_that_archive_the_same_one_counts(root: str) -> None:
 
 def test_archivers_that_run_against_each_other(root: str) -> None:
     origin = MemoryOrigin({A: Bound(0, 120), RETRY: Bound(0, 40)})
-    racers = [Thread(target=fill, args=(root, origin, 50)) for _ in range(2)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
+    race(root, origin, 50, racers=2)
     assert rows_of(root) == every(origin)
 
 
