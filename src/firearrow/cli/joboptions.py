@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+from firearrow.cli.values import count, moment, pair, positive
 
 RETENTION_HOURS: Final = 72.0
 
@@ -56,7 +57,7 @@ def _add_paths(place: argparse._ActionsContainer, *, required: bool = False) -> 
 def _add_source_options(parser: Parser) -> None:
     parser.add_argument(
         "--option",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -76,7 +77,7 @@ def add_now(parser: Parser) -> None:
     """Of a job that counts ages: to when."""
     parser.add_argument(
         "--now",
-        type=_moment,
+        type=moment,
         metavar="TIME",
         help="the time that counts as the present, in ISO 8601 (default: the clock's)",
     )
@@ -97,7 +98,7 @@ def add_session(parser: Parser) -> None:
     """How Spark is set, wherever it runs."""
     parser.add_argument(
         "--conf",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -115,7 +116,7 @@ def add_output(parser: Parser) -> None:
     """How a report is shown."""
     parser.add_argument(
         "--top",
-        type=_count,
+        type=count,
         default=20,
         metavar="N",
         help="largest number of rows to show of a table; 0 for all (default: 20)",
@@ -150,7 +151,7 @@ def add_retention(parser: Parser) -> None:
     """How long brokers keep what they have."""
     parser.add_argument(
         "--retention-hours",
-        type=_positive,
+        type=positive,
         default=RETENTION_HOURS,
         metavar="N",
         help=f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})",
@@ -161,7 +162,7 @@ def add_window(parser: Parser, seconds: int, what: str) -> None:
     """Over how many seconds something is taken."""
     parser.add_argument(
         "--window",
-        type=_count,
+        type=count,
         default=seconds,
         metavar="SECONDS",
         help=f"{what} (default: {seconds})",
@@ -173,18 +174,18 @@ def add_backlog(parser: Parser) -> None:
     add_retention(parser)
     add_window(parser, 3600, "time span for the rate of arriving messages")
     parser.add_argument(
-        "--parts", type=_count, default=10, metavar="N", help="values of each part (default: 10)"
+        "--parts", type=count, default=10, metavar="N", help="values of each part (default: 10)"
     )
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument(
         "--sample",
-        type=_positive,
+        type=positive,
         metavar="SECONDS",
         help="read committed offsets twice, this far apart, to measure how fast groups consume",
     )
     rate.add_argument(
         "--consume-rate",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="assume that each group consumes this many messages of a topic per second",
     )
@@ -195,7 +196,7 @@ def add_accounting(parser: Parser) -> None:
     add_retention(parser)
     parser.add_argument(
         "--free-bytes",
-        type=_count,
+        type=count,
         metavar="N",
         help="free space on the disk (default: that of the disk of --path)",
     )
@@ -206,7 +207,7 @@ def _add_sink(parser: Parser) -> None:
     parser.add_argument("--to-name-server", metavar="HOST:PORT;...", help="the cluster to send to")
     parser.add_argument(
         "--sink-option",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -261,7 +262,7 @@ def add_archive(parser: Parser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=_positive,
+        type=positive,
         default=60.0,
         metavar="SECONDS",
         help="with --follow: how often to check for new messages (default: 60)",
@@ -288,7 +289,7 @@ def add_expire(parser: Parser) -> None:
 def _add_keep(parser: Parser, *, required: bool) -> None:
     parser.add_argument(
         "--keep",
-        type=_count,
+        type=count,
         required=required,
         metavar="DAYS",
         help="remove from the archive what was stored more days (in UTC) before today",
@@ -304,7 +305,7 @@ def _add_sending(parser: Parser) -> None:
         help="directory for the job's progress; run again with the same one to continue",
     )
     parser.add_argument(
-        "--rate", type=_positive, metavar="N", help="largest number of messages per second"
+        "--rate", type=positive, metavar="N", help="largest number of messages per second"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
 
@@ -323,10 +324,8 @@ def add_restore(parser: Parser) -> None:
 
 def add_replay(parser: Parser) -> None:
     """Options of `replay`."""
-    parser.add_argument(
-        "--since", type=_moment, metavar="TIME", help="stored at this time or later"
-    )
-    parser.add_argument("--until", type=_moment, metavar="TIME", help="stored before that time")
+    parser.add_argument("--since", type=moment, metavar="TIME", help="stored at this time or later")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="stored before that time")
     parser.add_argument("--tag", action="append", default=[], help="with this tag; may be repeated")
     parser.add_argument(
         "--key", action="append", default=[], help="with this key or id; may be repeated"
@@ -359,7 +358,7 @@ def add_watch(parser: Parser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=_positive,
+        type=positive,
         default=10.0,
         metavar="SECONDS",
         help="how often to check lag and lost (default: 10)",
@@ -369,37 +368,3 @@ def add_watch(parser: Parser) -> None:
         action="store_true",
         help="read everything that is there, from the beginning, and end",
     )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key.strip(), value.strip()
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
-def _moment(text: str) -> int:
-    """Milliseconds since 1970; a time without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time like 2026-11-21T06:30:00Z"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -14,6 +14,7 @@ from firearrow import __version__
 from firearrow.cli.output import forget_output, output_is_closed
 from firearrow.cli.parser import Parser
 from firearrow.cli.summaries import as_sentence
+from firearrow.cli.values import pair
 from firearrow.errors import FirearrowError
 
 EMBEDDED_STORE = Path("data/store")
@@ -114,7 +115,7 @@ def _add_command(
     command.add_argument(
         "--set",
         dest="pairs",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -158,13 +159,6 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: allowed is 0 to 65535")
     return port
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key.strip(), value.strip()
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -20,7 +20,9 @@ from firearrow.cli.joboptions import add_progress, add_report, add_session
 from firearrow.cli.layouts import add_layout, layout_of
 from firearrow.cli.making import add_made, as_deleted, order_of
 from firearrow.cli.output import naming_output
+from firearrow.cli.reports import in_bytes
 from firearrow.cli.summaries import as_sentence
+from firearrow.cli.values import moment
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
@@ -140,17 +142,8 @@ class Progress:
         if self._shown and hundredths != self._hundredths:
             self._hundredths = hundredths
             bar = "#" * (hundredths // 4)
-            text = f"\r{self._title} [{bar:25}] {hundredths:3} % of {_bytes(total)}"
+            text = f"\r{self._title} [{bar:25}] {hundredths:3} % of {in_bytes(total)}"
             print(text, end="\n" if hundredths == 100 else "", file=sys.stderr, flush=True)
-
-
-def _bytes(count: float) -> str:
-    """A number of bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _time(ms: int) -> str:
@@ -208,17 +201,17 @@ def _print_stat(found: StoreStat, *, queues: bool) -> None:
     print(f"store       {found.store}")
     print(f"state       {found.state}{holder}")
     print(
-        f"log         {found.log_start} to {found.log_end}, {_bytes(found.log_bytes)} in "
-        f"{found.log_files} files of {_bytes(found.log_file_bytes)}"
+        f"log         {found.log_start} to {found.log_end}, {in_bytes(found.log_bytes)} in "
+        f"{found.log_files} files of {in_bytes(found.log_file_bytes)}"
     )
     if found.damaged_bytes:
-        print(f"damaged     {_bytes(found.damaged_bytes)}: see `firearrow store verify`")
+        print(f"damaged     {in_bytes(found.damaged_bytes)}: see `firearrow store verify`")
     print(
         f"records     {found.records}, {_time(found.first_ms)} to {_time(found.last_ms)}"
         + (f", {rate:g}/s" if rate is not None else "")
     )
-    print(f"queues      {found.queues} in {found.queues_kept}, {_bytes(found.queue_files_bytes)}")
-    print(f"index       {found.index_files} files, {_bytes(found.index_files_bytes)}")
+    print(f"queues      {found.queues} in {found.queues_kept}, {in_bytes(found.queue_files_bytes)}")
+    print(f"index       {found.index_files} files, {in_bytes(found.index_files_bytes)}")
     print(
         "configured  "
         + ", ".join(f"{n} {k.replace('_', ' ')}" for k, n in found.configured.items())
@@ -232,9 +225,9 @@ def _print_stat(found: StoreStat, *, queues: bool) -> None:
             [
                 topic.topic,
                 str(topic.records),
-                _bytes(topic.log_bytes),
-                _bytes(topic.queue_bytes),
-                _bytes(topic.disk_bytes),
+                in_bytes(topic.log_bytes),
+                in_bytes(topic.queue_bytes),
+                in_bytes(topic.disk_bytes),
                 f"{rate:g}" if rate is not None else "-",
                 _time(topic.first_ms),
                 _time(topic.last_ms),
@@ -245,9 +238,9 @@ def _print_stat(found: StoreStat, *, queues: bool) -> None:
                 [
                     f"  {queue.queue_id}: {queue.min_offset} to {queue.max_offset}",
                     str(queue.records),
-                    _bytes(queue.log_bytes),
-                    _bytes(queue.queue_bytes),
-                    _bytes(queue.log_bytes + queue.queue_bytes),
+                    in_bytes(queue.log_bytes),
+                    in_bytes(queue.queue_bytes),
+                    in_bytes(queue.log_bytes + queue.queue_bytes),
                     *["", "", ""],
                 ]
                 for queue in topic.queues
@@ -321,15 +314,7 @@ def _span(text: str) -> tuple[int, int]:
 
 
 def _moment(text: str) -> int:
-    from datetime import UTC, datetime
-
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither ms nor ISO 8601") from None
-    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+    return int(text) if text.isascii() and text.isdecimal() else moment(text)
 
 
 def _cat(options: argparse.Namespace) -> int:
@@ -521,7 +506,7 @@ def _print_steps(steps: list[Step]) -> None:
         if step.position is not None:
             place += f", byte {step.position}"
         if step.size is not None:
-            place += f", {_bytes(step.size)}"
+            place += f", {in_bytes(step.size)}"
         print(f"{number:3}. {step.action.value} {place}")
         print(f"     {step.what}")
         print(f"     consequence: {step.consequence}")
@@ -744,11 +729,11 @@ def _print_retention(report: RetentionReport) -> None:
     print(f"log         {report.commit_log}")
     print(f"disk        {report.disk_used_percent} % used ({report.pressure})")
     print(f"unconsumed  {report.unconsumed_policy}")
-    print(f"deletable   {_bytes(report.deletable_bytes)} at the next look")
+    print(f"deletable   {in_bytes(report.deletable_bytes)} at the next look")
     for file in report.files:
         print(
             f"\n{file.file}  last message {_time(file.last_message_ms)}, "
-            f"{_bytes(file.frees_bytes)} on the disk"
+            f"{in_bytes(file.frees_bytes)} on the disk"
         )
         for reason in file.reasons:
             print(f"  stays: {reason['text']}")
