@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 import struct
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -597,3 +599,11 @@ def test_a_damaged_unit_of_a_queue_of_batches_is_told(tmp_path: Path, number: in
             read(root, splitBytes=split)
         rows = read(root, splitBytes=split, onCorrupt="skip")
         assert places - {row["commitLogOffset"] for row in rows} == {place}
+
+
+def test_a_task_imports_no_broker_and_no_tools() -> None:
+    """Each worker of Spark imports this again."""
+    code = "import sys, firearrow.spark.jobs.small; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    heavy = {"asyncio", "firearrow.store.engine", "firearrow.store.offline"}
+    assert not heavy & set(ran.stdout.split())

@@ -18,8 +18,7 @@ from firearrow.errors import CorruptStore, MessageError
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.names import java_hash
 from firearrow.spark.storage import NumberedFile, Storage, numbered_files
-from firearrow.store.index import HEADER
-from firearrow.store.offline.compare import INDEX_ENTRY
+from firearrow.store.index import HEADER, INDEX_ENTRY
 
 INDEX_DIRECTORY: Final = "index"
 INDEX_NAME_DIGITS: Final = 17

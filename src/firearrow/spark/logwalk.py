@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MAX
 from firearrow.spark.storage import NumberedFile
-from firearrow.store.offline.mapped import is_zero
-from firearrow.store.recovery import breaks_off
 from firearrow.store.scan import Columns, Stop, scan
+from firearrow.store.snapshot.mapped import is_zero
 
 if TYPE_CHECKING:
     from firearrow.spark.stores import Store
@@ -140,7 +139,7 @@ def _finished(columns: Columns) -> Columns:
     if not len(columns) or columns.stop is Stop.BLANK:
         return columns
     last = Columns(columns.buffer, columns.position[-1:], columns.end)
-    if not breaks_off(last) and last.body_crc_holds().all():
+    if not last.breaks_off and last.body_crc_holds().all():
         return columns
     finished = _first(columns, len(columns) - 1)
     finished.end, finished.stop = int(last.position[0]), Stop.INVALID

@@ -2,7 +2,7 @@
 
 Queues in RocksDB are in a broker's memory until it flushes them, and a broker that was killed may
 have left records behind that no queue knows. The next start dispatches these; a reader does so on
-the fly (``firearrow.store.offline.undispatched``) and lays the entries over the stored ones.
+the fly (``firearrow.store.snapshot.undispatched``) and lays the entries over the stored ones.
 
 A broker may go on meanwhile. So the end of the log is looked for once, and of what is dispatched
 here a queue takes only what it has not got by the time it is opened.
@@ -20,7 +20,7 @@ from firearrow.errors import DataLost
 from firearrow.spark.logwalk import next_record, walk
 from firearrow.spark.queueentries import BatchQueue, Entries, Queue, QueueKey, Queues
 from firearrow.spark.storage import Storage
-from firearrow.store.offline.undispatched import (
+from firearrow.store.snapshot.undispatched import (
     UNDISPATCHED_BYTES_MAX,
     EntriesAhead,
     Units,

@@ -4,24 +4,29 @@ Callers see ``MessageStore`` and the values that it takes and gives; what the fi
 nobody else's business.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from firearrow.errors import DiskFull
-from firearrow.store.batch import (
-    Appended,
-    Part,
-    members_alike,
-    members_of,
-    offset_ids,
-)
-from firearrow.store.batchqueue import MESSAGES_MAX
-from firearrow.store.engine import MessageStore
-from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
-from firearrow.store.light import Together, light_names
-from firearrow.store.lookup import Boundary, QueueEntry
-from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
-from firearrow.store.reader import GetResult, GetStatus
-from firearrow.store.retention import Consumed, committed_offsets, standing
-from firearrow.store.scan import Ints
-from firearrow.store.timerfiles import OnWheel, TimerLog, on_wheel
+
+if TYPE_CHECKING:
+    from firearrow.store.batch import (
+        Appended,
+        Part,
+        members_alike,
+        members_of,
+        offset_ids,
+    )
+    from firearrow.store.batchqueue import MESSAGES_MAX
+    from firearrow.store.engine import MessageStore
+    from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
+    from firearrow.store.light import Together, light_names
+    from firearrow.store.lookup import Boundary, QueueEntry
+    from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
+    from firearrow.store.reader import GetResult, GetStatus
+    from firearrow.store.retention import Consumed, committed_offsets, standing
+    from firearrow.store.scan import Ints
+    from firearrow.store.timerfiles import OnWheel, TimerLog, on_wheel
 
 __all__ = [
     "MESSAGES_MAX",
@@ -54,3 +59,29 @@ __all__ = [
     "on_wheel",
     "standing",
 ]
+
+_MODULES: Final = (
+    "batch",
+    "batchqueue",
+    "engine",
+    "events",
+    "light",
+    "lookup",
+    "queues",
+    "reader",
+    "retention",
+    "scan",
+    "timerfiles",
+)
+
+
+if not TYPE_CHECKING:  # a wrong name stays an error of types
+
+    def __getattr__(name: str) -> Any:
+        """Import all of it when any is asked for first: who only reads files needs no engine."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        for module in _MODULES:
+            there = vars(import_module(f"{__name__}.{module}"))
+            globals().update({public: there[public] for public in __all__ if public in there})
+        return globals()[name]

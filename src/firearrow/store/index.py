@@ -47,7 +47,7 @@ from firearrow.store.scan import Ints
 log = logging.getLogger(__name__)
 
 HEADER: Final = struct.Struct(">qqqqii")
-_ENTRY: Final = np.dtype(
+INDEX_ENTRY: Final = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
 _ENTRY_STRUCT: Final = struct.Struct(">iqii")
@@ -70,7 +70,9 @@ class IndexFile:
         self._entry_count = entries
         self._entries_at = HEADER.size + 4 * slots
         self._slots: npt.NDArray[np.int32] = np.frombuffer(self.map, ">i4", slots, HEADER.size)
-        self._entries: npt.NDArray[Any] = np.frombuffer(self.map, _ENTRY, entries, self._entries_at)
+        self._entries: npt.NDArray[Any] = np.frombuffer(
+            self.map, INDEX_ENTRY, entries, self._entries_at
+        )
         self._reserved_bytes = 0
         (
             self.begin_ms,
@@ -95,7 +97,7 @@ class IndexFile:
         Its name is on the disk before it has a key: where a later file is, no earlier is missing.
         """
         at = HEADER.size + 4 * slots
-        fs.create_file(path, at + _ENTRY.itemsize * entries, at)
+        fs.create_file(path, at + INDEX_ENTRY.itemsize * entries, at)
         try:
             fs.sync_directory(path.parent)
             file = IndexFile(path, slots, entries, fs)
@@ -169,7 +171,7 @@ class IndexFile:
         steps = 0
         while 0 < number < self.count and len(found) < limit and steps < _CHAIN_STEPS_MAX:
             steps += 1
-            at = self._entries_at + number * _ENTRY.itemsize
+            at = self._entries_at + number * INDEX_ENTRY.itemsize
             entry_hash, offset, seconds, previous = _ENTRY_STRUCT.unpack_from(self.map, at)
             stored_ms = self.begin_ms + seconds * 1000
             if stored_ms + 999 < begin_ms:
@@ -217,7 +219,7 @@ class IndexFile:
         return True
 
     def _reserve(self, entries: int) -> None:
-        end = self._entries_at + entries * _ENTRY.itemsize
+        end = self._entries_at + entries * INDEX_ENTRY.itemsize
         if end > self._reserved_bytes:
             start = self._reserved_bytes
             upto = min(end + _RESERVE_STEP_BYTES, len(self.map))
@@ -239,7 +241,7 @@ class IndexFile:
     def close(self) -> None:
         """Unmap the file."""
         self._slots = np.empty(0, np.int32)
-        self._entries = np.empty(0, _ENTRY)
+        self._entries = np.empty(0, INDEX_ENTRY)
         unmap(self.map)
 
 
@@ -315,7 +317,7 @@ class Index:
     def _open(self, path: Path) -> IndexFile | None:
         """The file, if it has the right size."""
         found = path.stat().st_size if path.is_file() else -1
-        size = HEADER.size + 4 * self._slots + _ENTRY.itemsize * self._entries
+        size = HEADER.size + 4 * self._slots + INDEX_ENTRY.itemsize * self._entries
         if found == size:
             return IndexFile(path, self._slots, self._entries, self._fs)
         log.warning(

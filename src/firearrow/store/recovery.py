@@ -221,7 +221,7 @@ class Recovery:
 
     def _before_unfinished(self, end: int, last: tuple[Columns, int] | None) -> int:
         """The end of the log without a last record that was just being written."""
-        if self.clean or last is None or not breaks_off(last[0]):
+        if self.clean or last is None or not last[0].breaks_off:
             return end
         return last[1] + int(last[0].position[-1])
 
@@ -322,14 +322,6 @@ def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
         inside_body = body <= start and end <= body + int(columns.body_size[at])
         torn[at] |= start < end and not inside_body
     return torn
-
-
-def breaks_off(columns: Columns) -> bool:
-    """Whether the last record ends in zeros behind its body, where no CRC would tell: a process
-    that is killed while it copies a record leaves such an end, and no client writes one."""
-    topic, *_ = columns.slices(columns.topic_start[-1:], columns.topic_size[-1:])
-    properties, *_ = columns.slices(columns.properties_start[-1:], columns.properties_size[-1:])
-    return b"\0" in topic or properties.endswith(b"\0")
 
 
 def _report_body(columns: Columns, base: int, at: int) -> None:

@@ -245,6 +245,14 @@ class Columns:
             return [bytes(buffer[a:b]) for a, b in pairs]
         return [buffer[a:b] for a, b in pairs]
 
+    @property
+    def breaks_off(self) -> bool:
+        """Whether the last record ends in zeros behind its body, where no CRC would tell: a process
+        that is killed while it copies a record leaves such an end, and no client writes one."""
+        [topic] = self.slices(self.topic_start[-1:], self.topic_size[-1:])
+        [properties] = self.slices(self.properties_start[-1:], self.properties_size[-1:])
+        return b"\0" in topic or properties.endswith(b"\0")
+
     def body_crc_holds(self) -> npt.NDArray[np.bool_]:
         """Whether the CRC of each body equals the stored one."""
         holds: npt.NDArray[np.bool_] = self._body_crcs() & 0x7FFFFFFF == self.body_crc

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.store.offline import Layout, Selection, StoreView, find, mapped, plan, stat, verify
+from firearrow.store.offline import Layout, Selection, StoreView, find, plan, stat, verify
 from firearrow.store.offline.compare import IndexRows
-from firearrow.store.offline.mapped import StoreFile, data_end
+from firearrow.store.snapshot import mapped
+from firearrow.store.snapshot.mapped import StoreFile, data_end
 from tests.store.offline.damage import golden_store, own_store
 from tests.store.stores import append, opened, settle
 

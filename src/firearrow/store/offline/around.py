@@ -30,11 +30,11 @@ from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
-from firearrow.store.offline.mapped import sorted_children
 from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import StoreView
 from firearrow.store.retention import committed_offsets
+from firearrow.store.snapshot.mapped import sorted_children
 
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
 _CHECKPOINT_FIELDS_BYTES: Final = 48

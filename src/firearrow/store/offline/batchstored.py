@@ -22,9 +22,9 @@ from firearrow.store.batchqueue import (
     are_written,
     is_written,
 )
-from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
 from firearrow.store.offline.stored import QUEUE_ENTRY, Span, bisect, without
 from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.snapshot.mapped import Directory, Maps, StoreFile, data_end
 
 _QUEUE_OFFSET_MAX: Final = (1 << 63) - 1
 

@@ -54,7 +54,6 @@ from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.around import config_files
-from firearrow.store.offline.mapped import Maps, Mend, StoreFile, mends_by_path
 from firearrow.store.offline.numbering import HOLE_MAX, given
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
@@ -66,6 +65,7 @@ from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import find_record
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
+from firearrow.store.snapshot.mapped import Maps, Mend, StoreFile, mends_by_path
 from firearrow.wire import fastjson
 
 MAP_NAME: Final = "salvage-map.csv"

@@ -17,19 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
-from firearrow.store.index import HEADER
+from firearrow.store.index import HEADER, INDEX_ENTRY
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.dispatching import dispatch_to
-from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.storedrows import ROW
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import Entries
 from firearrow.store.scan import Columns, Ints
+from firearrow.store.snapshot.dispatching import dispatch_to
+from firearrow.store.snapshot.mapped import StoreFile
 
-INDEX_ENTRY: Final = np.dtype(
-    [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
 _SLOTS_SHARE: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries for each slot
 _SECONDS_MAX: Final = (1 << 31) - 1
 

@@ -17,8 +17,8 @@ from firearrow.store.index import HEADER
 from firearrow.store.offline.compare import IndexRows, Key, index_geometry
 from firearrow.store.offline.findings import Finding, Findings
 from firearrow.store.offline.logcheck import FileReport
-from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.view import StoreView
+from firearrow.store.snapshot.mapped import StoreFile
 
 _STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
 

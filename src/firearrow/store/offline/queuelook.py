@@ -13,11 +13,11 @@ from firearrow.store import rocksformat as rows
 from firearrow.store.batchqueue import UNIT_BYTES, are_written
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.findings import Finding, Findings, Severity
-from firearrow.store.offline.mapped import StoreFile, is_zero
 from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredFileQueue, StoredQueue
 from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.snapshot.mapped import StoreFile, is_zero
 
 Entries = npt.NDArray[Any]
 

@@ -23,7 +23,6 @@ from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import inner_count
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import IndexRows, index_geometry
-from firearrow.store.offline.mapped import StoreFile
 from firearrow.store.offline.stored import (
     StoredFileQueue,
     StoredQueue,
@@ -34,6 +33,7 @@ from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.scan import Columns, Ints, scan
+from firearrow.store.snapshot.mapped import StoreFile
 
 _ENTRIES_A_STEP: Final = 8192
 _RECORD_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -47,7 +47,6 @@ from firearrow.store.offline.around import sound_copies
 from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
 from firearrow.store.offline.logcheck import GapReport
-from firearrow.store.offline.mapped import Mend
 from firearrow.store.offline.numbering import Given, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
@@ -59,6 +58,7 @@ from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
+from firearrow.store.snapshot.mapped import Mend
 from firearrow.wire import fastjson
 
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.offline.mapped import Directory, Maps, StoreFile, data_end
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.snapshot.mapped import Directory, Maps, StoreFile, data_end
 
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in an entry that stands before a queue's first message."""

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.offline.findings import Findings
-from firearrow.store.offline.mapped import Directory, StoreFile, list_files
 from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import Ints
+from firearrow.store.snapshot.mapped import Directory, StoreFile, list_files
 from firearrow.store.timerfiles import CHECK, CHECK_BYTES, SLOT, UNIT, WHEEL_SLOTS
 
 _MAGICS: Final = (1, 3, 5)

@@ -25,7 +25,11 @@ from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.mapped import (
+from firearrow.store.offline.settings import topics_with_batches
+from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
+from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
+from firearrow.store.queuefiles import batch_topics
+from firearrow.store.snapshot.mapped import (
     Directory,
     Maps,
     Mend,
@@ -34,10 +38,6 @@ from firearrow.store.offline.mapped import (
     mends_by_path,
     sorted_children,
 )
-from firearrow.store.offline.settings import topics_with_batches
-from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
-from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
-from firearrow.store.queuefiles import batch_topics
 
 ROCKSDB_DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 _ROCKSDB_MARK: Final = "CURRENT"

@@ -16,9 +16,9 @@ import numpy as np
 
 from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.store.commitlog import SCAN_BYTES_MAX
-from firearrow.store.offline.mapped import StoreFile, is_zero
 from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
+from firearrow.store.snapshot.mapped import StoreFile, is_zero
 
 _LOOK_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 1 << 16  # a magic that does not occur is not looked for to the file's end
