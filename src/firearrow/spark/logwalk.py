@@ -15,27 +15,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MAX
 from firearrow.spark.storage import NumberedFile
-from firearrow.store.scan import Columns, Stop, scan
-from firearrow.store.snapshot.mapped import is_zero
+from firearrow.store.scan import Buffer, Columns, Stop
+from firearrow.store.snapshot.walk import (
+    WINDOW_BYTES,
+    Look,
+    Piece,
+    find_record,
+    first_of,
+    pieces,
+)
 
 if TYPE_CHECKING:
     from firearrow.spark.stores import Store
 
-_MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
-_MAGIC_HEAD: Final = b"\xda\xa3\x20"
 _LOOK_BYTES: Final = 64 * 1024
 _LOOK_FAR_BYTES: Final = 4 << 20
-_SCAN_RECORDS: Final = 8192
-_WINDOW_BYTES: Final = 16 << 20
 _LOOKS: Final = 10  # at a record that does not stand where one should, while a broker writes
 _PAUSE_SECONDS: Final = 0.02
-
-
-class Piece(NamedTuple):
-    """Records of a file: their columns, whose positions are relative to ``base`` in the log."""
-
-    columns: Columns
-    base: int
 
 
 def next_record(store: Store, file: NumberedFile, at: int, end: int) -> int | None:
@@ -45,26 +41,12 @@ def next_record(store: Store, file: NumberedFile, at: int, end: int) -> int | No
     look = _LOOK_BYTES
     while place < limit:
         window = store.storage.window(file.path, place, place + look + RECORD_BYTES_MAX)
-        found = _find(window, file.base + place, min(look, limit - place))
+        base = file.base + place
+        found = find_record(window, 0, len(window), base, min(look, limit - place))
         if found is not None:
-            return found
+            return base + found
         place += look
         look = _LOOK_FAR_BYTES  # no record is so far away: these are zeros, or much is damaged
-    return None
-
-
-def _find(window: memoryview, base: int, limit: int) -> int | None:
-    """The first record that begins in the first ``limit`` bytes of a window."""
-    text = bytes(window[: limit + 8])
-    if is_zero(text):
-        return None  # told ten times as fast as a search ends
-    at = text.find(_MAGIC_HEAD)
-    while at >= 0:
-        if at >= 4 and text[at : at + 4] in _MAGICS and at - 4 < limit:
-            columns = scan(window, at - 4, len(window), 1)
-            if len(columns) and int(columns.physical_offset[0]) == base + at - 4:
-                return base + at - 4
-        at = text.find(_MAGIC_HEAD, at + 1)
     return None
 
 
@@ -101,49 +83,37 @@ def walk(store: Store, stretch: Stretch, *, skip: bool) -> Iterator[Piece]:
     is_known = stretch.begins or start == file.base
     at = start if is_known else next_record(store, file, start, end)
     while at is not None and at < end:
-        columns, goes_on = _records_at(store, stretch, at)
-        own = int((columns.position < end - at).sum())
-        if own:
-            kept = columns if own == len(columns) else _first(columns, own)
-            yield Piece(kept, at)
-        if own < len(columns):
-            at += int(columns.position[own])
-            break
-        at += columns.end
-        if columns.stop is Stop.BLANK:
+        for columns, base in pieces(_look(store, file), at, end):
+            found = _finished(columns, stretch)
+            if len(found):
+                yield Piece(found, base)
+            at, stop = base + found.end, found.stop
+        if stop is Stop.BLANK:
             return
-        if at < end and not (own and goes_on):
-            at = _behind(store, stretch, at, columns.stop, skip)
+        if at < end:
+            at = _behind(store, stretch, at, stop, skip)
     if at is not None and at >= end and not skip:
         _require_meeting(store, stretch, at)
 
 
-def _records_at(store: Store, stretch: Stretch, at: int) -> tuple[Columns, bool]:
-    """Some records from a place on, and whether others may follow at once."""
-    place = at - stretch.file.base
-    window = store.storage.window(stretch.file.path, place, place + _WINDOW_BYTES)
-    columns = _sound(scan(window, 0, len(window), _SCAN_RECORDS), at)
-    is_cut = columns.stop is Stop.END and len(window) == _WINDOW_BYTES
-    goes_on = columns.stop is Stop.FULL or is_cut
-    if stretch.may_end and stretch.may_grow and not goes_on:
-        columns = _finished(columns)
-    return columns, goes_on
+def _look(store: Store, file: NumberedFile) -> Look:
+    def look(at: int) -> tuple[Buffer, int]:
+        place = at - file.base
+        return store.storage.window(file.path, place, place + WINDOW_BYTES), at
+
+    return look
 
 
-def _first(columns: Columns, count: int) -> Columns:
-    return Columns(columns.buffer, columns.position[:count], len(columns.buffer))
-
-
-def _finished(columns: Columns) -> Columns:
+def _finished(columns: Columns, stretch: Stretch) -> Columns:
     """The records without a last one that is just being written, or was when its broker ended."""
-    if not len(columns) or columns.stop is Stop.BLANK:
+    if not (stretch.may_end and stretch.may_grow and len(columns)):
+        return columns
+    if columns.stop in (Stop.BLANK, Stop.FULL):
         return columns
     last = Columns(columns.buffer, columns.position[-1:], columns.end)
     if not last.breaks_off and last.body_crc_holds().all():
         return columns
-    finished = _first(columns, len(columns) - 1)
-    finished.end, finished.stop = int(last.position[0]), Stop.INVALID
-    return finished
+    return first_of(columns, len(columns) - 1)
 
 
 def _behind(store: Store, stretch: Stretch, at: int, stop: Stop, skip: bool) -> int | None:
@@ -173,7 +143,8 @@ def _comes(store: Store, stretch: Stretch, at: int) -> bool:
     64 bytes of a large piece behind all others, and the broker may have to wait in between.
     """
     for _ in range(_LOOKS):
-        if len(_records_at(store, stretch, at)[0]):
+        found, _ = next(pieces(_look(store, stretch.file), at, at + 1))
+        if len(_finished(found, stretch)):
             return True
         _pause()
     return False
@@ -181,18 +152,6 @@ def _comes(store: Store, stretch: Stretch, at: int) -> bool:
 
 def _pause() -> None:
     threading.Event().wait(_PAUSE_SECONDS)
-
-
-def _sound(columns: Columns, base: int) -> Columns:
-    """The records up to the first that says that it is elsewhere."""
-    elsewhere = columns.physical_offset != columns.position + base
-    if not elsewhere.any():
-        return columns
-    first = int(elsewhere.argmax())
-    kept = _first(columns, first)
-    kept.end = int(columns.position[first])
-    kept.stop = Stop.INVALID
-    return kept
 
 
 def _require_known_end(store: Store, stretch: Stretch, at: int) -> None:

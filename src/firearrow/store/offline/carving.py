@@ -62,10 +62,10 @@ from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.offline.walk import find_record
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
 from firearrow.store.snapshot.mapped import Maps, Mend, StoreFile, mends_by_path
+from firearrow.store.snapshot.walk import find_record
 from firearrow.wire import fastjson
 
 MAP_NAME: Final = "salvage-map.csv"

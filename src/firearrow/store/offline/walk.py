@@ -12,19 +12,13 @@ import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from firearrow.message.record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from firearrow.store.commitlog import SCAN_BYTES_MAX
+from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN
 from firearrow.store.offline.view import StoreView
-from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
+from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.snapshot.mapped import StoreFile, is_zero
+from firearrow.store.snapshot.walk import BLANK_MAGIC, RECORD_MAGICS, find_record, pieces
 
 _LOOK_BYTES: Final = 1 << 20
-_WINDOW_BYTES: Final = 1 << 16  # a magic that does not occur is not looked for to the file's end
-_MAGICS: Final = tuple(
-    (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
-)
 
 
 class Run(NamedTuple):
@@ -92,28 +86,26 @@ def walk_file(
     end = size if end is None else min(end, size)
     at = start
     while at < end:
-        columns = _scan(buffer, at, end)
-        sound = _in_place(columns, file.base)
-        if len(sound):
-            yield Run(file, sound)
-            at = sound.end
-        if len(sound) == len(columns) and columns.stop is Stop.FULL:
-            continue
+        for columns, _ in pieces(lambda _: (buffer, file.base), file.base + at, file.base + end):
+            if len(columns):
+                yield Run(file, columns)
+            at, stop = columns.end, columns.stop
         if at >= end:
             break
-        fault = _fault(buffer, at, columns, sound)
+        fault = _fault(buffer, at, stop, file.base)
         if fault is None:
-            yield FileEnd(file, at, blank=columns.stop is Stop.BLANK)
+            yield FileEnd(file, at, blank=stop is Stop.BLANK)
             return
         look_from: int | None = at + 1
-        if columns.stop is Stop.ZERO:
+        if stop is Stop.ZERO:
             look_from = next_written(file, buffer, at, size)
             if look_from is None:
                 yield FileEnd(file, at, blank=False)
                 return
-        gap_end = find_record(buffer, look_from or at + 1, size, file.base)
-        yield Gap(file, at, size if gap_end is None else gap_end, *fault)
-        at = size if gap_end is None else gap_end
+        found = find_record(buffer, look_from or at + 1, size, file.base, or_blank=True)
+        gap_end = size if found is None else found
+        yield Gap(file, at, gap_end, *fault)
+        at = gap_end
     if at >= size:
         yield FileEnd(file, at, blank=False)
 
@@ -126,96 +118,29 @@ def first_record(view: StoreView, file: StoreFile, start: int, end: int) -> int 
     if written is None:
         return None
     # The first bytes of a record may be zero: they are the upper ones of its size.
-    return find_record(buffer, max(start, written - 3), len(buffer), file.base, end)
+    return find_record(buffer, max(start, written - 3), len(buffer), file.base, end, or_blank=True)
 
 
-def _scan(buffer: Buffer, at: int, end: int) -> Columns:
-    """A scan of bounded memory of records that begin before ``end``; it stops as FULL where more
-    may follow."""
-    bounded = min(end, at + SCAN_BYTES_MAX)
-    columns = scan(buffer, at, bounded, RECORDS_MAX)
-    if bounded < len(buffer) and columns.stop is Stop.END:
-        if len(columns):
-            columns.stop = Stop.FULL
-        else:
-            columns = scan(buffer, at, len(buffer), 1)
-    return columns
-
-
-def _in_place(columns: Columns, base: int) -> Columns:
-    """The records from the first on that stand where they say."""
-    placed = columns.physical_offset == columns.position + base
-    if placed.all():
-        return columns
-    count = int(np.argmin(placed))
-    sound = Columns(columns.buffer, columns.position[:count], columns.end)
-    sound.end = int(columns.position[count])
-    return sound
-
-
-def _fault(buffer: Buffer, at: int, columns: Columns, sound: Columns) -> tuple[str, str] | None:
+def _fault(buffer: Buffer, at: int, stop: Stop, base: int) -> tuple[str, str] | None:
     """What is broken where the records stop, and how; None where a file may end so."""
-    if len(sound) < len(columns):
-        stated = int(columns.physical_offset[len(sound)])
+    if stop is Stop.INVALID and len(elsewhere := scan(buffer, at, len(buffer), 1)):
+        stated = int(elsewhere.physical_offset[0])
         return "record-position", f"the record there says that it belongs to {stated}"
     size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
     left = len(buffer) - at
-    if columns.stop is Stop.BLANK:
+    if stop is Stop.BLANK:
         text = f"the blank there says that {size} bytes remain, there are {left}"
         return None if size == left else ("log-file-end", text)
-    if columns.stop is Stop.ZERO:
+    if stop is Stop.ZERO:
         return "record-frame", "bytes there are zero, and others behind them are not"
     if left < BLANK_BYTES:
         return "log-file-end", "the file ends without a blank"
     magic = bytes(buffer[at + 4 : at + 8])
-    if magic not in _MAGICS:
+    if magic not in (*RECORD_MAGICS, BLANK_MAGIC):
         return "record-frame", f"the magic there is 0x{magic.hex()}"
     if size < RECORD_BYTES_MIN or size > left:
         return "record-frame", f"the record there has a size of {size}, {left} bytes are left"
     return "record-frame", f"the record there has {size} bytes, its parts do not add up to that"
-
-
-def find_record(
-    buffer: Buffer, start: int, end: int, base: int | None, before: int | None = None
-) -> int | None:
-    """The first position from ``start`` on at which a sound record, or the blank that ends the
-    file, begins, if that is ``before`` a position; None if there is none.
-
-    ``base`` is the offset of the buffer's first byte: a record must then say that it belongs to its
-    place. Without it any record counts whose parts add up and whose body has its CRC.
-    """
-    magics_end = end if before is None else min(end, before + 7)
-    for at in _magic_positions(buffer, start + 4, magics_end):
-        if _stands(buffer, at - 4, end, base):
-            return at - 4
-    return None
-
-
-def _magic_positions(buffer: Buffer, start: int, end: int) -> Iterator[int]:
-    """Where one of the three magics is whole, in order."""
-    view = buffer if not isinstance(buffer, memoryview) else bytes(buffer)
-    for low in range(start, end, _WINDOW_BYTES):
-        high = min(low + _WINDOW_BYTES + 3, end)  # a magic belongs to where it begins
-        found: list[int] = []
-        for magic in _MAGICS:
-            at = view.find(magic, low, high)
-            while at >= 0:
-                found.append(at)
-                at = view.find(magic, at + 1, high)
-        yield from sorted(found)
-
-
-def _stands(buffer: Buffer, at: int, end: int, base: int | None) -> bool:
-    magic = buffer[at + 4 : at + 8]
-    if magic == _MAGICS[2]:
-        remaining = end - at
-        return base is not None and int.from_bytes(buffer[at : at + 4], "big") == remaining
-    columns = scan(buffer, at, end, 1)
-    if not len(columns):
-        return False
-    if base is None:
-        return bool(columns.body_crc_holds()[0])
-    return int(columns.physical_offset[0]) == base + at
 
 
 def next_written(file: StoreFile, buffer: Buffer, start: int, end: int) -> int | None:
