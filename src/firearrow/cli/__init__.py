@@ -1,1 +1,9 @@
 """The command line: `firearrow serve`, `firearrow namesrv`, `firearrow broker`."""
+
+EMBEDDED_STORE = "data/store"
+"""Where `firearrow serve` has its store unless it is told, from where it is started."""
+
+INTERRUPTED = 130
+"""The exit code of a command that SIGINT ends, as shells have it: 128 and the signal's number."""
+
+INTERRUPTED_LINE = "firearrow: interrupted\n"

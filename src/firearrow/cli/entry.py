@@ -9,8 +9,7 @@ The start of the interpreter, before this module is read, is out of reach.
 import os
 import signal
 
-INTERRUPTED = 128 + signal.SIGINT
-LINE = "firearrow: interrupted\n"
+from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 
 
 def main() -> int:
@@ -24,7 +23,7 @@ def main() -> int:
 
 def _end(number: int, frame: object) -> None:
     try:  # noqa: SIM105 - nothing is imported before SIGINT is taken
-        os.write(2, LINE.encode())
+        os.write(2, INTERRUPTED_LINE.encode())
     except OSError:  # nobody may read it
         pass
     os._exit(INTERRUPTED)

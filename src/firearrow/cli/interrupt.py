@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from firearrow.cli.entry import INTERRUPTED, LINE
+from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 
 _CLEAR: Final = "\r\x1b[K"  # a bar may stand on the terminal's line
 
@@ -35,7 +35,7 @@ class Ending:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        line = _CLEAR + LINE if os.isatty(self._stderr) else LINE
+        line = _CLEAR + INTERRUPTED_LINE if os.isatty(self._stderr) else INTERRUPTED_LINE
         with suppress(OSError):  # nobody may read it
             os.write(self._stderr, line.encode())
         for pid in _descendants(os.getpid()):

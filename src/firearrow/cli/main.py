@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firearrow import __version__
+from firearrow.cli import EMBEDDED_STORE
 from firearrow.cli.output import forget_output, output_is_closed
 from firearrow.cli.parser import Parser
 from firearrow.cli.summaries import as_sentence
 from firearrow.cli.values import pair
 from firearrow.errors import FirearrowError
-
-EMBEDDED_STORE = Path("data/store")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from firearrow.cli.main import EMBEDDED_STORE
+from firearrow.cli import EMBEDDED_STORE
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm
 from firearrow.config.table import Note, ServerConfig, as_properties, load, review, take
@@ -73,7 +73,7 @@ def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
-    pairs = {"storePathRootDir": str(EMBEDDED_STORE), "bindAddress": "127.0.0.1"} | pairs
+    pairs = {"storePathRootDir": EMBEDDED_STORE, "bindAddress": "127.0.0.1"} | pairs
     pairs |= _broker_options(options)
     store, rest = take(StoreConfig, pairs)
     broker, rest = take(BrokerConfig, rest)

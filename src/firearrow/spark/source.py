@@ -28,6 +28,7 @@ from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import Narrow, narrowed
 from firearrow.spark.losses import held_spans
+from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
@@ -59,7 +60,7 @@ class RocketMQSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What reads a stream; see ``firearrow.spark.stream``."""
-        from firearrow.spark.stream import StreamReader  # which opens origins by this module
+        from firearrow.spark.stream import StreamReader  # the half that only streams
 
         options = parse(self.options)
         if options.place.table != "messages":
@@ -120,22 +121,6 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
                 "declare it NOT NULL"
             )
     return asked
-
-
-def open_origin(options: Options, narrow: Narrow | None = None) -> Origin:
-    """Where the messages are: the files of stores, or brokers; and an archive, if one is named.
-
-    ``narrow`` is what a query needs.
-    """
-    if options.place.archive is not None:
-        from firearrow.spark.jobs.archived import ArchivedOrigin, live_options
-
-        return ArchivedOrigin(options, open_origin(live_options(options), narrow))
-    if options.place.name_servers:
-        from firearrow.spark.brokers import BrokerOrigin  # the half that needs no files
-
-        return BrokerOrigin(options, narrow)
-    return FileOrigin(options, narrow)
 
 
 class MessageReader(DataSourceReader):

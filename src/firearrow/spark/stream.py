@@ -31,9 +31,9 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.losses import held_spans
+from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Origin
-from firearrow.spark.source import open_origin
 
 _CHECKPOINT = "checkpoint"
 

@@ -82,7 +82,7 @@ class RocksConsumeQueues:
         self.dispatched_offset = 0
         self._topics: dict[str, RocksTopic] = {}
         self._left_out: set[tuple[str, int]] = set()
-        self.ends = QueueEnds()
+        self.ends: QueueEnds[RocksConsumeQueue] = QueueEnds()
         self._unflushed_entries = 0
         self._expire_to = self._expired_to = 0  # where the log began, and as far as rows know it
         self._writing = RLock()  # entries together with what is known of them, against flush

@@ -6,22 +6,28 @@ that costs little for each, where as many objects would cost a wait for memory e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.scan import Ints
 
-if TYPE_CHECKING:
-    from firearrow.store.rocksqueue import RocksConsumeQueue
-
 Flags = npt.NDArray[np.bool_]
 
 _SLOTS_AT_FIRST: Final = 64
 
 
-class QueueEnds:
+class HasSlot(Protocol):
+    """A queue in memory, which knows its slot."""
+
+    slot: int
+
+
+QueueT = TypeVar("QueueT", bound=HasSlot)
+
+
+class QueueEnds(Generic[QueueT]):
     """Columns by slot; each queue in memory has one, and ``queues`` says whose it is.
 
     Slots are taken and given up under the lock that a flush takes them to save under: columns that
@@ -33,7 +39,7 @@ class QueueEnds:
     """
 
     def __init__(self) -> None:
-        self.queues: list[RocksConsumeQueue | None] = [None]
+        self.queues: list[QueueT | None] = [None]
         self._free: list[int] = []
         self.max_offset: Ints = np.zeros(_SLOTS_AT_FIRST, np.int64)
         self.max_offsets = memoryview(self.max_offset)
@@ -41,7 +47,7 @@ class QueueEnds:
         self.unsaved: Flags = np.zeros(_SLOTS_AT_FIRST, np.bool_)
         self.saving: Flags = np.zeros(_SLOTS_AT_FIRST, np.bool_)
 
-    def take(self, queue: RocksConsumeQueue, max_offset: int, max_physical_offset: int) -> int:
+    def take(self, queue: QueueT, max_offset: int, max_physical_offset: int) -> int:
         """Give a queue a slot."""
         if self._free:
             slot = self._free.pop()
@@ -63,7 +69,7 @@ class QueueEnds:
             setattr(self, name, new)
         self.max_offsets = memoryview(self.max_offset)
 
-    def give_up(self, queue: RocksConsumeQueue) -> None:
+    def give_up(self, queue: QueueT) -> None:
         """Take the slot of a queue that is forgotten."""
         slot, queue.slot = queue.slot, 0
         self.queues[slot] = None

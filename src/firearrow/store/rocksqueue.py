@@ -5,15 +5,15 @@ Source: upstream ``RocksDBConsumeQueue``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from firearrow.message.record import topic_field
 from firearrow.store import rocksformat as rows
 from firearrow.store.queues import ENTRY_BYTES, UNCOUNTED
+from firearrow.store.rocksends import QueueEnds
 
 if TYPE_CHECKING:
     from firearrow.database import Table
-    from firearrow.store.rocks import RocksConsumeQueues
 
 
 NO_PLACE: Final = (-1, -1)
@@ -23,12 +23,23 @@ _IDS: Final[dict[int, int]] = {}
 _IDS_MAX: Final = 65_536
 
 
+class AllQueues(Protocol):
+    """What a queue needs of all of them."""
+
+    ends: QueueEnds[RocksConsumeQueue]
+    log_start_offset: int
+
+    @property
+    def entries(self) -> Table:
+        """The rows of entries."""
+
+
 class RocksTopic:
     """A topic's queues by their ids, and what they share."""
 
     __slots__ = ("field", "head", "magic", "name", "queues", "store")
 
-    def __init__(self, store: RocksConsumeQueues, name: str) -> None:
+    def __init__(self, store: AllQueues, name: str) -> None:
         self.store = store
         self.name = name
         self.magic, self.field = topic_field(name)

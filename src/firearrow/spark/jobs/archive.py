@@ -50,9 +50,9 @@ from firearrow.spark.jobs.progress import (
     numbers_of_offsets,
 )
 from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.opening import open_origin
 from firearrow.spark.options import MiB, parse
 from firearrow.spark.origin import Logged, Origin
-from firearrow.spark.source import open_origin
 from firearrow.spark.stream import Committing, require_streamable
 from firearrow.spark.tables import MESSAGES
 

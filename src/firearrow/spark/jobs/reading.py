@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.spark.jobs.small import is_small, rows_of
+from firearrow.spark.opening import open_origin
 from firearrow.spark.options import parse
-from firearrow.spark.source import open_origin
 from firearrow.spark.tables import TABLES
 
 _BOUNDS = pa.schema(

@@ -14,8 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.spark.files import FileOrigin
+from firearrow.spark.opening import open_origin
 from firearrow.spark.options import MiB, Options
-from firearrow.spark.source import RocketMQSource, open_origin
+from firearrow.spark.source import RocketMQSource
 from firearrow.spark.stores import open_stores
 
 MESSAGES_MAX: Final = 200_000  # half a second of one core
