@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firearrow.errors import CorruptStore
 from firearrow.message.record import iter_records
+from firearrow.spark.options import parse
+from firearrow.spark.source import MessageReader
+from firearrow.spark.tables import DECLARED
 from firearrow.store.offline import Layout, Selection, StoreView, find
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from tests import golden
 from tests.spark import logs
-from tests.spark.test_files import read
+from tests.store.offline.test_never_worse import SIZES, Whole, damaged
 from tests.store.stores import GOLDEN_SIZES, opened
 
 Row = tuple[str, int, int]
@@ -45,10 +51,20 @@ def seen_by_spark(root: Path) -> set[Row]:
     with StoreView(Layout(root)) as view:
         keys = list(view.queues)
     return {
-        (topic, queue_id, row["commitLogOffset"])
+        (topic, queue_id, place)
         for topic, queue_id in keys
-        for row in read(root, assign=json.dumps({topic: {logs.BROKER: [queue_id]}}))
+        for place in read_by_spark(root, topic, queue_id)
     }
+
+
+def read_by_spark(root: Path, topic: str, queue_id: int) -> list[int]:
+    """Where the records are that a query of one queue gets, which skips what is damaged."""
+    skip = {"onCorrupt": "skip", "failOnDataLoss": "false"}
+    assign = json.dumps({topic: {logs.BROKER: [queue_id]}})
+    options = parse({"path": str(root), "brokerName": logs.BROKER, "assign": assign} | skip)
+    reader = MessageReader(options, DECLARED["messages"])
+    batches = (batch for task in reader.partitions() for batch in reader.read(task))
+    return [place for batch in batches for place in batch["commitLogOffset"].to_pylist()]
 
 
 def seen_by_a_broker(root: Path, options: dict[str, Any]) -> set[Row]:
@@ -74,3 +90,67 @@ def test_all_see_the_same_messages_in_a_store_of_the_original(name: str, tmp_pat
     assert by_tools == by_spark
     assert len(by_tools) >= 30
     assert by_tools == seen_by_a_broker(root, dict(STORES[name]))
+
+
+def entries(root: Path) -> dict[tuple[str, int], bytes]:
+    """What each queue has, up to its end."""
+    with StoreView(Layout(root)) as view:
+        return {key: queue.read(*queue.span) for key, queue in view.queues.items()}
+
+
+@pytest.fixture(scope="module", params=["default", "defaultRocksDB"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(tmp_path_factory.mktemp("whole") / "store", request.param)
+
+
+@pytest.mark.parametrize("seed", [1, 5, 9, 22])
+def test_all_see_the_same_messages_in_a_damaged_store(
+    whole: Whole, seed: int, tmp_path: Path
+) -> None:
+    require_same(damaged(whole, tmp_path / "store", seed), whole.kind)
+
+
+@pytest.mark.parametrize("seed", [30, 34])
+def test_tools_and_spark_agree_where_a_broker_refuses_to_start(
+    whole: Whole, seed: int, tmp_path: Path
+) -> None:
+    root = damaged(whole, tmp_path / "store", seed)
+    assert seen_by_tools(root) == seen_by_spark(root) < seen_by_tools(whole.root)
+    with pytest.raises(CorruptStore), opened(root, store_type=whole.kind, **SIZES):
+        pass
+
+
+def require_same(root: Path, kind: str) -> set[Row]:
+    """What all see; a broker is asked only where its start leaves the queues as they were."""
+    by_tools, by_spark = seen_by_tools(root), seen_by_spark(root)
+    assert by_tools == by_spark
+    before = entries(root)
+    by_broker = seen_by_a_broker(root, {"store_type": kind, **SIZES})
+    assert entries(root) != before or by_tools == by_broker
+    return by_tools
+
+
+@pytest.mark.parametrize("whole", ["default"], indirect=True)
+@pytest.mark.parametrize("wrong", [(1, 0), (0, 1), (0, -300), (1 << 40, 0)])
+def test_an_entry_leads_only_to_the_record_that_it_means(
+    whole: Whole, wrong: tuple[int, int], tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(whole.root, root)
+    path = root / f"consumequeue/A/1/{0:020d}"
+    data = bytearray(path.read_bytes())
+    physical, size, code = ENTRY.unpack_from(data, 7 * ENTRY_BYTES)
+    ENTRY.pack_into(data, 7 * ENTRY_BYTES, physical + wrong[0], size + wrong[1], code)
+    path.write_bytes(data)
+    assert seen_by_tools(whole.root) - require_same(root, "default") == {("A", 1, physical)}
+
+
+def test_a_topic_with_queues_of_both_kinds_has_those_of_batches(tmp_path: Path) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    seen = seen_by_tools(root)
+    for queue_id in (0, 7):
+        directory = root / f"consumequeue/Bat/{queue_id}"
+        directory.mkdir(parents=True)
+        (directory / f"{0:020d}").write_bytes(ENTRY.pack(0, 100, 0))
+    assert seen == seen_by_tools(root) == seen_by_spark(root)
+    assert read_by_spark(root, "Bat", 7) == []

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.queues import Bound, Span
-from firearrow.spark.queueentries import BatchQueue, FileQueues
+from firearrow.client.queues import Span
+from firearrow.spark.queueentries import FileQueues
 from firearrow.spark.storage import LocalStorage
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue
+from firearrow.store.snapshot.batchunits import BatchQueue
 from tests.golden import expected, extract
 from tests.store.test_batchqueue import FILE_BYTES, sizes_of_records, units_for
 
@@ -34,7 +35,7 @@ def test_each_record_is_in_one_range(
 ) -> None:
     queue = queue_of(tmp_path_factory.mktemp("store"), sizes)
     end = sum(sizes)
-    assert queue.bound(0) == Bound(0, end)
+    assert queue.span_from(0) == (0, end)
     assert queue.record_end == 1000 * (len(sizes) - 1) + 100 + len(sizes) - 1
     places = sorted({0, end, *(cut for cut in cuts if cut < end)})
     ranges = list(pairwise(places))
@@ -61,7 +62,7 @@ def test_places_lead_to_the_first_message_of_a_record(
     end = 5 + sum(sizes)
     assert queue.first_at_or_after(place, 0, end) == base
     assert queue.first_at_or_after(place, 7, 9) == (min(max(base, 7), 9) if base < end else 9)
-    assert queue.bound(place) == Bound(base, end)
+    assert queue.span_from(place) == (base, end)
     assert queue.held(0, end) == end - 5
 
 
@@ -73,7 +74,7 @@ def test_a_file_that_is_missing_between_others(tmp_path: Path) -> None:
     queues = FileQueues(LocalStorage(str(tmp_path)))
     assert queues.holes(("T", 0)) == [Span(2 * units, 4 * units)]
     queue = queues.open(("T", 0))
-    assert queue.bound(0) == Bound(0, 6 * units)
+    assert queue.span_from(0) == (0, 6 * units)
     left = [*range(0, 2 * units, 2), *range(4 * units, 6 * units, 2)]
     assert queue.entries(0, 6 * units).queue_offset.tolist() == left
 
@@ -92,8 +93,8 @@ def test_damaged_units_hide_only_their_own_messages(
     assert isinstance(queue, BatchQueue)
     starts = [0, *accumulate(sizes)]
     end = starts[kept[-1] + 1]  # units that are zero behind the last are the rest of the file
-    assert queue.bound(0) == Bound(0, end)
-    assert queue.bound(1).earliest == next((starts[n] for n in kept if n), end)
+    assert queue.span_from(0) == (0, end)
+    assert queue.span_from(1)[0] == next((starts[n] for n in kept if n), end)
     assert queue.held(0, end) == sum(sizes[n] for n in kept)
     assert queue.entries(0, end).queue_offset.tolist() == [starts[n] for n in kept]
 
@@ -111,14 +112,14 @@ def test_an_empty_queue(tmp_path: Path) -> None:
     (tmp_path / PLACE / f"{0:020d}").write_bytes(bytes(FILE_BYTES))
     queue = FileQueues(LocalStorage(str(tmp_path))).open(("T", 0))
     assert isinstance(queue, BatchQueue)
-    assert (queue.bound(0), queue.record_end) == (Bound(0, 0), -1)
+    assert (queue.span_from(0), queue.record_end) == ((0, 0), -1)
     assert (len(queue.entries(0, 9).size), queue.held(0, 9)) == (0, 0)
 
 
 def test_what_the_original_wrote(tmp_path: Path) -> None:
     root = extract("batch-queues", tmp_path)
     queues = FileQueues(LocalStorage(str(root)))
-    assert list(queues.keys(None)) == list(queues.keys(["Bat"])) == [("Bat", 0), ("Bat", 1)]
+    assert list(queues.keys_of(None)) == list(queues.keys_of(["Bat"])) == [("Bat", 0), ("Bat", 1)]
     for queue_id, count in ((0, 45), (1, 35)):
         queue = queues.open(("Bat", queue_id))
         entries = queue.entries(0, count)

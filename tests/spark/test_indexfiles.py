@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.spark.indexfiles import IndexRows, candidates
-from firearrow.spark.storage import LocalStorage, NumberedFile, numbered_files
+from firearrow.spark.indexfiles import candidates, index_files, index_rows
+from firearrow.spark.storage import LocalStorage, NumberedFile
 from tests import golden
 from tests.spark.test_files import by_place, read
 
@@ -17,8 +17,8 @@ from tests.spark.test_files import by_place, read
 def test_every_key_of_every_message_leads_to_it(tmp_path: Path) -> None:
     root = golden.extract("file-cq-clean", tmp_path)
     storage = LocalStorage(str(root))
-    (file,) = numbered_files(storage, "index", 17)
-    known = IndexRows(storage, file)
+    (file,) = index_files(storage)
+    known = index_rows(storage, file)
     lines = golden.expected("file-cq-clean")
     for line in lines:
         words = [line["uniqKey"], line["offsetMsgId"], *line["properties"].get("KEYS", "").split()]
@@ -53,7 +53,7 @@ def test_long_chains_are_looked_at_as_a_whole(
     storage = LocalStorage(str(root))
     words = [line["uniqKey"] for line in golden.expected("file-cq-clean")[:50]]
     by_chains = candidates(storage, "GoldenPlain", words, 700_000)
-    monkeypatch.setattr("firearrow.spark.indexfiles._STEPS_MAX", 0)
+    monkeypatch.setattr("firearrow.store.snapshot.indexrows._STEPS_MAX", 0)
     assert candidates(storage, "GoldenPlain", words, 700_000) == by_chains
 
 
@@ -63,4 +63,4 @@ def test_a_file_of_another_size_is_none(tmp_path: Path) -> None:
     with pytest.raises(
         CorruptStore, match="index/1: 100 bytes don't fit a header and four entries"
     ):
-        IndexRows(LocalStorage(str(tmp_path)), NumberedFile("index/1", 1, 100))
+        index_rows(LocalStorage(str(tmp_path)), NumberedFile("index/1", 1, 100))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from firearrow.spark import logorder
 from firearrow.spark.logorder import InOrder
-from firearrow.spark.queueentries import Entries
+from firearrow.store.snapshot.entries import Entries
 
 Row = tuple[int, int, int, int]
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.client.queues import Bound
-from firearrow.spark.queueentries import FileQueues
-from firearrow.spark.rocksentries import rocks_queues
+from firearrow.spark.queueentries import FileQueues, rocks_queues
 from firearrow.spark.storage import LocalStorage
 from tests import golden
 from tests.spark import logs
@@ -22,17 +20,17 @@ def test_a_queue_in_a_database(tmp_path: Path) -> None:
     lines: dict[tuple[str, int], list[int]] = {}
     for line in golden.expected("rocksdb-cq-clean"):
         lines.setdefault((line["topic"], line["queueId"]), []).append(line["physicalOffset"])
-    keys = list(queues.keys(None))
+    keys = list(queues.keys_of(None))
     assert set(keys) == set(lines)
     for key in keys:
         queue = queues.open(key)
         places = sorted(lines[key])
-        assert queue.bound(0) == Bound(0, len(places))
-        assert queue.bound(places[-1]).earliest == len(places) - 1
+        assert queue.span_from(0) == (0, len(places))
+        assert queue.span_from(places[-1])[0] == len(places) - 1
         assert queue.entries(0, 1 << 40).physical_offset.tolist() == places
         assert queue.entries(1, len(places), 2).physical_offset.tolist() == places[1::2]
-    assert list(queues.keys(["GoldenPlain"])) == [("GoldenPlain", n) for n in range(4)]
-    assert queues.open(("nowhere", 0)).bound(0) == Bound(0, 0)
+    assert list(queues.keys_of(["GoldenPlain"])) == [("GoldenPlain", n) for n in range(4)]
+    assert queues.open(("nowhere", 0)).span_from(0) == (0, 0)
     assert queues.dispatched_offset >= max(max(places) for places in lines.values())
 
 
@@ -48,24 +46,24 @@ def entry(physical: int, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("files", "bound", "places"),
     [
-        ({}, Bound(0, 0), []),
-        ({0: bytes(60)}, Bound(0, 0), []),
-        ({0: entry(5, 100) + bytes(40)}, Bound(0, 1), [5]),
-        ({0: entry(0, 0x7FFFFFFF) * 2 + entry(5, 100)}, Bound(2, 3), [5]),
-        ({60: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(3, 7), [5, 5, 5, 9]),
-        ({0: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, Bound(0, 7), [5, 5, 5, 9]),
-        ({60: entry(5, 100) * 3, 120: bytes(60)}, Bound(3, 6), [5, 5, 5]),
+        ({}, (0, 0), []),
+        ({0: bytes(60)}, (0, 0), []),
+        ({0: entry(5, 100) + bytes(40)}, (0, 1), [5]),
+        ({0: entry(0, 0x7FFFFFFF) * 2 + entry(5, 100)}, (2, 3), [5]),
+        ({60: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, (3, 7), [5, 5, 5, 9]),
+        ({0: entry(5, 100) * 3, 120: entry(9, 100) + bytes(40)}, (0, 7), [5, 5, 5, 9]),
+        ({60: entry(5, 100) * 3, 120: bytes(60)}, (3, 6), [5, 5, 5]),
     ],
 )
 def test_the_ends_of_a_queue(
-    files: dict[int, bytes], bound: Bound, places: list[int], tmp_path: Path
+    files: dict[int, bytes], bound: tuple[int, int], places: list[int], tmp_path: Path
 ) -> None:
     directory = tmp_path / "consumequeue" / "T" / "0"
     directory.mkdir(parents=True)
     for base, data in files.items():
         (directory / f"{base:020d}").write_bytes(data)
     queue = FileQueues(LocalStorage(str(tmp_path))).open(("T", 0))
-    assert queue.bound(0) == bound
+    assert queue.span_from(0) == bound
     assert queue.entries(0, 100).physical_offset.tolist() == places
 
 
@@ -81,7 +79,7 @@ def test_files_that_are_deleted_while_a_queue_is_read(tmp_path: Path, gone: int)
         path.unlink()
     left = range(3 * gone, 9)
     assert queue.entries(0, 9).queue_offset.tolist() == list(left)
-    assert queue.bound(0) == (Bound(left.start, 9) if left else Bound(0, 0))
+    assert queue.span_from(0) == ((left.start, 9) if left else (0, 0))
 
 
 def test_what_the_log_has_no_more_is_not_counted(tmp_path: Path) -> None:
@@ -89,5 +87,5 @@ def test_what_the_log_has_no_more_is_not_counted(tmp_path: Path) -> None:
     queue = FileQueues(LocalStorage(str(tmp_path / "s"))).open(("T", 0))
     places = queue.entries(0, 20).physical_offset.tolist()
     for number in range(20):
-        assert queue.bound(places[number]) == Bound(number, 20)
+        assert queue.span_from(places[number]) == (number, 20)
         assert queue.first_at_or_after(places[number] + 1, 0, 20) == number + 1

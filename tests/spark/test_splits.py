@@ -28,8 +28,8 @@ def test_tasks_cover_every_entry_once(
     with tempfile.TemporaryDirectory() as home:
         counts = logs.write(Path(home) / "s", sent)
         queues = FileQueues(LocalStorage(f"{home}/s"))
-        opened = {key: queues.open(key) for key in queues.keys(None)}
-        assert {key: queue.bound(0).latest for key, queue in opened.items()} == counts
+        opened = {key: queues.open(key) for key in queues.keys_of(None)}
+        assert {key: queue.span[1] for key, queue in opened.items()} == counts
         spans = [(key, Span(0, count)) for key, count in counts.items()]
         tasks = cut(opened, spans, split, least)
         assert all(part[2] < part[3] for task in tasks for part in task)

@@ -23,12 +23,12 @@ from firearrow.spark.filters import Narrow
 from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.logorder import InOrder, Wanted
 from firearrow.spark.options import Choice, Options
-from firearrow.spark.queueentries import LMQ_PREFIX, Ints
+from firearrow.spark.queueentries import LMQ_PREFIX
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
 from firearrow.spark.textcolumns import Texts
-from firearrow.store.scan import RECORD_BYTES_MIN, Buffer, Columns, gather
+from firearrow.store.scan import RECORD_BYTES_MIN, Buffer, Columns, Ints, gather
 
 Mask = npt.NDArray[np.bool_]
 

@@ -29,14 +29,17 @@ from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import UNKNOWN_BYTES
-from firearrow.spark.queueentries import LMQ_PREFIX, BatchQueue, Entries, Ints, QueueKey
-from firearrow.spark.queueentries import Queue as EntryQueue
+from firearrow.spark.queueentries import LMQ_PREFIX
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.storedtimes import StoredTimes
 from firearrow.spark.stores import Store, open_stores
 from firearrow.spark.undispatched import NO_EXTENT, Extent
 from firearrow.store.batchqueue import MESSAGES_MAX
+from firearrow.store.scan import Ints
+from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.snapshot.entries import Entries, QueueKey
+from firearrow.store.snapshot.entries import Queue as EntryQueue
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +104,8 @@ class FileOrigin:
         for broker, store in self.stores.items():
             for topic, queue_id in store.queue_keys(self.options):
                 if self._is_wanted(topic, queue_id):
-                    bound = store.queues.open((topic, queue_id)).bound(store.log_start)
+                    stored = store.queues.open((topic, queue_id))
+                    bound = Bound(*stored.span_from(store.log_start))
                     found[Queue(topic, broker, queue_id)] = bound
             latest = {
                 (queue.topic, queue.queue_id): bound.latest
@@ -123,7 +127,7 @@ class FileOrigin:
             self._lacks(store, key, how, f"{total} messages", len(holes) - 1)
         if lacking := store.lacking(self.options, ends):
             key = max(lacking, key=lacking.__getitem__)
-            how = f"ends at {store.stored_queues.open(key).bound(0).latest}"
+            how = f"ends at {store.stored_queues.open(key).span[1]}"
             total = sum(lacking.values())
             what = f"{total} messages that the log has" if total else "the end of a file"
             self._lacks(store, key, how, what, len(lacking) - 1)
@@ -170,7 +174,7 @@ class FileOrigin:
         known: set[str] = set()
         for store in self.stores.values():
             known |= store.topics.keys()
-            known |= {name for name, _ in store.queues.keys(None)}
+            known |= {name for name, _ in store.queues.keys_of(None)}
         if topic not in known:
             raise ConfigError(
                 f"option subscribe: topic {topic!r} is in none of the stores, which have "
@@ -181,10 +185,10 @@ class FileOrigin:
         """The first offset of a message stored at or after a time; None if there is none."""
         store = self.stores[queue.broker]
         entries = store.queues.open((queue.topic, queue.queue_id))
-        bound = entries.bound(store.log_start)
+        first, end = entries.span_from(store.log_start)
         place = self._place_at(store, timestamp_ms)
-        found = entries.first_at_or_after(place, bound.earliest, bound.latest)
-        return found if found < bound.latest else None
+        found = entries.first_at_or_after(place, first, end)
+        return found if found < end else None
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a log has at a place, see ``Logged.stored_at``."""
@@ -228,8 +232,8 @@ class FileOrigin:
         found = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
         end = min(span.end, span.start + _SAMPLE_ROWS)
         if isinstance(found, BatchQueue):
-            units = found.rows_holding(span.start, end)
-            size, messages = units["size"], int(units["messages"].sum(dtype=np.int64))
+            size = found.holding(span.start, end).size
+            messages = found.messages_of(span.start, end)
         else:
             size = found.entries(span.start, end).size
             messages = len(size)

@@ -195,6 +195,25 @@ class RemotePath(NamedTuple):
         return bytes(self.storage.read(self.path))
 
 
+class WholeFiles:
+    """Files as they were when they were first asked for."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._read: dict[str, memoryview] = {}
+
+    def of(self, file: NumberedFile) -> memoryview:
+        """The bytes of a file; none if it has been deleted since it was listed."""
+        found = self._read.get(file.path)
+        if found is None:
+            try:
+                found = self._storage.read(file.path)
+            except FileNotFoundError:
+                found = memoryview(b"")
+            self._read[file.path] = found
+        return found
+
+
 def open_storage(root: str) -> Storage:
     """The files below a path of this machine or a URI. Raises ConfigError for one that is none."""
     if "://" not in root:

@@ -21,14 +21,7 @@ from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import Stretch
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
-from firearrow.spark.queueentries import (
-    ENTRY_BYTES,
-    LMQ_PREFIX,
-    FileQueues,
-    QueueKey,
-    Queues,
-)
-from firearrow.spark.rocksentries import RocksQueues, rocks_queues
+from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, Queues, rocks_queues
 from firearrow.spark.storage import (
     NumberedFile,
     Storage,
@@ -39,11 +32,14 @@ from firearrow.spark.storage import (
 from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
 from firearrow.state import TOPICS, stored_state, table_of
 from firearrow.store import inventory
-from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES
+from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.config import StoreConfig
 from firearrow.store.inventory import Inventory
 from firearrow.store.loglook import LOOK_BYTES
+from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.scan import scan
+from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 _HEAD_BYTES: Final = 8  # of a record: its size and its magic
@@ -163,7 +159,7 @@ class Store:
         """
         if not self.has_ahead:
             return self.stored_queues
-        return QueuesAndAhead(self.storage, self.stored_queues, self.ahead, self.log_start)
+        return QueuesAndAhead(self.stored_queues, self.ahead, self.log_start)
 
     @cached_property
     def has_ahead(self) -> bool:
@@ -227,7 +223,7 @@ class Store:
             and isinstance(attributes := config.get("attributes"), dict)
             and attributes.get("queue.type") == "BatchCQ"
         }
-        return frozenset(named | {entry.name for entry in self.storage.entries(DIRECTORY)})
+        return frozenset(named | self.stored_queues.batch_topics)
 
     @cached_property
     def last_written_base(self) -> int:
@@ -245,9 +241,9 @@ class Store:
     def count_behind(self, log_end: int) -> int:
         """How many entries of queues are of records behind the end of the log."""
         found = 0
-        for key in self.stored_queues.keys(None):
+        for key in self.stored_queues.keys_of(None):
             queue = self.stored_queues.open(key)
-            latest = queue.bound(0).latest
+            latest = queue.span[1]
             if not key[0].startswith(LMQ_PREFIX):
                 found += latest - queue.first_at_or_after(log_end, 0, latest)
         return found
@@ -261,7 +257,7 @@ class Store:
 
         Light queues only where they are named: their messages are in other queues, too.
         """
-        return list(self._chosen(self.queues.keys(_named(options) or None), options))
+        return list(self._chosen(self.queues.keys_of(_named(options) or None), options))
 
     def _chosen(self, keys: Iterable[QueueKey], options: Options) -> Iterator[QueueKey]:
         choice, named = options.choice, _named(options)
@@ -273,7 +269,7 @@ class Store:
 
     def has_queue(self, key: QueueKey) -> bool:
         """Whether there is a queue, though it may have no message yet."""
-        if key in self.queues.keys([key[0]]):
+        if key in self.queues.keys_of([key[0]]):
             return True
         config = self.topics.get(key[0])
         if not isinstance(config, dict):
@@ -303,7 +299,7 @@ class Store:
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
             return {}
-        keys = list(self._chosen(stored.keys(_named(options) or None), options))
+        keys = list(self._chosen(stored.keys_of(_named(options) or None), options))
         cut = stored.cut(keys)
         if cut and self.is_open:  # a broker gives a new file its size after its name: look again
             cut = FileQueues(self.storage).cut(keys)
@@ -314,7 +310,7 @@ class Store:
         has_none = self.dispatched_offset < 0
 
         def end_of(key: QueueKey) -> int:
-            return ends[key] if key in ends else stored.open(key).bound(0).latest
+            return ends[key] if key in ends else stored.open(key).span[1]
 
         for key in self._chosen(ahead.keys, options):
             end = end_of(key)
@@ -338,10 +334,10 @@ class Store:
             return {}
         noted = self._noted(options)
         found: dict[QueueKey, list[Span]] = {}
-        for key in self._chosen(stored.keys(_named(options) or None), options):
+        for key in self._chosen(stored.keys_of(_named(options) or None), options):
             spans = stored.holes(key)
             if spans:
-                earliest = stored.open(key).bound(self.log_start).earliest
+                earliest, _ = stored.open(key).span_from(self.log_start)
                 spans = [Span(max(span.start, earliest), span.end) for span in spans]
             begin = stored.begin(key)
             if begin is not None and key in noted:

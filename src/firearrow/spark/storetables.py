@@ -14,20 +14,19 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from firearrow.client.queues import Span
 from firearrow.errors import ConfigError
 from firearrow.spark.columns import timestamps
 from firearrow.spark.files import FileOrigin
-from firearrow.spark.indexfiles import INDEX_DIRECTORY, INDEX_NAME_DIGITS, IndexRows
+from firearrow.spark.indexfiles import index_files, index_rows
 from firearrow.spark.options import Options
-from firearrow.spark.queueentries import QueueKey
 from firearrow.spark.splits import Part
-from firearrow.spark.storage import NumberedFile, numbered_files
+from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
 from firearrow.spark.timers import waiting
 from firearrow.spark.undispatched import NO_EXTENT, Extent
 from firearrow.state import GROUPS, consumer_offsets, stored_state, table_of
-from firearrow.store import Consumed, committed_offsets
+from firearrow.store.retention import Consumed, committed_offsets
+from firearrow.store.snapshot.entries import QueueKey, Span
 
 Rows = Mapping[str, Any]
 """Columns by name: arrays, or one value for all rows."""
@@ -73,7 +72,7 @@ class TableReader(DataSourceReader):
                     for parts in self._queues(store)
                 ]
             elif self.options.place.table == "index":
-                files = numbered_files(store.storage, INDEX_DIRECTORY, INDEX_NAME_DIGITS)
+                files = index_files(store.storage)
                 tasks += [TablePartition(store.root, broker, file=file) for file in files]
             else:
                 tasks.append(TablePartition(store.root, broker))
@@ -84,10 +83,9 @@ class TableReader(DataSourceReader):
         parts: list[Part] = []
         room = _QUEUE_ENTRIES
         for key in store.queue_keys(self.options):
-            bound = store.queues.open(key).bound(store.log_start)
-            start = bound.earliest
-            while start < bound.latest:
-                end = min(bound.latest, start + room)
+            start, stop = store.queues.open(key).span_from(store.log_start)
+            while start < stop:
+                end = min(stop, start + room)
                 parts.append((*key, start, end))
                 room -= end - start
                 start = end
@@ -139,9 +137,9 @@ def _consume_queue(store: Store, task: TablePartition, _: Options) -> Iterator[R
 
 def _index(store: Store, task: TablePartition, _: Options) -> Iterator[Rows]:
     assert task.file is not None
-    rows = IndexRows(store.storage, task.file)
-    for first in range(1, rows.count, _BATCH_ROWS):
-        entries = rows.entries(first, min(first + _BATCH_ROWS, rows.count))
+    rows = index_rows(store.storage, task.file)
+    for first in range(1, rows.taken, _BATCH_ROWS):
+        entries = rows.entries(first, min(first + _BATCH_ROWS, rows.taken))
         hashes = entries["hash"].astype(np.int64)
         yield {
             "file": task.file.path.rpartition("/")[2],
@@ -157,7 +155,7 @@ def _index(store: Store, task: TablePartition, _: Options) -> Iterator[Rows]:
 
 
 def _consumer_offsets(store: Store, _: TablePartition, options: Options) -> Iterator[Rows]:
-    known = dict.fromkeys(store.queues.keys(None))
+    known = dict.fromkeys(store.queues.keys_of(None))
     bounds: dict[QueueKey, Span] = {}
     rows: list[tuple[str, str, int, int, int, int]] = []
     for consumed in sorted(committed_offsets(consumer_offsets(store.config)), key=_topic_first):
@@ -165,8 +163,8 @@ def _consumer_offsets(store: Store, _: TablePartition, options: Options) -> Iter
         if not options.choice.wants(consumed.topic):
             continue
         if key not in bounds:
-            bound = store.queues.open(key).bound(store.log_start) if key in known else None
-            bounds[key] = Span(bound.earliest, bound.latest) if bound else Span(0, 0)
+            queue = store.queues.open(key) if key in known else None
+            bounds[key] = queue.span_from(store.log_start) if queue else (0, 0)
         rows.append((*consumed, *bounds[key]))
     if rows:
         groups, topics, queue_ids, offsets, lowest, highest = zip(*rows, strict=True)

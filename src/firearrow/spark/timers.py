@@ -18,11 +18,10 @@ from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.spark.columns import Messages, timestamps
 from firearrow.spark.options import Reading
-from firearrow.spark.queueentries import Ints
 from firearrow.spark.storage import numbered_files
 from firearrow.spark.stores import Store
 from firearrow.state import DELAYS, stored_state, table_of
-from firearrow.store.scan import Columns
+from firearrow.store.scan import Columns, Ints
 from firearrow.store.timerfiles import CHECK, DELETE, UNIT
 
 _BATCH_ROWS: Final = 4096
@@ -67,11 +66,10 @@ def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
 def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
     delivered = table_of(stored_state(store.config, DELAYS), "offsetTable")
     next_offsets = {int(level): int(offset) for level, offset in delivered.items()}
-    for key in store.queues.keys([SCHEDULE_TOPIC]):
+    for key in store.queues.keys_of([SCHEDULE_TOPIC]):
         queue = store.queues.open(key)
-        bound = queue.bound(store.log_start)
-        start = max(bound.earliest, next_offsets.get(key[1] + 1, 0))
-        entries = queue.entries(start, bound.latest)
+        first, end = queue.span_from(store.log_start)
+        entries = queue.entries(max(first, next_offsets.get(key[1] + 1, 0)), end)
         if len(entries.size):
             none = np.zeros(len(entries.size), np.bool_)
             yield from _rows(

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from firearrow.client.queues import Bound
 from firearrow.errors import DataLost
 from firearrow.spark.logwalk import next_record, walk
-from firearrow.spark.queueentries import BatchQueue, Entries, Queue, QueueKey, Queues
-from firearrow.spark.storage import Storage
+from firearrow.spark.queueentries import Queues
+from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.snapshot.entries import Entries, Queue, QueueKey, Span
+from firearrow.store.snapshot.files import NO_FILES
 from firearrow.store.snapshot.undispatched import (
     UNDISPATCHED_BYTES_MAX,
     EntriesAhead,
@@ -98,7 +99,7 @@ class QueueAndAhead:
         """``begins`` says that nothing is missing before the first of the units, if nothing is
         stored."""
         self._stored = stored
-        self._end = stored.bound(0).latest
+        self._end = stored.span[1]
         units = units[units["queue_offset"] >= self._end]
         self._ahead = Entries(
             units["queue_offset"].astype(np.int64),
@@ -108,13 +109,18 @@ class QueueAndAhead:
         )
         self._first = int(units["queue_offset"][0]) if begins and len(units) else 0
 
-    def bound(self, log_start: int) -> Bound:
+    @property
+    def span(self) -> Span:
+        """What it holds, whatever the log does."""
+        return self.span_from(0)
+
+    def span_from(self, log_start: int) -> Span:
         """What it holds of a log that begins at ``log_start``."""
-        stored = self._stored.bound(log_start)
+        stored = self._stored.span_from(log_start)
         if not len(self._ahead.size):
             return stored
-        earliest = stored.earliest if self._end else self._first
-        return Bound(earliest, int(self._ahead.queue_offset[-1]) + 1)
+        first = stored[0] if self._end else self._first
+        return first, int(self._ahead.queue_offset[-1]) + 1
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
         """The first queue offset in ``[start, end]`` whose record is there or later."""
@@ -145,16 +151,15 @@ class QueueAndAhead:
 class QueuesAndAhead:
     """Implements ``Queues``: what is stored, and behind it what the log leads to."""
 
-    def __init__(self, storage: Storage, stored: Queues, ahead: Ahead, log_start: int) -> None:
-        self._storage = storage
+    def __init__(self, stored: Queues, ahead: Ahead, log_start: int) -> None:
         self._stored = stored
         self._ahead = ahead
         self._is_whole = ahead.start <= log_start
 
-    def keys(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
+    def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
         """Topic and queue id of each, or of those of some topics, in order."""
         new = (key for key in self._ahead.entries.keys if topics is None or key[0] in topics)
-        yield from sorted({*self._stored.keys(topics), *new})
+        yield from sorted({*self._stored.keys_of(topics), *new})
 
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""
@@ -165,7 +170,7 @@ class QueuesAndAhead:
         if isinstance(stored, BatchQueue):
             return stored.followed_by(units)
         if self._ahead.entries.is_batch(key[0]):
-            return BatchQueue(self._storage, [], units)
+            return BatchQueue(NO_FILES, units)
         return QueueAndAhead(stored, units, begins=self._is_whole)
 
     def extent(self, parts: Iterable[tuple[str, int, int, int]]) -> Extent | None:
@@ -174,7 +179,7 @@ class QueuesAndAhead:
         found: list[Extent] = []
         for topic, queue_id, start, end in parts:
             units = self._ahead.entries.of((topic, queue_id))
-            behind = self._stored.open((topic, queue_id)).bound(0).latest if len(units) else 0
+            behind = self._stored.open((topic, queue_id)).span[1] if len(units) else 0
             offsets = units["queue_offset"].astype(np.int64)
             units = units[
                 (offsets >= behind) & (offsets + units["messages"] > start) & (offsets < end)

@@ -51,7 +51,7 @@ INDEX_ENTRY: Final = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
 _ENTRY_STRUCT: Final = struct.Struct(">iqii")
-_NAME_DIGITS: Final = 17
+NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
 _ALWAYS_MS: Final = 1 << 62
 _CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
@@ -305,12 +305,12 @@ class Index:
         """What is named like an IndexFile, oldest first."""
         paths = []
         for path in sorted(self._directory.glob("*")):
-            if path.name.isdigit() and len(path.name) == _NAME_DIGITS:
+            if path.name.isdigit() and len(path.name) == NAME_DIGITS:
                 paths.append(path)
             else:
                 log.warning(
                     "file is ignored: its name has not so many digits",
-                    extra={"path": path, "digits": _NAME_DIGITS},
+                    extra={"path": path, "digits": NAME_DIGITS},
                 )
         return paths
 
@@ -443,9 +443,9 @@ class Index:
         name = int(f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         if self.files:  # the clock may have been set back
             name = max(name, int(self.files[-1].path.name) + 1)
-        while (self._directory / f"{name:0{_NAME_DIGITS}d}").exists():  # one that was ignored
+        while (self._directory / f"{name:0{NAME_DIGITS}d}").exists():  # one that was ignored
             name += 1
-        return f"{name:0{_NAME_DIGITS}d}"
+        return f"{name:0{NAME_DIGITS}d}"
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Physical offsets of candidates, newest first; the caller compares the real key."""

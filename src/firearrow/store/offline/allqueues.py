@@ -9,8 +9,8 @@ from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.queuecheck import QueueCheck
-from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.view import StoreView
+from firearrow.store.snapshot.entries import QueueKey
 
 
 def check_queues(

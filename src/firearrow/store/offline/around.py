@@ -9,11 +9,7 @@ from typing import Final
 from firearrow.errors import CorruptStore
 from firearrow.files import sound_contents
 from firearrow.journal import Content
-from firearrow.message.names import (
-    LMQ_PREFIX,
-    SCHEDULE_TOPIC,
-    is_system_topic,
-)
+from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from firearrow.state import (
     DELAYS,
     LIGHT_OFFSETS,
@@ -31,9 +27,9 @@ from firearrow.store.checkpoint import CHECKPOINT_BYTES
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.settings import parse_config, stored_config
-from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import StoreView
 from firearrow.store.retention import committed_offsets
+from firearrow.store.snapshot.entries import QueueKey, queue_range
 from firearrow.store.snapshot.mapped import sorted_children
 
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")

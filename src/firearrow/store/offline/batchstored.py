@@ -22,19 +22,22 @@ from firearrow.store.batchqueue import (
     are_written,
     is_written,
 )
-from firearrow.store.offline.stored import QUEUE_ENTRY, Span, bisect, without
 from firearrow.store.queues import ENTRY_BYTES
-from firearrow.store.snapshot.mapped import Directory, Maps, StoreFile, data_end
+from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.snapshot.entries import QUEUE_ENTRY, Span, bisect, without
+from firearrow.store.snapshot.files import Files
+from firearrow.store.snapshot.mapped import Directory, Maps, data_end
 
 _QUEUE_OFFSET_MAX: Final = (1 << 63) - 1
 
 
-class StoredBatchQueue(Units):
+class StoredBatchQueue(BatchQueue, Units):
     """Implements ``StoredQueue`` by the files of a directory."""
 
     entry_bytes: Final = ENTRY_BYTES
 
     def __init__(self, maps: Maps, directory: Directory) -> None:
+        super().__init__(Files(directory.files, maps.of, data_end))
         self.directory = directory
         self._maps = maps
 
@@ -84,12 +87,6 @@ class StoredBatchQueue(Units):
             at = stop
         return b"".join(parts)
 
-    def units_of(self, file: StoreFile) -> npt.NDArray[Any]:
-        """What is in a file up to where it is a hole to its end."""
-        buffer = self._maps.of(file)
-        room = min(len(buffer) // UNIT_BYTES, -(-data_end(file) // UNIT_BYTES))
-        return np.frombuffer(buffer, UNIT_DTYPE, room)
-
     # --- as a StoredQueue ---
 
     @property
@@ -101,16 +98,6 @@ class StoredBatchQueue(Units):
     def disk_bytes(self) -> int:
         """What its units take."""
         return len(self.numbers) * UNIT_BYTES
-
-    @property
-    def end(self) -> int:
-        """The queue offset behind its last message."""
-        return self.unit(self.numbers[-1]).end if self.numbers else 0
-
-    @property
-    def span(self) -> Span:
-        """From the first message of the first file on to the end."""
-        return (self.unit(self.numbers[0]).queue_offset if self.numbers else 0), self.end
 
     def others(self, known: list[Span]) -> Iterator[Span]:
         """The stretches of messages that are not known."""

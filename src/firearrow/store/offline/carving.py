@@ -59,11 +59,11 @@ from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.settings import parse_config, stored_config
-from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
+from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.snapshot.mapped import Maps, Mend, StoreFile, mends_by_path
 from firearrow.store.snapshot.walk import find_record
 from firearrow.wire import fastjson

@@ -7,27 +7,24 @@ costs no more than comparing memory.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
-from firearrow.store.index import HEADER, INDEX_ENTRY
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.stored import QueueKey
-from firearrow.store.offline.storedrows import ROW
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import Entries
 from firearrow.store.scan import Columns, Ints
 from firearrow.store.snapshot.dispatching import dispatch_to
+from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.snapshot.indexrows import IndexRows, geometry
 from firearrow.store.snapshot.mapped import StoreFile
+from firearrow.store.snapshot.rocksrows import ROW
 
-_SLOTS_SHARE: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries for each slot
 _SECONDS_MAX: Final = (1 << 31) - 1
 
 _OF_THE_LOG: Final = ["physical_offset", "size", "tag_code", "store_ms", "queue_offset", "messages"]
@@ -178,77 +175,16 @@ class QueueSinks:
         return sink
 
 
-class IndexRows:
-    """The entries of one IndexFile as columns, without the unused one."""
+def index_rows(view: StoreView, file: StoreFile) -> IndexRows | None:
+    """The entries of an IndexFile; None where its size fits none."""
+    slots = view.layout.index_slots
+    if not geometry(file.size_bytes, slots)[0]:
+        return None
 
-    def __init__(self, view: StoreView, file: StoreFile) -> None:
-        self.file = file
-        self._maps = view.maps
-        data = view.maps.of(file)
-        header: tuple[int, ...] = HEADER.unpack_from(data)
-        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = header[:4]
-        self.used_slots, self.count = header[4:]
-        self.slots, self.capacity = index_geometry(view, file)
-        room = max((len(data) - HEADER.size - 4 * self.slots) // INDEX_ENTRY.itemsize, 0)
-        self.taken = min(max(self.count, 1), room)
-        self.entries_at = HEADER.size + 4 * self.slots
+    def window(start: int, end: int) -> memoryview:
+        return memoryview(view.maps.of(file))[start:end]
 
-    @property
-    def rows(self) -> npt.NDArray[Any]:
-        """All entries from number 1 on, where they are."""
-        start = self.entries_at + INDEX_ENTRY.itemsize
-        return np.frombuffer(self._maps.of(self.file), INDEX_ENTRY, max(self.taken - 1, 0), start)
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """Physical offsets of the first and the last entry; there must be one."""
-        offsets = self.rows["physical_offset"]
-        return int(offsets[0]), int(offsets[-1])
-
-    @property
-    def slot_heads(self) -> npt.NDArray[Any]:
-        """The slots, where they are."""
-        return np.frombuffer(self._maps.of(self.file), ">i4", self.slots, HEADER.size)
-
-    @cached_property
-    def offsets(self) -> Ints:
-        """Physical offsets of the entries."""
-        column: Ints = self.rows["physical_offset"].astype(np.int64)
-        return column
-
-    @cached_property
-    def hashes(self) -> Ints:
-        """Key hashes of the entries."""
-        column: Ints = self.rows["hash"].astype(np.int64)
-        return column
-
-    def place_of(self, physical_offset: int) -> int:
-        """The number, from 0 on, of the first entry of a record at or after an offset; a few are
-        looked at, so that no column is read as a whole."""
-        offsets = self.rows["physical_offset"]
-        return bisect_left(offsets, physical_offset)
-
-    def part(self, low: int, high: int) -> tuple[Ints, Ints, Ints]:
-        """Hash, offset and seconds since the begin of the file of some entries."""
-        rows = self.rows[low:high]
-        return (
-            rows["hash"].astype(np.int64),
-            rows["physical_offset"].astype(np.int64),
-            rows["seconds"].astype(np.int64),
-        )
-
-
-def index_geometry(view: StoreView, file: StoreFile) -> tuple[int, int]:
-    """Slot and entry number of an IndexFile: as given, else four entries for each slot.
-
-    (0, 0) where a file's size fits neither.
-    """
-    size = file.size_bytes - HEADER.size
-    slots = view.layout.index_slots or size // _SLOTS_SHARE
-    entries, rest = divmod(size - 4 * slots, INDEX_ENTRY.itemsize)
-    if size <= 0 or entries <= 0 or rest or (not view.layout.index_slots and entries != 4 * slots):
-        return 0, 0
-    return slots, entries
+    return IndexRows(window, file.size_bytes, slots)
 
 
 class Key(NamedTuple):
@@ -296,12 +232,8 @@ class IndexSink:
         self._keep_max = keep_max
         self.files = [
             rows
-            for rows in (
-                IndexRows(view, file)
-                for file in view.index.files
-                if file.size_bytes > HEADER.size and index_geometry(view, file)[0]
-            )
-            if rows.taken > 1
+            for rows in (index_rows(view, file) for file in view.index.files)
+            if rows is not None and rows.taken > 1
         ]
         spans = [rows.span for rows in self.files]
         self.begin_offset = min((first for first, _ in spans), default=-1)

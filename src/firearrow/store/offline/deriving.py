@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from firearrow.store.batchqueue import messages_end
 from firearrow.store.offline.pieces import Stretch
-from firearrow.store.offline.stored import QueueKey
-from firearrow.store.offline.storedrows import ROW
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
 from firearrow.store.queues import Entries, Runs
 from firearrow.store.queues import Run as QueueRun
 from firearrow.store.scan import Ints
 from firearrow.store.snapshot.dispatching import dispatch_to
+from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.snapshot.rocksrows import ROW
 
 _KEY: Any = np.dtype([("hash", "<i8"), ("physical_offset", "<i8"), ("store_ms", "<i8")])
 

@@ -24,14 +24,14 @@ from firearrow.state import PARTS, has_database
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.offline.around import config_files
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.compare import IndexRows, index_geometry
+from firearrow.store.offline.compare import index_rows
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import parse_config, stored_config
-from firearrow.store.offline.stored import QueueKey, Span, StoredQueue, queue_range, without
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.snapshot.entries import QueueKey, Span, StoredQueue, queue_range, without
 
 _STEP_BYTES: Final = 1 << 20
 _ENTRIES_A_STEP: Final = 50_000
@@ -313,8 +313,8 @@ def _index(left: StoreView, right: StoreView, found: list[Difference]) -> None:
 
 def _index_keys(view: StoreView) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Hash and physical offset of all entries, across files."""
-    files = [IndexRows(view, file) for file in view.index.files if index_geometry(view, file)[0]]
-    columns = [np.stack((rows.hashes, rows.offsets), axis=1) for rows in files]
+    files = [index_rows(view, file) for file in view.index.files]
+    columns = [np.stack((rows.hashes, rows.offsets), axis=1) for rows in files if rows is not None]
     return np.concatenate([np.empty((0, 2), np.int64), *columns])
 
 

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from firearrow.store.index import HEADER
-from firearrow.store.offline.compare import IndexRows, Key, index_geometry
+from firearrow.store.offline.compare import Key, index_rows
 from firearrow.store.offline.findings import Finding, Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.view import StoreView
+from firearrow.store.snapshot.indexrows import IndexRows
 from firearrow.store.snapshot.mapped import StoreFile
 
 _STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
@@ -71,13 +72,13 @@ def look_at_index(view: StoreView, name: str) -> IndexLook:
 def _check_file(view: StoreView, file: StoreFile, findings: Findings) -> IndexRows | None:
     name = view.name_of(file.path)
     usual = view.index.file_size_bytes
-    if not index_geometry(view, file)[0] or file.size_bytes != usual:
+    rows = index_rows(view, file)
+    if rows is None or file.size_bytes != usual:
         text = f"the file has {file.size_bytes} bytes, others {usual}"
         if file.size_bytes == usual:
             text = f"{file.size_bytes} bytes are no four entries for each slot"
         findings.add("index-file-size", text, file=name)
         return None
-    rows = IndexRows(view, file)
     used = int(np.count_nonzero(rows.slot_heads))
     if not 0 <= rows.count <= rows.capacity:
         text = f"the header counts {rows.count} entries, there is room for {rows.capacity}"

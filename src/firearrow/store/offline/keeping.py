@@ -20,7 +20,6 @@ from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
 from firearrow.store.offline.settings import topics_with_batches
-from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
     Circumstances,
@@ -34,6 +33,7 @@ from firearrow.store.retention import (
     unconsumed_in,
 )
 from firearrow.store.segments import Segments
+from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _HOUR_MS: Final = 3_600_000
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system
@@ -126,7 +126,7 @@ def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQue
     and its package is missing."""
     for path in (config.consume_queue_path, *config.rocks_queue_paths):
         if (path / "CURRENT").exists():
-            return RocksQueues(path)
+            return RocksQueues.at(path)
     directory = config.consume_queue_path
     queues = FileConsumeQueues(
         directory,

@@ -16,8 +16,8 @@ from firearrow.store import inventory
 from firearrow.store.fs import OS_FILES
 from firearrow.store.leftout import NAME as LEFT_OUT
 from firearrow.store.leftout import LeftOutFile
-from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.view import Layout, StoreView
+from firearrow.store.snapshot.entries import QueueKey
 
 
 def forget_made(layout: Layout, kept: Path, made: AbstractSet[QueueKey], *, index: bool) -> None:

@@ -23,12 +23,12 @@ from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN, encode_blank
 from firearrow.state import DELAYS, LIGHT_OFFSETS, OFFSETS, table_of
 from firearrow.store.offline.around import configured_topics
 from firearrow.store.offline.settings import stored_config
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.offline.storedrows import RocksQueue
 from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import StoreView
 from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
+from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
+from firearrow.store.snapshot.rocksrows import RocksQueue
 
 HOLE_MAX: Final = 100_000
 """So many queue offsets in a row are held by placeholders; more, and something else is wrong."""

@@ -13,9 +13,9 @@ from firearrow.store.extension import ADDRESS_MAX, Extension
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import GapReport
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
 from firearrow.store.snapshot.mapped import is_zero
 
 

@@ -13,11 +13,12 @@ from firearrow.store import rocksformat as rows
 from firearrow.store.batchqueue import UNIT_BYTES, are_written
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.findings import Finding, Findings, Severity
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredFileQueue, StoredQueue
-from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
+from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue
 from firearrow.store.snapshot.mapped import StoreFile, is_zero
+from firearrow.store.snapshot.rocksrows import RocksQueue, RocksQueues
 
 Entries = npt.NDArray[Any]
 
@@ -181,7 +182,7 @@ class _FilesLook(_DirectoryLook):
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Look at one file's entries as columns."""
-        entries = self._queue.entries(file)
+        entries = self._queue.entries_of(file)
         first = file.base // ENTRY_BYTES
         size = entries["size"]
         written = (size > 0) & (entries["physical_offset"] >= 0)
@@ -292,7 +293,7 @@ def check_database(view: StoreView, log_end: int, findings: Findings) -> None:
     queues = view.queues
     if not isinstance(queues, RocksQueues):
         return
-    name = view.name_of(queues.directory)
+    name = view.name_of(view.rocks_directory or view.root)
     for key in queues.strays:
         findings.add("queue-row", f"the row {key.hex()} is of no queue", file=name)
     if queues.dispatched_offset > log_end and not view.live:

@@ -37,7 +37,6 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.fs import OS_FILES
 from firearrow.store.index import Index
 from firearrow.store.offline.around import configured_topics, is_deleted
-from firearrow.store.offline.compare import index_geometry
 from firearrow.store.offline.deriving import Derived, Deriving, derive
 from firearrow.store.offline.notes import forget_made
 from firearrow.store.offline.numbering import given
@@ -51,12 +50,14 @@ from firearrow.store.offline.pieces import (
     workers_for,
 )
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.stored import QueueKey
-from firearrow.store.offline.storedrows import RocksQueues
-from firearrow.store.offline.view import ROCKSDB_DIRECTORIES, Layout, StoreView, free_directory
+from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue, ConsumeQueues, Entries, Run
 from firearrow.store.rocks import RocksConsumeQueues
+from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.snapshot.indexrows import geometry
+from firearrow.store.snapshot.rocksrows import DIRECTORIES as ROCKSDB_DIRECTORIES
+from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _DEFAULTS: Final = StoreConfig()
 _PURPOSE: Final = "rebuild"  # of the directory for files that are being made
@@ -133,7 +134,8 @@ class _Seen(msgspec.Struct, frozen=True):
     def of(view: StoreView) -> _Seen:
         usual = [queue.directory.file_size_bytes for queue in view.file_queues.values()]
         batch = [queue.directory.file_size_bytes for queue in view.batch_queues.values()]
-        found = [index_geometry(view, file) for file in view.index.files[-1:]]
+        slots = view.layout.index_slots
+        found = [geometry(file.size_bytes, slots) for file in view.index.files[-1:]]
         index = found[0] if found and found[0][0] else None
         return _Seen(_common(usual, ENTRY_BYTES), _common(batch, UNIT_BYTES), index)
 

@@ -18,26 +18,23 @@ import numpy.typing as npt
 
 from firearrow.errors import MessageError, StoreError
 from firearrow.message.model import MessageView
-from firearrow.message.names import is_lmq, java_hash
+from firearrow.message.names import is_lmq
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import inner_count
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.compare import IndexRows, index_geometry
-from firearrow.store.offline.stored import (
-    StoredFileQueue,
-    StoredQueue,
-    physical_offsets,
-    queue_range,
-)
+from firearrow.store.offline.compare import index_rows
+from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.scan import Columns, Ints, scan
+from firearrow.store.snapshot.entries import StoredQueue
+from firearrow.store.snapshot.indexrows import key_hash
 from firearrow.store.snapshot.mapped import StoreFile
 
 _ENTRIES_A_STEP: Final = 8192
 _RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-_EVER: Final = 1 << 62
+_EVER: Final = (1 << 63) - 1
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -54,7 +51,7 @@ class Selection(msgspec.Struct, frozen=True):
     queue_to: int = _EVER
     physical_from: int = 0
     physical_to: int = _EVER
-    since_ms: int = 0
+    since_ms: int = -_EVER
     until_ms: int = _EVER
     key: str | None = None
     unique_key: str | None = None
@@ -87,18 +84,18 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
         chosen = msgspec.structs.replace(
             chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER
         )
-        places = _by_queue(view, light) or iter(())
+        found = _by_queue(view, light) or iter(())
     elif chosen.physical_to == chosen.physical_from + 1:
-        places = iter((chosen.physical_from,))
+        found = iter((read(view, chosen.physical_from),))
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
         places = _by_key(view, chosen.topic, chosen.key or chosen.unique_key or "")
+        found = (read(view, place) for place in places)
     elif (of_queue := _by_queue(view, chosen)) is not None:
-        places = of_queue
+        found = of_queue
     else:
         yield from _scanned(view, chosen)
         return
-    for place in places:
-        message = read(view, place)
+    for message in found:
         if message is not None and chosen.holds(message, _messages_in(view, message)):
             yield message
 
@@ -124,18 +121,16 @@ def read(view: StoreView, physical_offset: int) -> MessageView | None:
 
 
 def _by_key(view: StoreView, topic: str, key: str) -> Iterator[int]:
-    key_hash = abs(java_hash(f"{topic}#{key}"))
-    key_hash = 0 if key_hash == 1 << 31 else key_hash
+    hashes = [key_hash(topic, key)]
     found: set[int] = set()
     for file in view.index.files:
-        if index_geometry(view, file)[0]:
-            rows = IndexRows(view, file)
-            found.update(rows.offsets[rows.hashes == key_hash].tolist())
+        if (rows := index_rows(view, file)) is not None:
+            found |= rows.find_in_all(hashes)
     return iter(sorted(found))
 
 
-def _by_queue(view: StoreView, selection: Selection) -> Iterator[int] | None:
-    """The places that a queue leads to, and those behind its end; None where no queue is asked for
+def _by_queue(view: StoreView, selection: Selection) -> Iterator[MessageView | None] | None:
+    """The records that a queue leads to, and those behind its end; None where no queue is asked for
     or there is none."""
     topic, queue_id = selection.topic, selection.queue_id
     if topic is None or queue_id is None:
@@ -144,7 +139,18 @@ def _by_queue(view: StoreView, selection: Selection) -> Iterator[int] | None:
     if queue is None:
         return None
     _require_files(queue, topic, queue_id)
-    return chain(_of_queue(view, queue, selection), _behind_queue(view, queue, selection))
+    entries = chain(_of_queue(view, queue, selection), _behind_queue(view, queue, selection))
+    return (_meant(view, entry, light=is_lmq(topic)) for entry in entries)
+
+
+def _meant(view: StoreView, entry: tuple[int, int, int], *, light: bool) -> MessageView | None:
+    """The record that an entry means; None if another one is there. A light queue's message says
+    its place in its topic's own queue."""
+    queue_offset, physical_offset, size = entry
+    found = read(view, physical_offset)
+    if found is None or found.store_size != size:
+        return None
+    return found if light or found.queue_offset == queue_offset else None
 
 
 def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
@@ -160,28 +166,35 @@ def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
             )
 
 
-def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[int]:
-    low, high = queue_range(queue, view.log_start)
-    at, end = max(low, selection.queue_from), min(high, selection.queue_to)
-    before = -1
-    while at < end:
-        data = queue.read(at, min(_ENTRIES_A_STEP, end - at))
-        if not data:
-            return
-        for place in physical_offsets(data, queue.entry_bytes):
-            if place != before:  # a record may hold several messages
-                yield place
-            before = place
-        at += len(data) // queue.entry_bytes
+def _of_queue(
+    view: StoreView, queue: StoredQueue, selection: Selection
+) -> Iterator[tuple[int, int, int]]:
+    """Queue offset, place and size of each record. The entry of a lost message repeats the one
+    behind it, which counts once."""
+    low, high = queue.span_from(view.log_start)
+    first, end = max(low, selection.queue_from), min(high, selection.queue_to)
+    for start in range(first, end, _ENTRIES_A_STEP):
+        stop = min(start + _ENTRIES_A_STEP, end)
+        if isinstance(queue, StoredBatchQueue):
+            found = queue.holding(start, min(stop + 1, high))
+        else:
+            found = queue.entries(start, min(stop + 1, high))
+        chosen = found.queue_offset < stop
+        if start > first:  # what holds messages of both steps was in the one before
+            chosen &= found.queue_offset >= start
+        chosen[:-1] &= found.physical_offset[:-1] != found.physical_offset[1:]
+        yield from zip(*(column.tolist() for column in found.take(chosen)[:3]), strict=True)
 
 
-def _behind_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[int]:
-    """The places of messages that the log has for a queue, and the queue not yet."""
-    end = queue_range(queue, view.log_start)[1]
+def _behind_queue(
+    view: StoreView, queue: StoredQueue, selection: Selection
+) -> Iterator[tuple[int, int, int]]:
+    """The same of messages that the log has for a queue, and the queue not yet."""
+    end = queue.span[1]
     if selection.topic is None or selection.queue_id is None or selection.queue_to <= end:
         return
     units = entries_ahead(view).of((selection.topic, selection.queue_id), end)
-    yield from units["physical_offset"].tolist()
+    yield from units[["queue_offset", "physical_offset", "size"]].tolist()
 
 
 def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:

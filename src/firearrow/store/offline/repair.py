@@ -33,12 +33,7 @@ from firearrow.errors import StoreError
 from firearrow.files import free_path, naming
 from firearrow.message.model import MessageView
 from firearrow.message.record import encode_blank
-from firearrow.message.sysflag import (
-    COMPRESSED,
-    INNER_BATCH,
-    TRANSACTION_COMMIT,
-    TRANSACTION_NONE,
-)
+from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_NONE
 from firearrow.state import PARTS, object_of, read_json
 from firearrow.store import inventory
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
@@ -52,12 +47,12 @@ from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
+from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.snapshot.mapped import Mend
 from firearrow.wire import fastjson
 

@@ -45,11 +45,11 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
 )
 from firearrow.store.offline.pairs import is_utf8
-from firearrow.store.offline.stored import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.offline.tiles import Lost
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Gap, Run, walk
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
+from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.snapshot.mapped import Mend, StoreFile
 
 _I32: Final = Struct(">i")

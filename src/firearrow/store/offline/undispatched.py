@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firearrow.errors import StoreError
-from firearrow.store.offline.stored import entry_at
-from firearrow.store.offline.storedrows import RocksQueues
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Run, walk_file
 from firearrow.store.scan import Columns
+from firearrow.store.snapshot.entries import entry_at
+from firearrow.store.snapshot.rocksrows import RocksQueues
 from firearrow.store.snapshot.undispatched import UNDISPATCHED_BYTES_MAX, EntriesAhead, too_much
 
 

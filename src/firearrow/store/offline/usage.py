@@ -16,10 +16,10 @@ from firearrow.state import DELAYS, GROUPS, OFFSETS, TOPICS, table_of
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.settings import stored_config
-from firearrow.store.offline.stored import QueueKey, queue_range
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.offline.walk import Gap, Run, walk_file
 from firearrow.store.scan import Columns, Ints
+from firearrow.store.snapshot.entries import QueueKey, queue_range
 
 
 class QueueStat(msgspec.Struct, frozen=True):

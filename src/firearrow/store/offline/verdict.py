@@ -35,9 +35,9 @@ from firearrow.store.offline.pieces import (
     workers_for,
 )
 from firearrow.store.offline.queuelook import check_database, look_at_queues
-from firearrow.store.offline.stored import QueueKey
 from firearrow.store.offline.timercheck import check_timer
 from firearrow.store.offline.view import Layout, StoreView
+from firearrow.store.snapshot.entries import QueueKey
 
 _QUEUES_A_PIECE: Final = 32  # a queue's files have some MB, most of them little in them
 

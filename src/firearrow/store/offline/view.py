@@ -24,11 +24,13 @@ from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
+from firearrow.store.index import NAME_DIGITS
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.settings import topics_with_batches
-from firearrow.store.offline.stored import QueueKey, StoredFileQueue, StoredQueue
-from firearrow.store.offline.storedrows import RocksQueue, RocksQueues
+from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.queuefiles import batch_topics
+from firearrow.store.snapshot.entries import QueueKey, StoredQueue
+from firearrow.store.snapshot.indexrows import DIRECTORY as INDEX_DIRECTORY
 from firearrow.store.snapshot.mapped import (
     Directory,
     Maps,
@@ -38,8 +40,8 @@ from firearrow.store.snapshot.mapped import (
     mends_by_path,
     sorted_children,
 )
+from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueue, RocksQueues
 
-ROCKSDB_DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 _ROCKSDB_MARK: Final = "CURRENT"
 _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
@@ -133,7 +135,7 @@ class StoreView:
     @cached_property
     def rocks_directory(self) -> Path | None:
         """The directory of the database that the queues are kept in; None where they have files."""
-        places = [self.root / name for name in ROCKSDB_DIRECTORIES]
+        places = [self.root / name for name in DIRECTORIES]
         return next((path for path in places if (path / _ROCKSDB_MARK).exists()), None)
 
     @cached_property
@@ -144,14 +146,14 @@ class StoreView:
         made_as = self.layout.made_as
         if made_as is not None and made_as.store_type == "defaultRocksDB":
             return self.root / made_as.rocks_queue_paths[0].name
-        for name in ROCKSDB_DIRECTORIES:
+        for name in DIRECTORIES:
             if any(any((self.root / name).glob(pattern)) for pattern in _ROCKSDB_FILES):
                 return self.root / name
         if made_as is not None or any(self._queue_directories("consumequeue")):
             return None
         # Java: only with storeType=defaultRocksDB are topics, groups and offsets in databases.
         kept = any(has_database(self.root / "config", part) for part in PARTS.values())
-        return self.root / ROCKSDB_DIRECTORIES[0] if kept else None
+        return self.root / DIRECTORIES[0] if kept else None
 
     @property
     def database(self) -> Path | None:
@@ -165,7 +167,7 @@ class StoreView:
         Raises ConfigError where they are in RocksDB and its package is missing.
         """
         if self.rocks_directory is not None:
-            return RocksQueues(self.rocks_directory)
+            return RocksQueues.at(self.rocks_directory)
         of_batches = self.batch_topics  # to have an empty directory is not enough
         usual = {key: queue for key, queue in self.file_queues.items() if key[0] not in of_batches}
         batches = {key: queue for key, queue in self.batch_queues.items() if key[0] in of_batches}
@@ -241,7 +243,7 @@ class StoreView:
     @cached_property
     def index(self) -> Directory:
         """The IndexFiles, oldest first; ``base`` is the time in their name."""
-        return list_files(self.root / "index", digits=17)
+        return list_files(self.root / INDEX_DIRECTORY, digits=NAME_DIGITS)
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -6,33 +6,48 @@ broker takes it; entries behind that are written over by the next start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.database import Snapshot
+from firearrow.database import Snapshot, Table
 from firearrow.store import rocksformat as rows
-from firearrow.store.offline.stored import QueueKey, Span, queue_range, without
+from firearrow.store.scan import Ints
+from firearrow.store.snapshot.entries import Entries, QueueKey, Span, entry_columns, without
 
 ROW: Final = np.dtype(
     [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
 )
+DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
+"""Where in a store the database may be."""
 _ROWS_A_STEP: Final = 65_536
 _STRAYS_MAX: Final = 100  # what is named, at most
 
 
+class Database(Protocol):
+    """A database that is open to be read."""
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The column families."""
+
+    def close(self) -> None:
+        """Let go of the database."""
+
+
 class RocksQueue:
-    """Implements ``StoredQueue`` by rows."""
+    """Implements ``Queue`` and ``StoredQueue`` by rows."""
 
     entry_bytes: Final = rows.VALUE_BYTES
 
-    def __init__(self, snapshot: Snapshot, topic: str, queue_id: int) -> None:
-        self._entries = snapshot.tables[rows.ENTRIES]
-        self._offsets = snapshot.tables.get(rows.OFFSETS)
+    def __init__(self, tables: Mapping[str, Table], topic: str, queue_id: int) -> None:
+        self._entries = tables[rows.ENTRIES]
+        self._offsets = tables.get(rows.OFFSETS)
         self._key = topic, queue_id
         self._head = rows.entry_head(topic, queue_id)
 
@@ -72,9 +87,33 @@ class RocksQueue:
         """The end, under the name that a broker's queue has for it."""
         return self.end
 
-    def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record is at or after a physical offset."""
-        return queue_range(self, physical_offset)[0]
+    def span_from(self, log_start: int) -> Span:
+        """What it holds of a log that begins at ``log_start``."""
+        return self.first_at_or_after(max(log_start, 0)), self.end
+
+    def first_at_or_after(
+        self, physical_offset: int, start: int = 0, end: int | None = None
+    ) -> int:
+        """The first queue offset in ``[start, end]`` whose record is there or later."""
+        numbers = range(self.end if end is None else end)
+        return bisect_left(numbers, physical_offset, start, key=self._physical_offset)
+
+    def _physical_offset(self, queue_offset: int) -> int:
+        value = self._entries.get(self._at(queue_offset))
+        return -1 if value is None else int.from_bytes(value[:8], "big")
+
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
+        start, end = max(start, 0), min(end, self.end)
+        if step == 1:
+            stop = self._at(max(start, end))
+            found = self._entries.some(self._at(start), max(end - start, 0))
+            found = [row for row in found if row[0] < stop]
+        else:
+            keys = map(self._at, range(start, end, step))
+            values = ((key, self._entries.get(key)) for key in keys)
+            found = [(key, value) for key, value in values if value is not None]
+        return entry_columns(*self._columns(found))
 
     def _at(self, queue_offset: int) -> bytes:
         return self._head + queue_offset.to_bytes(8, "big", signed=True)
@@ -105,21 +144,26 @@ class RocksQueue:
 
     def all(
         self, start: int = 0, end: int | None = None
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    ) -> Iterator[tuple[Ints, npt.NDArray[Any]]]:
         """Queue offsets and entries (``ROW``) of all rows that are well-formed, step by step."""
         at = self._at(start)
         stop = rows.entry_range(self._head)[1] if end is None else self._at(end)
         while True:
             found = self._entries.some(at, _ROWS_A_STEP)
             mine = [row for row in found if row[0] < stop]
-            good = [row for row in mine if _is_row(row, self._head)]
-            if good:
-                numbers = np.frombuffer(b"".join([key[-8:] for key, _ in good]), ">i8")
-                values = np.frombuffer(b"".join([value for _, value in good]), ROW)
-                yield numbers.astype(np.int64), values
+            numbers, values = self._columns(mine)
+            if len(numbers):
+                yield numbers, values
             if len(mine) < _ROWS_A_STEP:
                 return
             at = mine[-1][0] + b"\0"
+
+    def _columns(self, found: list[tuple[bytes, bytes]]) -> tuple[Ints, npt.NDArray[Any]]:
+        """Queue offsets and entries (``ROW``) of the well-formed ones of some rows."""
+        good = [row for row in found if _is_row(row, self._head)]
+        numbers = np.frombuffer(b"".join([key[-8:] for key, _ in good]), ">i8")
+        values = np.frombuffer(b"".join([value for _, value in good]), ROW)
+        return numbers.astype(np.int64), values
 
     def odd_rows(self) -> list[bytes]:
         """The keys of rows among its entries that are none."""
@@ -149,21 +193,46 @@ def _side_by_side(keys: list[bytes], head: bytes, queue_offset: int) -> int:
 
 
 class RocksQueues(Mapping[QueueKey, RocksQueue]):
-    """All queues of a database. Raises ConfigError without the package, CorruptStore or OSError
-    where the database can't be opened."""
+    """All queues of a database."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._snapshot = Snapshot(directory, (rows.ENTRIES, rows.OFFSETS))
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def at(cls, directory: Path) -> Self:
+        """Those of a directory of this machine.
+
+        Raises ConfigError without the package, CorruptStore or OSError where the database can't be
+        opened.
+        """
+        return cls(Snapshot(directory, (rows.ENTRIES, rows.OFFSETS)))
 
     def close(self) -> None:
         """Let go of the database."""
-        self._snapshot.close()
+        self._database.close()
+
+    @property
+    def _tables(self) -> Mapping[str, Table]:
+        return self._database.tables
+
+    def open(self, key: QueueKey) -> RocksQueue:
+        """One of them; an empty one if there is none of that name."""
+        return RocksQueue(self._tables, *key)
+
+    def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
+        """Topic and queue id of each that has messages, or of those of some topics, in order."""
+        heads = [b""] if topics is None else [rows.topic_head(topic) for topic in topics]
+        table = self._tables.get(rows.OFFSETS)
+        pairs = (pair for head in heads if table is not None for pair in table.rows(head))
+        found = (rows.offset_row(*pair) for pair in pairs)
+        yield from sorted(
+            (row.topic, row.queue_id) for row in found if row is not None and row.kind == rows.MAX
+        )
 
     def __getitem__(self, key: QueueKey) -> RocksQueue:
         if not 0 <= key[1] < 1 << 32:  # what a damaged record says, and no key can
             raise KeyError(key)
-        queue = RocksQueue(self._snapshot, *key)
+        queue = self.open(key)
         if not queue.is_there:
             raise KeyError(key)
         return queue
@@ -177,7 +246,7 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
     def rows_of(self, key: QueueKey) -> Iterator[tuple[str, bytes, bytes]]:
         """All rows of a queue, each with its family."""
         start, end = rows.entry_range(rows.entry_head(*key))
-        while some := self._snapshot.tables[rows.ENTRIES].some(start, _ROWS_A_STEP):
+        while some := self._tables[rows.ENTRIES].some(start, _ROWS_A_STEP):
             mine = [(rows.ENTRIES, *row) for row in some if row[0] < end]
             yield from mine
             if len(mine) < _ROWS_A_STEP:
@@ -185,7 +254,7 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
             start = mine[-1][1] + b"\0"
         for kind in (rows.MAX, rows.MIN):
             offset_key = rows.offset_key(*key, kind)
-            value = self._snapshot.tables[rows.OFFSETS].get(offset_key)
+            value = self._tables[rows.OFFSETS].get(offset_key)
             if value is not None:
                 yield rows.OFFSETS, offset_key, value
 
@@ -196,8 +265,8 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
 
     @property
     def dispatched_offset(self) -> int:
-        """The log offset up to which all is dispatched, as far as the database says."""
-        table = self._snapshot.tables.get(rows.OFFSETS)
+        """The log offset before which all is dispatched, 0 if the database does not say."""
+        table = self._tables.get(rows.OFFSETS)
         value = None if table is None else table.get(rows.DISPATCHED_KEY)
         if value is None or len(value) != rows.DISPATCHED.size:
             return 0
@@ -209,14 +278,14 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
         """The queues that have entries or a last message, in order, and what is of no queue."""
         found: set[QueueKey] = set()
         strays: list[bytes] = []
-        table = self._snapshot.tables.get(rows.OFFSETS)
+        table = self._tables.get(rows.OFFSETS)
         for key, value in table.rows() if table is not None else ():
             row = rows.offset_row(key, value)
             if row is not None and row.kind == rows.MAX:
                 found.add((row.topic, row.queue_id))
             elif row is None and key != rows.DISPATCHED_KEY:
                 strays.append(key)
-        entries = self._snapshot.tables[rows.ENTRIES]
+        entries = self._tables[rows.ENTRIES]
         at = b""
         while rest := entries.some(at, 1):
             key = rest[0][0]

@@ -9,6 +9,8 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.database import Snapshot
 from firearrow.errors import ConfigError
+from firearrow.spark.queueentries import rocks_queues
+from firearrow.spark.storage import LocalStorage
 from firearrow.store import rocksformat as rows
 from firearrow.store.offline import (
     INVARIANTS,
@@ -23,7 +25,7 @@ from firearrow.store.offline import (
     verify,
 )
 from firearrow.store.offline.findings import Repair
-from firearrow.store.offline.storedrows import RocksQueues
+from firearrow.store.snapshot.rocksrows import RocksQueues
 from tests.store.offline.damage import (
     IN_DATABASE,
     QUEUE,
@@ -223,9 +225,23 @@ def test_an_entry_that_the_next_start_will_not_write_is_missing(tmp_path: Path) 
 
 
 def test_queues_are_found_without_reading_all_rows(tmp_path: Path) -> None:
-    queues = RocksQueues(database_store(tmp_path) / "consumequeue")
+    queues = RocksQueues.at(database_store(tmp_path) / "consumequeue")
     assert len(queues) == len(list(queues)) == 24
     assert ("GoldenPlain", 3) in queues
     assert ("GoldenPlain", 4) not in queues
     assert queues.strays == []
+    queues.close()
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_rows_of_another_form_are_left_out(tmp_path: Path, step: int) -> None:
+    root = database_store(tmp_path)
+    put_row(root, rows.ENTRIES, entry_key(3), b"short")
+    put_row(root, rows.OFFSETS, rows.offset_key("GoldenPlain", 1, rows.MAX), b"short")
+    queues = rocks_queues(LocalStorage(str(root)))
+    assert queues is not None
+    end = queues.open(QUEUE).span[1]
+    found = queues.open(QUEUE).entries(0, end, step).queue_offset.tolist()
+    assert found == [n for n in range(0, end, step) if n != 3]
+    assert queues.open(("GoldenPlain", 1)).span == (0, 0)
     queues.close()

@@ -1,8 +1,8 @@
 """The entries of queues of batches (``firearrow.store.batchqueue``) as columns.
 
-A record of such a queue may hold several messages. In the ``rows`` of a range each record counts
-once, at the queue offset of its first message, so ranges side by side have each record once. Who
-reads the messages of a range asks for the records that hold them (``rows_holding``): the first may
+A record of such a queue may hold several messages. Among the ``entries`` of a range each record
+counts once, at the queue offset of its first message, so ranges side by side have each record once.
+Who reads the messages of a range asks for the records that hold them (``holding``): the first may
 begin before it, the last may go on behind it.
 
 Units that are not written but come before written ones are damaged: their messages are missing.
@@ -17,50 +17,47 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.client.queues import Bound
-from firearrow.spark.storage import NumberedFile, Storage
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE, are_written
-
-Ints = npt.NDArray[np.int64]
+from firearrow.store.scan import Ints
+from firearrow.store.snapshot.entries import Entries, Span
+from firearrow.store.snapshot.files import Files
 
 _NONE: Final[npt.NDArray[Any]] = np.empty(0, UNIT_DTYPE)
 
 
-class BatchUnits:
-    """The written units of a queue."""
+class BatchQueue:
+    """Implements ``Queue`` by the written units of a queue."""
 
-    def __init__(
-        self, storage: Storage, files: list[NumberedFile], ahead: npt.NDArray[Any] = _NONE
-    ) -> None:
+    def __init__(self, files: Files, ahead: npt.NDArray[Any] = _NONE) -> None:
         """``ahead`` are units that come behind those in the files; what these have is skipped."""
-        self._storage = storage
         self._files = files
         self._ahead = ahead
 
     def followed_by(self, ahead: npt.NDArray[Any]) -> Self:
         """The same queue with some units behind it."""
-        return type(self)(self._storage, self._files, ahead)
+        return type(self)(self._files, ahead)
+
+    def units_of(self, file: Any) -> npt.NDArray[Any]:
+        """What is in a file up to where all is zero."""
+        buffer = self._files.of(file)
+        room = min(len(buffer) // UNIT_BYTES, -(-self._files.data_end(file) // UNIT_BYTES))
+        return np.frombuffer(buffer, UNIT_DTYPE, room)
 
     @cached_property
     def _found(self) -> tuple[npt.NDArray[Any], bool]:
         """The written units, and whether there are others before them."""
         parts: list[npt.NDArray[Any]] = []
-        begins_written = True
-        for number, file in enumerate(self._files):
-            try:
-                buffer = self._storage.read(file.path)
-            except FileNotFoundError:  # retention has deleted it since it was listed
-                begins_written = False
-                continue
-            units = np.frombuffer(buffer, UNIT_DTYPE, len(buffer) // UNIT_BYTES)
+        lacks_first = False
+        for number, file in enumerate(self._files.files):
+            units = self.units_of(file)
             written = are_written(units)
-            if number == 0:
-                begins_written = bool(written[:1].all())
+            if number == 0:  # retention may have deleted it since it was listed
+                lacks_first = not len(units) or not written[0]
             parts.append(units[written])
         last = next((part[-1] for part in reversed(parts) if len(part)), None)
         end = 0 if last is None else int(last["queue_offset"]) + int(last["messages"])
         parts.append(self._ahead[self._ahead["queue_offset"] >= end])
-        return np.concatenate(parts), not begins_written
+        return np.concatenate(parts), lacks_first
 
     @property
     def _units(self) -> npt.NDArray[Any]:
@@ -77,9 +74,9 @@ class BatchUnits:
         return end
 
     @cached_property
-    def _place(self) -> Ints:
-        place: Ints = self._units["physical_offset"].astype(np.int64)
-        return place
+    def _places(self) -> Ints:
+        places: Ints = self._units["physical_offset"].astype(np.int64)
+        return places
 
     @property
     def first(self) -> int:
@@ -94,40 +91,55 @@ class BatchUnits:
     @property
     def record_end(self) -> int:
         """Where the last record ends in the log, -1 without one."""
-        return int(self._place[-1] + self._units["size"][-1]) if len(self._units) else -1
+        return int(self._places[-1] + self._units["size"][-1]) if len(self._units) else -1
 
-    def bound(self, log_start: int) -> Bound:
+    @property
+    def span(self) -> Span:
+        """What messages it holds, whatever the log does."""
+        return self.span_from(0)
+
+    def span_from(self, log_start: int) -> Span:
         """What messages it holds of a log that begins at ``log_start``."""
         units, lacks_first = self._found
         if not len(units):
-            return Bound(0, 0)
+            return 0, 0
         end = int(self._end[-1])
         if lacks_first and log_start <= 0:
-            return Bound(0, end)  # what was there has not been deleted with the log
-        return Bound(self.first_at_or_after(log_start, 0, end), end)
+            return 0, end  # what was there has not been deleted with the log
+        return self.first_at_or_after(log_start, 0, end), end
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
         """The first message in ``[start, end]`` of a record that is there or later."""
-        row = bisect_left(self._place, physical_offset)
+        row = bisect_left(self._places, physical_offset)
         found = int(self._first[row]) if row < len(self._first) else end
         return min(max(found, start), end)
 
-    def rows(self, start: int, end: int, step: int = 1) -> npt.NDArray[Any]:
-        """The units of the records that begin in ``[start, end)``, or every so many of them."""
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of the records that begin in ``[start, end)``, or of every so many."""
         low, high = self._first.searchsorted((start, end))
-        return self._units[low:high:step]
+        return _columns_of(self._units[low:high:step])
 
-    def rows_holding(self, start: int, end: int) -> npt.NDArray[Any]:
-        """The units of the records with messages in ``[start, end)``."""
-        return self._units[self._with_messages(start, end)]
+    def holding(self, start: int, end: int) -> Entries:
+        """The entries of the records with messages in ``[start, end)``."""
+        return _columns_of(self._units[self._with_messages(start, end)])
 
     def _with_messages(self, start: int, end: int) -> slice:
         """Which units have messages in ``[start, end)``."""
         low = int(self._end.searchsorted(start, side="right"))
         return slice(low, int(self._first.searchsorted(end)))
 
+    def messages_of(self, start: int, end: int) -> int:
+        """How many messages the records have that have some in ``[start, end)``."""
+        return int(self._units["messages"][self._with_messages(start, end)].sum(dtype=np.int64))
+
     def held(self, start: int, end: int) -> int:
         """How many of the messages from ``start`` to before ``end`` there are."""
         rows = self._with_messages(start, end)
         inside = np.minimum(self._end[rows], end) - np.maximum(self._first[rows], start)
         return int(inside.sum())
+
+
+def _columns_of(units: npt.NDArray[Any]) -> Entries:
+    names = ("queue_offset", "physical_offset", "size")
+    queue_offset, place, size = (units[name].astype(np.int64) for name in names)
+    return Entries(queue_offset, place, size, units["tag_code"])

@@ -1,0 +1,143 @@
+"""Entries of ConsumeQueues, whichever way a store keeps them.
+
+Tools ask for entries side by side, as many bytes as ``entry_bytes`` each. Of a file these are the
+20 bytes of ``firearrow.store.consumequeue``, of a database the 28 of ``rocksformat``, which begin
+with the same 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.scan import Ints
+
+PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+"""The size in an entry that stands before a queue's first message."""
+QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+
+QueueKey = tuple[str, int]
+Span = tuple[int, int]
+"""From a number up to, and without, another."""
+
+
+class Entries(NamedTuple):
+    """Entries of one queue, in order of their queue offsets, which need not be consecutive."""
+
+    queue_offset: Ints
+    physical_offset: Ints
+    size: Ints
+    tag_code: npt.NDArray[Any]  # as stored: big-endian
+
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Entries:
+        """Some of them."""
+        return Entries(*(column[chosen] for column in self))
+
+
+class Queue(Protocol):
+    """One queue of one topic, as consumers see it."""
+
+    @property
+    def span(self) -> Span:
+        """Where its entries are, as a broker would find it; some may be missing at the begin."""
+
+    def span_from(self, log_start: int) -> Span:
+        """What it holds of a log that begins at ``log_start``."""
+
+    def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
+        """The first queue offset in ``[start, end]`` whose record is there or later."""
+
+    def entries(self, start: int, end: int, step: int = 1) -> Entries:
+        """The entries of queue offsets in ``[start, end)``, or of every so many of them.
+
+        A record of several messages counts at the first of them.
+        """
+
+
+class StoredQueue(Queue, Protocol):
+    """One queue of one topic, as it is stored."""
+
+    @property
+    def entry_bytes(self) -> int:
+        """How many bytes ``read`` gives for an entry."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has files or rows."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """What its entries take."""
+
+    @property
+    def end(self) -> int:
+        """The queue offset behind the last entry that is there."""
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Some entries; fewer where the next is missing, or zeros where none is written."""
+
+    def others(self, known: list[Span]) -> Iterator[Span]:
+        """Stretches of queue offsets, outside of some sorted ones, that have entries or room."""
+
+    def all(self) -> Iterator[tuple[Ints, npt.NDArray[Any]]]:
+        """Queue offsets, and columns of all entries that there are, and perhaps of room for some,
+        step by step; a record of several messages has one, at its first."""
+
+
+def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
+    """Entries as columns, without those that stand for no message."""
+    found = Entries(
+        queue_offset,
+        entries["physical_offset"].astype(np.int64),
+        entries["size"].astype(np.int64),
+        entries["tag_code"],
+    )
+    real = (found.size > 0) & (found.size != PRE_BLANK_SIZE)
+    return found if real.all() else found.take(real)
+
+
+def queue_range(queue: StoredQueue | None, log_start: int) -> Span:
+    """The first queue offset that the log still holds, and the one after the last entry."""
+    return (0, 0) if queue is None else queue.span_from(log_start)
+
+
+def entry_at(queue: StoredQueue, queue_offset: int) -> tuple[int, int, int]:
+    """Physical offset, size and tag code of an entry; (-1, 0, 0) where there is none."""
+    data = queue.read(queue_offset, 1)
+    if len(data) < ENTRY_BYTES:
+        return -1, 0, 0
+    entry: tuple[int, int, int] = ENTRY.unpack_from(data)
+    return entry
+
+
+def physical_offsets(entries: bytes, entry_bytes: int) -> list[int]:
+    """The physical offsets of entries side by side."""
+    count = len(entries) // entry_bytes
+    offsets: list[int] = np.ndarray((count,), ">i8", entries, 0, (entry_bytes,)).tolist()
+    return offsets
+
+
+def bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first number for which a claim that holds for all lower ones does not."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if holds(middle) else (low, middle)
+    return low
+
+
+def without(start: int, end: int, known: Iterable[Span]) -> list[Span]:
+    """The stretches of [start, end) that none of the sorted ``known`` ones covers."""
+    free: list[Span] = []
+    for first, last in known:
+        if first > start:
+            free.append((start, min(first, end)))
+        start = max(start, last)
+        if start >= end:
+            break
+    if start < end:
+        free.append((start, end))
+    return [(first, last) for first, last in free if first < last]
