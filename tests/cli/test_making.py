@@ -19,7 +19,7 @@ from tests.store.offline.damage import (
     in_record,
     write,
 )
-from tests.store.stores import opened
+from tests.store.stores import contents, opened
 
 Capture = pytest.CaptureFixture[str]
 
@@ -35,11 +35,6 @@ def plan(capsys: Capture, *arguments: object) -> list[dict[str, object]]:
     assert code == 0
     found: list[dict[str, object]] = json.loads(out)["wouldRebuild"]
     return found
-
-
-def files(root: Path) -> dict[str, bytes]:
-    found = (path for path in root.rglob("*") if path.is_file())
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 
 
 def test_what_was_made_and_what_was_left_out(tmp_path: Path, capsys: Capture) -> None:
@@ -114,7 +109,7 @@ def test_a_dry_run_says_what_is_made(
     store: Callable[[Path], Path], queues: dict[str, str], tmp_path: Path, capsys: Capture
 ) -> None:
     root, made = store(tmp_path), tmp_path / "made"
-    before, directories = files(root), queues | INDEX
+    before, directories = contents(root), queues | INDEX
     settings = Path(f"{root}.conf")
     place: tuple[object, ...] = (root, "-c", settings) if settings.exists() else (root,)
 
@@ -133,7 +128,7 @@ def test_a_dry_run_says_what_is_made(
     place = (*place, "--to", made)
     assert plan(capsys, *place) == planned(made)
     assert not made.exists()
-    assert files(root) == before
+    assert contents(root) == before
     assert rebuild(capsys, *place)[0] == 0
     unused = {"consumequeue"} if queues is BATCHES else set()  # its log is of queues of batches
     assert {path.name for path in made.iterdir()} == directories.keys() - unused

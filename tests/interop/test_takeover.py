@@ -30,6 +30,7 @@ from tests.interop.javaclient import (
 )
 from tests.interop.servers import SMALL_FILES, Kind, serve, target_kind
 from tests.interop.waiting import wait_until
+from tests.store.stores import contents
 
 QUEUES = 4
 LONG_QUEUE = 1000  # three queue files of 300 entries and a part of a fourth
@@ -388,9 +389,7 @@ def assert_batches(java: JavaClient, shown: list[dict[str, Any]]) -> None:
 
 def queue_bytes(store: Path) -> dict[str, bytes]:
     """Return the files of all queues of batches."""
-    directory = store / "batchconsumequeue"
-    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+    return contents(store / "batchconsumequeue")
 
 
 @pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.golden import expected, extract
 from tests.spark.cluster import run_driver, standalone, zip_package
+from tests.store.stores import contents
 
 pytestmark = pytest.mark.spark
 
@@ -34,12 +35,6 @@ def test_two_workers_read_a_store_and_do_bulk_work_with_the_package_that_was_shi
     indexes = contents(tmp_path / "made/index")
     assert all(len(name) == 17 and name.isdigit() for name in indexes)  # times of making
     assert list(indexes.values()) == list(contents(store / "index").values())
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """The files below a directory, by their names, in the order of these."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 def _totals() -> dict[str, list[int]]:

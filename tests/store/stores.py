@@ -37,6 +37,12 @@ defaults: dict[str, Any] = {}
 """What every store here is configured with; a fixture may set the kind of queues."""
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """The files below a directory, by their names, in the order of these."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
 def small_config(root: Path, **changed: Any) -> StoreConfig:
     """Files so small that tests roll them."""
     sizes: dict[str, Any] = {

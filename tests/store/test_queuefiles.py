@@ -16,7 +16,7 @@ from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_
 from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
-from tests.store.stores import abandon, append, make_store, opened, settle
+from tests.store.stores import abandon, append, contents, make_store, opened, settle
 from tests.store.test_queues import entries_of, ignore
 
 SIZES: dict[str, Any] = {
@@ -29,12 +29,8 @@ KINDS = ("batchconsumequeue", "consumequeue")
 
 
 def files_of(root: Path, *names: str) -> dict[str, bytes]:
-    files = (path for path in root.rglob("*") if path.is_file())
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in files
-        if not names or path.relative_to(root).parts[0] in names
-    }
+    files = contents(root)
+    return {name: files[name] for name in files if not names or name.split("/")[0] in names}
 
 
 def places(store: MessageStore, queue_id: int) -> list[int]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import Response
 from tests.broker.fakes import FakeBroker
+from tests.store.stores import contents
 
 CODES = (14, 15, 17, 18, 21, 25, 26, 28, 34, 35, 38, 41, 42, 46)
 CODES_OF_ADMINS = (200, 201, 202, 203, 204, 207, 208, 215, 222, 225, 300, 305, 315, 351, 352)
@@ -129,11 +130,7 @@ def test_what_is_refused_changes_nothing(
 ) -> None:
     broker = furnished(tmp_path)
     broker.store.is_full = True
-    before = state_of(broker), files_of(tmp_path)
+    before = state_of(broker), contents(tmp_path)
     assert broker.call(code, fields, body).code != 0
     broker.offsets.save()
-    assert (state_of(broker), files_of(tmp_path)) == before
-
-
-def files_of(root: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert (state_of(broker), contents(tmp_path)) == before

@@ -12,12 +12,7 @@ from firearrow.errors import StoreLocked
 from firearrow.spark.jobs.rebuild import rebuilt, written
 from firearrow.store.offline import Layout, Order, verify
 from tests.store.offline.damage import a_message, golden_store, in_record
-from tests.store.stores import opened
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+from tests.store.stores import contents, opened
 
 
 def test_the_bytes_are_those_of_the_original(spark: SparkSession, tmp_path: Path) -> None:

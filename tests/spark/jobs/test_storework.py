@@ -15,6 +15,7 @@ from firearrow.cli.main import main
 from firearrow.spark.jobs.storework import Executors, layout_of
 from firearrow.store.offline import Layout, StoreView
 from tests.store.offline.damage import a_message, golden_store, in_record
+from tests.store.stores import contents
 
 
 def _place(view: StoreView, number: int) -> tuple[int, int, bool, int | None]:
@@ -57,7 +58,7 @@ def test_the_command_has_executors_read(
     code, text = said("rebuild", root, "--to", tmp_path / "made", "--spark", "local[2]")
     assert (code, text.splitlines()[1]) == (0, "from 952 records")
     queue = root / "consumequeue" / "GoldenPlain"
-    before = {path.name: path.read_bytes() for path in queue.rglob("*") if path.is_file()}
+    before = contents(queue)
     shutil.rmtree(queue)
     code, text = said("verify", root, "--spark", "local[2]", "--json")
     assert (code, {finding["topic"] for finding in json.loads(text)["findings"]}) == (
@@ -65,7 +66,7 @@ def test_the_command_has_executors_read(
         {"GoldenPlain"},
     )
     assert said("rebuild", root, "--only", "queues", "--spark", "local[2]")[0] == 0
-    assert {path.name: path.read_bytes() for path in queue.rglob("*") if path.is_file()} == before
+    assert contents(queue) == before
     assert said("verify", root, "--spark", "local[2]")[0] == 0
     in_record(root, a_message(root), 88, b"\0")
     assert said("verify", root, "--spark", "local[2]", "--progress")[0] == 1

@@ -32,6 +32,7 @@ from firearrow.store.offline import (
 )
 from tests.golden import expected, extract
 from tests.store.offline.damage import golden_store
+from tests.store.stores import contents
 
 QUEUE = "batchconsumequeue/Bat/0"
 FIRST = f"{QUEUE}/{0:020d}"
@@ -43,11 +44,6 @@ Break = Callable[[Path], None]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return extract("batch-queues", tmp_path)
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 def write(root: Path, name: str, at: int, data: bytes) -> None:

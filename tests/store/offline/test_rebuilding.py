@@ -32,12 +32,7 @@ from tests.store.offline.damage import (
     own_store,
     write,
 )
-from tests.store.stores import append, opened, settle, small_config
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+from tests.store.stores import append, contents, opened, settle, small_config
 
 
 @pytest.mark.parametrize("name", ["file-cq-clean", "file-cq-killed"])

@@ -39,14 +39,9 @@ from tests.store.offline.damage import (
     put_last,
     put_row,
 )
-from tests.store.stores import append, make_store, opened, settle
+from tests.store.stores import append, contents, make_store, opened, settle
 
 CONTENT = dict[str, list[tuple[bytes, bytes]]]
-
-
-def tree(root: Path) -> dict[str, bytes]:
-    paths = sorted(path for path in root.rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def content(directory: Path) -> CONTENT:
@@ -88,7 +83,7 @@ def test_small_stretches_find_what_whole_files_do(damage: Damage, tmp_path: Path
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:
     root = database_store(tmp_path)
-    before = tree(root)
+    before = contents(root)
     verdict = verify(Layout(root))
     assert (verdict.findings, verdict.skipped, verdict.queues) == ([], [], 24)
     assert stat(Layout(root)).queues_kept == "RocksDB"
@@ -96,7 +91,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     with StoreView(Layout(root)) as view:
         chosen = Selection(topic="GoldenPlain", queue_id=0, queue_from=10, queue_to=13)
         assert [message.queue_offset for message in find(view, chosen)] == [10, 11, 12]
-    assert tree(root) == before
+    assert contents(root) == before
 
 
 def test_what_a_queue_and_a_topic_take(tmp_path: Path) -> None:
