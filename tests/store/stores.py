@@ -124,9 +124,9 @@ def append(
     born_host: bytes = BORN_HOST,
     reconsume_times: int = 0,
 ) -> int:
-    """Append one message and return its physical offset; `settle` makes it visible."""
+    """Add one message and return its physical offset; `settle` makes it visible."""
     text = properties if isinstance(properties, bytes) else encode(properties)
-    return store.log.append(
+    return store.put(
         store.queue(topic, queue_id),
         body,
         text,
