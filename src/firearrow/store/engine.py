@@ -483,9 +483,10 @@ class MessageStore(Doors):
         most of them.
         """
         behind = self.behind_bytes if self.working and not self._stuck else 0
+        many_new = self._dispatcher.shortened
         while behind and self.dispatch():
             behind, before = self.behind_bytes, behind
-            if behind >= before or self._dispatcher.shortened:
+            if behind >= before or many_new or self._dispatcher.shortened:
                 return
 
     def _arrived(self, arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
