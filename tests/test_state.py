@@ -32,7 +32,7 @@ from firearrow.state import (
 )
 from firearrow.store import committed_offsets
 from firearrow.store.offline import Layout, StoreView
-from firearrow.store.offline.around import configured_topics
+from firearrow.store.offline.metadata import configured_topics
 from firearrow.store.offline.settings import stored_config
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
@@ -230,11 +230,11 @@ def test_unknown_fields_are_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("newer", ["offsetTable", "lmqOffsetTable"])
 def test_the_newer_of_two_files_of_offsets_counts(newer: str, tmp_path: Path) -> None:
     last = newer == "lmqOffsetTable"
-    for light in (not last, last):
-        offsets = ConsumerOffsets(HandClock(), tmp_path, light=light)
+    for lmq in (not last, last):
+        offsets = ConsumerOffsets(HandClock(), tmp_path, lmq=lmq)
         offsets.load()
-        offsets.commit("g", "T", 1, 8 if light else 4)
-        offsets.commit("%LMQ%g", "%LMQ%a", 0, 9 if light else 5)
+        offsets.commit("g", "T", 1, 8 if lmq else 4)
+        offsets.commit("%LMQ%g", "%LMQ%a", 0, 9 if lmq else 5)
         offsets.save()
     _, _, seen = check(tmp_path)
     assert seen == {("g", "T", 1, 8 if last else 4), ("%LMQ%g", "%LMQ%a", 0, 9 if last else 5)}

@@ -69,12 +69,12 @@ GROUPS: Final = Part(
 OFFSETS: Final = Part(
     "consumerOffset.json", {DEFAULT: "offsetTable"}, "consumerOffsets", wrapped="offsetTable"
 )
-LIGHT_OFFSETS: Final = Part("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
+LMQ_OFFSETS: Final = Part("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
 """With ``enableLmq``, in place of the other."""
 DELAYS: Final = Part("delayOffset.json", {DEFAULT: "offsetTable"})
 DELETED: Final = Part("deletedTopics.json", {DEFAULT: "deletedTopics"})
 PARTS: Final = {
-    part.file_name: part for part in (TOPICS, GROUPS, OFFSETS, LIGHT_OFFSETS, DELAYS, DELETED)
+    part.file_name: part for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED)
 }
 
 
@@ -96,7 +96,7 @@ def consumer_offsets(directory: StoredPath) -> Content:
     content = stored_state(directory, OFFSETS)
     if has_database(directory, OFFSETS):
         return content
-    return newer(content, stored_state(directory, LIGHT_OFFSETS))
+    return newer(content, stored_state(directory, LMQ_OFFSETS))
 
 
 def read_json(path: StoredPath, tables: Collection[str]) -> tuple[Content, bool]:

@@ -84,9 +84,9 @@ def test_nothing_is_loaded_and_no_script_is_allowed() -> None:
 
 
 def test_both_colour_schemes_name_the_same_colours() -> None:
-    light, dark = re.findall(r":root \{([^}]*)\}", as_html(Report("R", {}, [])))
+    lmq, dark = re.findall(r":root \{([^}]*)\}", as_html(Report("R", {}, [])))
     names = re.compile(r"--\w+(?=:)")
-    assert set(names.findall(light)) == set(names.findall(dark))
+    assert set(names.findall(lmq)) == set(names.findall(dark))
 
 
 def test_there_is_a_chart_for_what_can_be_drawn() -> None:

@@ -14,9 +14,9 @@ from firearrow.client.sending import Sender, Sent
 from firearrow.errors import BrokerBusy, InvalidRequest, MessageError, NotPermitted, TopicNotFound
 from firearrow.message.batch import split_batch
 from firearrow.spark.access import cluster_of
-from firearrow.spark.batching import pieces_of
 from firearrow.spark.options import for_sink
 from firearrow.spark.outgoing import Ids, Rows, rows_of
+from firearrow.spark.sendbatches import pieces_of
 from tests.client.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
 
 

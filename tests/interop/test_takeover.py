@@ -255,73 +255,73 @@ def test_a_store_of_the_original_goes_there_and_back(handover: Handover) -> None
         assert [message.body for message in java.query_key("Added", "more")] == MORE
 
 
-# --- light queues ---
+# --- LMQs ---
 
-LIGHT = ("%LMQ%odd", "%LMQ%all")
+LMQ = ("%LMQ%odd", "%LMQ%all")
 
 
 @pytest.fixture(params=["default", "defaultRocksDB"])
-def light(driver: Driver, tmp_path: Path, request: pytest.FixtureRequest) -> Handover:
-    """A store directory that does not exist yet, with light queues."""
+def lmq(driver: Driver, tmp_path: Path, request: pytest.FixtureRequest) -> Handover:
+    """A store directory that does not exist yet, with LMQs."""
     settings = {"enableLmq": "true", "enableMultiDispatch": "true"}
     return Handover(driver, tmp_path, request.param, **settings)
 
 
-def send_light(java: JavaClient, start: int, end: int) -> None:
-    """Send numbers, each to the one or the two light queues that take it."""
+def send_lmq(java: JavaClient, start: int, end: int) -> None:
+    """Send numbers, each to the one or the two LMQs that take it."""
     messages = [
         Outgoing(
             body=b"%d" % number,
             tags="Odd" if number % 2 else "Even",
-            properties={"INNER_MULTI_DISPATCH": ",".join(LIGHT[1 - number % 2 :])},
+            properties={"INNER_MULTI_DISPATCH": ",".join(LMQ[1 - number % 2 :])},
         )
         for number in range(start, end)
     ]
     java.producer().send("Parent", messages)
 
 
-def light_bodies(java: JavaClient, count: int) -> dict[str, list[bytes]]:
-    """Wait until so many numbers are in the light queues, and read them."""
+def lmq_bodies(java: JavaClient, count: int) -> dict[str, list[bytes]]:
+    """Wait until so many numbers are in the LMQs, and read them."""
     consumer = java.pull_consumer("%LMQ%group")
     wanted = [count // 2, count]
     wait_until(
-        lambda: [consumer.pull(queue, 0, 0).max_offset for queue in LIGHT] == wanted,
+        lambda: [consumer.pull(queue, 0, 0).max_offset for queue in LMQ] == wanted,
         ARRIVAL_TIMEOUT_S,
-        f"{wanted} in {LIGHT}",
+        f"{wanted} in {LMQ}",
     )
-    tagged = consumer.pull(LIGHT[1], 0, 0, expression="Odd")
+    tagged = consumer.pull(LMQ[1], 0, 0, expression="Odd")
     assert {message.tags for message in tagged.messages} == {"Odd"}
-    return {queue: [message.body for message in consumer.read_queue(queue, 0)] for queue in LIGHT}
+    return {queue: [message.body for message in consumer.read_queue(queue, 0)] for queue in LMQ}
 
 
-def assert_light(java: JavaClient, count: int) -> None:
-    """Check that the light queues have each number once, in order."""
+def assert_lmq(java: JavaClient, count: int) -> None:
+    """Check that the LMQs have each number once, in order."""
     numbers = [b"%d" % number for number in range(count)]
-    assert light_bodies(java, count) == {LIGHT[0]: numbers[1::2], LIGHT[1]: numbers}
+    assert lmq_bodies(java, count) == {LMQ[0]: numbers[1::2], LMQ[1]: numbers}
 
 
 @pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])
-def test_light_queues_go_there_and_back(light: Handover, kinds: tuple[Kind, Kind]) -> None:
-    """Both brokers, in turn, add to light queues that the other one left, and serve them."""
+def test_lmqs_go_there_and_back(lmq: Handover, kinds: tuple[Kind, Kind]) -> None:
+    """Both brokers, in turn, add to LMQs that the other one left, and serve them."""
     first, second = kinds
-    with light.opened_by(first) as java:
+    with lmq.opened_by(first) as java:
         java.create_topic("Parent", QUEUES)
-        send_light(java, 0, 500)
-        assert_light(java, 500)
-        java.pull_consumer("%LMQ%group").commit(LIGHT[0], 0, 77)
+        send_lmq(java, 0, 500)
+        assert_lmq(java, 500)
+        java.pull_consumer("%LMQ%group").commit(LMQ[0], 0, 77)
         consumer = java.pull_consumer("plain_group")
-        consumer.pull(LIGHT[1], 0, 0)  # makes the group
-        consumer.commit(LIGHT[1], 0, 78)
-    with light.opened_by(second) as java:
-        assert java.pull_consumer("%LMQ%group").committed(LIGHT[0], 0) == 77
-        assert java.pull_consumer("plain_group").committed(LIGHT[1], 0) == 78
-        send_light(java, 500, 600)
-        assert_light(java, 600)
-        java.pull_consumer("%LMQ%group").commit(LIGHT[0], 0, 79)
-    with light.opened_by(first) as java:
-        assert java.pull_consumer("%LMQ%group").committed(LIGHT[0], 0) == 79
-        send_light(java, 600, 650)
-        assert_light(java, 650)
+        consumer.pull(LMQ[1], 0, 0)  # makes the group
+        consumer.commit(LMQ[1], 0, 78)
+    with lmq.opened_by(second) as java:
+        assert java.pull_consumer("%LMQ%group").committed(LMQ[0], 0) == 77
+        assert java.pull_consumer("plain_group").committed(LMQ[1], 0) == 78
+        send_lmq(java, 500, 600)
+        assert_lmq(java, 600)
+        java.pull_consumer("%LMQ%group").commit(LMQ[0], 0, 79)
+    with lmq.opened_by(first) as java:
+        assert java.pull_consumer("%LMQ%group").committed(LMQ[0], 0) == 79
+        send_lmq(java, 600, 650)
+        assert_lmq(java, 650)
 
 
 # --- queues of batches ---

@@ -21,7 +21,7 @@ from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.brokers import BrokerOrigin, BrokerPartition, Part
-from firearrow.spark.filters import Narrow, Numbers, Texts
+from firearrow.spark.filters import NumberSet, PushedFilters, TextSet
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.options import for_sink, parse
@@ -83,7 +83,7 @@ def read(server: Server, **options: str) -> pa.Table:
 def read_some(
     server: Server,
     options: Mapping[str, str],
-    narrow: Narrow | None = None,
+    narrow: PushedFilters | None = None,
     schema: pa.Schema = MESSAGES,
 ) -> pa.Table:
     """What a batch reads: planned by one origin, read by others from what was pickled."""
@@ -239,14 +239,14 @@ def test_an_archive_knows_the_store_behind_a_broker(server: Server, tmp_path: Pa
 
 
 def test_what_filters_leave_out_is_not_read(server: Server) -> None:
-    narrow = Narrow(queue_id=Numbers(1, 2), queue_offset=Numbers(100, 199))
+    narrow = PushedFilters(queue_id=NumberSet(1, 2), queue_offset=NumberSet(100, 199))
     table = read_some(server, {"subscribe": "Orders"}, narrow)
     assert table.num_rows == 200
     assert set(table.column("queueId").to_pylist()) == {1, 2}
-    narrow = Narrow(topic=Texts(frozenset({"Returns"})))
+    narrow = PushedFilters(topic=TextSet(frozenset({"Returns"})))
     assert bodies(read_some(server, {"subscribe": "Orders, Returns"}, narrow)) == [b"x", b"y"]
     place = read(server, subscribe="Orders").column("commitLogOffset").to_pylist()[7]
-    narrow = Narrow(physical_offset=Numbers(place, place))
+    narrow = PushedFilters(physical_offset=NumberSet(place, place))
     assert read_some(server, {"subscribe": "Orders"}, narrow).num_rows == 1
 
 

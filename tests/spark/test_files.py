@@ -22,7 +22,7 @@ from firearrow.client.queues import Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.files import FileOrigin
-from firearrow.spark.filters import Narrow, Numbers
+from firearrow.spark.filters import NumberSet, PushedFilters
 from firearrow.spark.options import parse
 from firearrow.spark.source import MessageReader
 from firearrow.spark.storage import LocalStorage
@@ -39,7 +39,7 @@ WITH_MAP = MESSAGES.set(
 def read(
     root: Path | str,
     schema: pa.Schema = DECLARED["messages"],
-    narrow: Narrow | None = None,
+    narrow: PushedFilters | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """All rows that the options choose, as Spark would have them read."""
@@ -365,7 +365,7 @@ def test_a_log_with_a_file_missing_is_told(tmp_path: Path) -> None:
         read(root, visibility="log")
     found = by_place(read(root, visibility="log", failOnDataLoss="false"))
     assert found == [row for row in whole if row["commitLogOffset"] // 1200 != 2]
-    late = Narrow(physical_offset=Numbers(low=3600))  # a query that has no need of it
+    late = PushedFilters(physical_offset=NumberSet(low=3600))  # a query that has no need of it
     assert read(root, visibility="log", narrow=late)[0]["commitLogOffset"] == 3600
 
 
@@ -480,13 +480,13 @@ def test_entries_that_repeat_the_next_message_count_once(tmp_path: Path) -> None
         ]
 
 
-def test_light_queues_are_read_where_they_are_named(tmp_path: Path) -> None:
+def test_lmqs_are_read_where_they_are_named(tmp_path: Path) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(body=bytes([n])) for n in range(5)])
-    light = root / "consumequeue" / "%LMQ%l" / "0"
-    light.mkdir(parents=True)
+    lmq = root / "consumequeue" / "%LMQ%l" / "0"
+    lmq.mkdir(parents=True)
     data = (root / "consumequeue" / "T" / "0" / f"{0:020d}").read_bytes()
-    (light / f"{0:020d}").write_bytes(data[20:60] + bytes(100))
+    (lmq / f"{0:020d}").write_bytes(data[20:60] + bytes(100))
     assert len(read(root)) == 5
     assert [row["queueOffset"] for row in read(root, subscribe="%LMQ%l")] == [1, 2]
     assert len(read(root, subscribe="T,%LMQ%l")) == 7
@@ -556,7 +556,9 @@ def test_messages_of_inner_batches_are_chosen_by_their_own_properties(
     found = read(root, **{name: wanted})
     assert by_place(found) == [row for row in by_place(read(root)) if row[name] == wanted]
     narrow = (
-        Narrow(tags=frozenset([wanted])) if name == "tags" else Narrow(words=frozenset([wanted]))
+        PushedFilters(tags=frozenset([wanted]))
+        if name == "tags"
+        else PushedFilters(words=frozenset([wanted]))
     )
     assert by_place(read(root, narrow=narrow)) == by_place(read(root))  # a query filters again
 

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from firearrow.spark.filters import Narrow, Numbers, Texts, narrowed
+from firearrow.spark.filters import NumberSet, PushedFilters, TextSet, narrowed
 
 MOMENT = datetime(2026, 11, 21, 3, 45, 0, 123_456, tzinfo=UTC)
 MOMENT_MS = 1_795_232_700_123
@@ -32,42 +32,50 @@ MOMENT_MS = 1_795_232_700_123
 @pytest.mark.parametrize(
     ("conditions", "found"),
     [
-        ([EqualTo(("topic",), "a")], Narrow(topic=Texts(frozenset("a")))),
-        ([EqualNullSafe(("topic",), "a")], Narrow(topic=Texts(frozenset("a")))),
-        ([In(("topic",), ("a", "b"))], Narrow(topic=Texts(frozenset("ab")))),
-        ([StringStartsWith(("topic",), "a")], Narrow(topic=Texts(None, ("a",)))),
-        ([EqualTo(("queueId",), 3)], Narrow(queue_id=Numbers(3, 3))),
-        ([In(("queueId",), (3, None))], Narrow(queue_id=Numbers(some=frozenset((3,))))),
+        ([EqualTo(("topic",), "a")], PushedFilters(topic=TextSet(frozenset("a")))),
+        ([EqualNullSafe(("topic",), "a")], PushedFilters(topic=TextSet(frozenset("a")))),
+        ([In(("topic",), ("a", "b"))], PushedFilters(topic=TextSet(frozenset("ab")))),
+        ([StringStartsWith(("topic",), "a")], PushedFilters(topic=TextSet(None, ("a",)))),
+        ([EqualTo(("queueId",), 3)], PushedFilters(queue_id=NumberSet(3, 3))),
+        ([In(("queueId",), (3, None))], PushedFilters(queue_id=NumberSet(some=frozenset((3,))))),
         (
             [GreaterThan(("queueOffset",), 3), LessThanOrEqual(("queueOffset",), 9)],
-            Narrow(queue_offset=Numbers(4, 9)),
+            PushedFilters(queue_offset=NumberSet(4, 9)),
         ),
         (
             [GreaterThanOrEqual(("commitLogOffset",), 3), LessThan(("commitLogOffset",), 9)],
-            Narrow(physical_offset=Numbers(3, 8)),
+            PushedFilters(physical_offset=NumberSet(3, 8)),
         ),
-        ([GreaterThan(("storeTimestamp",), MOMENT)], Narrow(store_ms=Numbers(low=MOMENT_MS))),
-        ([LessThan(("storeTimestamp",), MOMENT)], Narrow(store_ms=Numbers(high=MOMENT_MS))),
-        ([EqualTo(("tags",), "A")], Narrow(tags=frozenset("A"))),
-        ([EqualTo(("keys",), "k1 k2")], Narrow(words=frozenset(("k1",)))),
-        ([In(("msgId",), ("m", "n"))], Narrow(words=frozenset("mn"))),
-        ([Not(EqualTo(("topic",), "a"))], Narrow()),
-        ([IsNotNull(("topic",))], Narrow()),
-        ([EqualTo(("topic",), None)], Narrow()),
-        ([EqualNullSafe(("tags",), None)], Narrow()),
-        ([EqualTo(("tags",), "")], Narrow()),
-        ([EqualTo(("keys",), " ")], Narrow()),
-        ([StringContains(("topic",), "a")], Narrow()),
-        ([EqualTo(("properties", "TAGS"), "A")], Narrow()),
-        ([EqualTo(("queueId",), "3")], Narrow()),
+        (
+            [GreaterThan(("storeTimestamp",), MOMENT)],
+            PushedFilters(store_ms=NumberSet(low=MOMENT_MS)),
+        ),
+        (
+            [LessThan(("storeTimestamp",), MOMENT)],
+            PushedFilters(store_ms=NumberSet(high=MOMENT_MS)),
+        ),
+        ([EqualTo(("tags",), "A")], PushedFilters(tags=frozenset("A"))),
+        ([EqualTo(("keys",), "k1 k2")], PushedFilters(words=frozenset(("k1",)))),
+        ([In(("msgId",), ("m", "n"))], PushedFilters(words=frozenset("mn"))),
+        ([Not(EqualTo(("topic",), "a"))], PushedFilters()),
+        ([IsNotNull(("topic",))], PushedFilters()),
+        ([EqualTo(("topic",), None)], PushedFilters()),
+        ([EqualNullSafe(("tags",), None)], PushedFilters()),
+        ([EqualTo(("tags",), "")], PushedFilters()),
+        ([EqualTo(("keys",), " ")], PushedFilters()),
+        ([StringContains(("topic",), "a")], PushedFilters()),
+        ([EqualTo(("properties", "TAGS"), "A")], PushedFilters()),
+        ([EqualTo(("queueId",), "3")], PushedFilters()),
     ],
 )
-def test_conditions_become_what_may_be_left_out(conditions: list[Filter], found: Narrow) -> None:
+def test_conditions_become_what_may_be_left_out(
+    conditions: list[Filter], found: PushedFilters
+) -> None:
     assert narrowed(conditions) == found
 
 
 numbers = st.builds(
-    Numbers,
+    NumberSet,
     st.integers(-5, 5),
     st.integers(-5, 5),
     st.none() | st.frozensets(st.integers(-6, 6), max_size=4),
@@ -75,7 +83,7 @@ numbers = st.builds(
 
 
 @given(one=numbers, other=numbers)
-def test_sets_of_numbers_meet(one: Numbers, other: Numbers) -> None:
+def test_sets_of_numbers_meet(one: NumberSet, other: NumberSet) -> None:
     column = np.arange(-8, 9)
     both = one & other
     for number in column.tolist():
@@ -86,7 +94,7 @@ def test_sets_of_numbers_meet(one: Numbers, other: Numbers) -> None:
 
 
 def test_sets_of_texts_meet() -> None:
-    both = Texts(frozenset(("ab", "b"))) & Texts(None, ("a",)) & Texts(frozenset(("ab", "c")))
+    both = TextSet(frozenset(("ab", "b"))) & TextSet(None, ("a",)) & TextSet(frozenset(("ab", "c")))
     assert "ab" in both
     assert "b" not in both
     assert "c" not in both

@@ -114,7 +114,7 @@ def test_a_killed_database_is_searched_like_a_whole_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [0, 0.5])
-def test_light_queues_of_a_killed_database(part: float, tmp_path: Path) -> None:
+def test_lmqs_of_a_killed_database(part: float, tmp_path: Path) -> None:
     root = golden.extract("light-rocksdb", tmp_path)
     places = [row["commitLogOffset"] for row in by_place(read(root, subscribe="Parent"))]
     with StoreView(Layout.of(root)) as view:

@@ -276,15 +276,15 @@ def test_a_database_has_no_such_queues(root: Path) -> None:
     assert {name: data for name, data in files_of(root).items() if name != "lock"} == before
 
 
-def test_in_a_light_queue_an_inner_batch_is_one_message(tmp_path: Path) -> None:
+def test_in_a_lmq_an_inner_batch_is_one_message(tmp_path: Path) -> None:
     """RocketMQ may put one there; this broker refuses to."""
-    light = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{}\x02"
+    lmq = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{}\x02"
     store = make_store(
         tmp_path, enable_lmq=True, enable_multi_dispatch=True, wants_batches="B".__eq__
     )
     store.open(background=False)
     for number in range(3):
-        text = "INNER_NUM\x013\x02" + light.format(number)
+        text = "INNER_NUM\x013\x02" + lmq.format(number)
         append(store, b"x", "B", properties=text.encode(), sys_flag=INNER_BATCH)
         store.queue("B", 0).next_offset += 2
     settle(store)

@@ -15,7 +15,7 @@ from firearrow.database import Batch, Database, Table
 from firearrow.errors import ConfigError
 from firearrow.store import ConsumeQueue, rocks
 from firearrow.store.rocks import RocksConsumeQueues
-from firearrow.store.rocksends import QueueEnds
+from firearrow.store.rocksoffsets import QueueEnds
 from firearrow.store.rocksqueue import RocksConsumeQueue
 from tests.golden import expected, extract
 from tests.store.stores import GOLDEN_SIZES, append, bodies, make_store, opened, settle

@@ -336,9 +336,9 @@ def test_an_entry_that_leads_into_what_was_just_appended(tmp_path: Path) -> None
             assert [view.queue_offset for view in pulled(store, tags)] == [1]
 
 
-def test_records_of_light_queues_are_looked_at_together(tmp_path: Path) -> None:
-    light = {"enable_lmq": True, "enable_multi_dispatch": True}
-    with opened(tmp_path, mapped_file_size_consume_queue=4000, **light) as store:
+def test_records_of_lmqs_are_looked_at_together(tmp_path: Path) -> None:
+    lmq = {"enable_lmq": True, "enable_multi_dispatch": True}
+    with opened(tmp_path, mapped_file_size_consume_queue=4000, **lmq) as store:
         places = []
         for number in range(32):
             properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "KEYS": "k" * (number % 5)}

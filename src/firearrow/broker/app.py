@@ -160,7 +160,7 @@ class Broker:
             commits_per_version=config.consumer_offset_update_version_step,
             generations=config.config_generations,
             in_database=in_database,
-            light=self._store_config.enable_lmq,
+            lmq=self._store_config.enable_lmq,
         )
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)

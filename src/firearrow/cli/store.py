@@ -18,8 +18,8 @@ from firearrow.cli.failures import CANNOT, carried_out
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.joboptions import add_progress, add_report, add_session
 from firearrow.cli.layouts import add_layout, layout_of
-from firearrow.cli.making import add_made, as_deleted, order_of
 from firearrow.cli.output import naming_output
+from firearrow.cli.rebuildoptions import add_made, as_deleted, order_of
 from firearrow.cli.reports import in_bytes
 from firearrow.cli.summaries import as_sentence
 from firearrow.cli.values import moment

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from firearrow.client.nearsearch import first_true
+from firearrow.client.partitionpoint import partition_point
 from firearrow.client.pulls import Asking
 from firearrow.client.queues import NOT_STORED, Bound, Queue, Stored
 from firearrow.client.routes import Routes, read_body, read_number
@@ -69,7 +69,7 @@ class Offsets:
         first = self._offset(queue, RequestCode.GET_MIN_OFFSET)
         end = self._offset(queue, RequestCode.GET_MAX_OFFSET)
         guess = self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=timestamp_ms)
-        found = first_true(
+        found = partition_point(
             lambda offset: self._stored_ms(queue, offset) >= timestamp_ms, first, end, guess
         )
         return found if found < end else None

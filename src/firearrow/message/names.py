@@ -1,7 +1,7 @@
 """Names of topics and groups: every rule in one place.
 
 RocketMQ keeps meaning in names. ``%RETRY%g`` holds the messages that group ``g`` failed to
-consume, ``%DLQ%g`` those it gave up, ``%LMQ%q`` a light queue without a topic of its own, and a
+consume, ``%DLQ%g`` those it gave up, ``%LMQ%q`` an LMQ without a topic of its own, and a
 fixed set of topics belongs to the broker itself::
 
     SCHEDULE_TOPIC_XXXX          delayed messages, queue = delay level - 1
@@ -185,12 +185,12 @@ def is_pop_retry_v2(topic: str) -> bool:
 
 
 def is_lmq(name: str) -> bool:
-    """Tell whether a name is a light queue, which has queue 0 only and no topic configuration."""
+    """Tell whether a name is an LMQ, which has queue 0 only and no topic configuration."""
     return name.startswith(LMQ_PREFIX)
 
 
-def takes_light(topic: str) -> bool:
-    """Tell whether messages of a topic may go to light queues too.
+def takes_lmqs(topic: str) -> bool:
+    """Tell whether messages of a topic may go to LMQs too.
 
     Java: MixAll#topicAllowsLMQ. What was retried keeps the property, but went there before.
     """
@@ -201,17 +201,17 @@ def takes_light(topic: str) -> bool:
 
 
 def validate_lmq(name: str) -> str | None:
-    """Return why a name cannot be a light queue, or None if it can.
+    """Return why a name cannot be an LMQ, or None if it can.
 
     Other characters than a topic's are allowed; the name becomes one of a directory.
     """
     if not is_lmq(name) or name == LMQ_PREFIX:
-        return f"the light queue {name!r} must be {LMQ_PREFIX} and a name"
+        return f"the LMQ {name!r} must be {LMQ_PREFIX} and a name"
     if "/" in name or not name.isprintable():
-        return f"the light queue {name!r} contains illegal characters: / or unprintable ones"
+        return f"the LMQ {name!r} contains illegal characters: / or unprintable ones"
     size = len(name.encode("utf-8", "replace"))
     if size > LMQ_BYTES_MAX:
-        return f"the name of a light queue is {size} bytes long, the limit is {LMQ_BYTES_MAX}"
+        return f"the name of an LMQ is {size} bytes long, the limit is {LMQ_BYTES_MAX}"
     return None
 
 
@@ -223,8 +223,8 @@ def offset_key(topic: str, group: str) -> str:
 def topic_and_group(key: str) -> tuple[str, str]:
     """Take a key of offsets apart.
 
-    Names of topics and groups have no ``@``, but those of light queues, which may be either, can:
-    what follows the last ``@`` is the group, unless an earlier one begins a light group.
+    Names of topics and groups have no ``@``, but those of LMQs, which may be either, can:
+    what follows the last ``@`` is the group, unless an earlier one begins an LMQ group.
     """
     topic, mark, rest = key.partition(f"@{LMQ_PREFIX}")
     if mark:

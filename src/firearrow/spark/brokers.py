@@ -35,10 +35,10 @@ from firearrow.errors import (
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.net.blocking import BlockingClient, Pending
 from firearrow.spark.access import cluster_of
-from firearrow.spark.batches import Batches
-from firearrow.spark.filters import Narrow
+from firearrow.spark.filters import PushedFilters
 from firearrow.spark.options import Options
 from firearrow.spark.origin import UNKNOWN_BYTES
+from firearrow.spark.recordbatches import Batches
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
@@ -78,10 +78,10 @@ class _Broker:
 class BrokerOrigin:
     """The brokers of a cluster."""
 
-    def __init__(self, options: Options, narrow: Narrow | None = None) -> None:
+    def __init__(self, options: Options, narrow: PushedFilters | None = None) -> None:
         _require_messages(options)
         self._options = options
-        self._narrow = narrow or Narrow()
+        self._narrow = narrow or PushedFilters()
         self._own_tags: dict[tuple[str, str], bool] = {}
         self._asking = Asking(
             options.access.consumer_group or GROUP,

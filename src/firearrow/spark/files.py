@@ -21,15 +21,15 @@ from firearrow.client.queues import Bound, Queue, Span, Stored
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
 from firearrow.spark import splits
-from firearrow.spark.batches import Batches, Parts, QueueBatches
-from firearrow.spark.filters import Narrow
+from firearrow.spark.commitlogorder import InOrder
+from firearrow.spark.filters import PushedFilters
 from firearrow.spark.indexfiles import candidates
-from firearrow.spark.logorder import InOrder
 from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import UNKNOWN_BYTES
 from firearrow.spark.queueentries import LMQ_PREFIX
+from firearrow.spark.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.storedtimes import StoredTimes
@@ -73,9 +73,9 @@ class LogPartition(InputPartition):
 class FileOrigin:
     """Implements ``Origin``. ``narrow`` says what a query does not need."""
 
-    def __init__(self, options: Options, narrow: Narrow | None = None) -> None:
+    def __init__(self, options: Options, narrow: PushedFilters | None = None) -> None:
         self.options = options
-        self.narrow = narrow or Narrow()
+        self.narrow = narrow or PushedFilters()
 
     @cached_property
     def stores(self) -> dict[str, Store]:
@@ -352,7 +352,7 @@ class FileOrigin:
                     yield store.stretch(file, start, end)._replace(known_end=known_end)
 
     @property
-    def _log_narrow(self) -> Narrow:
+    def _log_narrow(self) -> PushedFilters:
         """What is needed of a log, with the times that the options name."""
         limits = self.options.range
         times = self.narrow.store_ms

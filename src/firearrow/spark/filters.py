@@ -31,18 +31,18 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberSet:
     """A set of numbers: from ``low`` to ``high``, and only those of ``some`` unless it is None."""
 
     low: int = _LOWEST
     high: int = _HIGHEST
     some: frozenset[int] | None = None
 
-    def __and__(self, other: Numbers) -> Numbers:
+    def __and__(self, other: NumberSet) -> NumberSet:
         some = self.some if other.some is None else other.some
         if self.some is not None and other.some is not None:
             some = self.some & other.some
-        return Numbers(max(self.low, other.low), min(self.high, other.high), some)
+        return NumberSet(max(self.low, other.low), min(self.high, other.high), some)
 
     def __contains__(self, number: int) -> bool:
         return self.low <= number <= self.high and (self.some is None or number in self.some)
@@ -50,7 +50,7 @@ class Numbers:
     @property
     def is_all(self) -> bool:
         """Whether it leaves nothing out."""
-        return self == Numbers()
+        return self == NumberSet()
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -70,17 +70,17 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TextSet:
     """A set of texts: ``some`` unless it is None, that begin with all of ``prefixes``."""
 
     some: frozenset[str] | None = None
     prefixes: tuple[str, ...] = ()
 
-    def __and__(self, other: Texts) -> Texts:
+    def __and__(self, other: TextSet) -> TextSet:
         some = self.some if other.some is None else other.some
         if self.some is not None and other.some is not None:
             some = self.some & other.some
-        return Texts(some, self.prefixes + other.prefixes)
+        return TextSet(some, self.prefixes + other.prefixes)
 
     def __contains__(self, text: str) -> bool:
         if self.some is not None and text not in self.some:
@@ -89,17 +89,17 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
+class PushedFilters:
     """What may be left out is what is not in all of these; ``tags`` and ``words`` of None are all.
 
     A message is wanted only if one of each of the sets of ``words`` is among its keys or is its id.
     """
 
-    topic: Texts = field(default_factory=Texts)
-    queue_id: Numbers = field(default_factory=Numbers)
-    queue_offset: Numbers = field(default_factory=Numbers)
-    physical_offset: Numbers = field(default_factory=Numbers)
-    store_ms: Numbers = field(default_factory=Numbers)
+    topic: TextSet = field(default_factory=TextSet)
+    queue_id: NumberSet = field(default_factory=NumberSet)
+    queue_offset: NumberSet = field(default_factory=NumberSet)
+    physical_offset: NumberSet = field(default_factory=NumberSet)
+    store_ms: NumberSet = field(default_factory=NumberSet)
     tags: frozenset[str] | None = None
     words: frozenset[str] | None = None
 
@@ -112,15 +112,15 @@ _NUMBER_COLUMNS: Final = {
 }
 
 
-def narrowed(filters: Iterable[Filter]) -> Narrow:
+def narrowed(filters: Iterable[Filter]) -> PushedFilters:
     """What conditions let be left out."""
-    found = Narrow()
+    found = PushedFilters()
     for condition in filters:
         found = _narrowed(found, condition) or found
     return found
 
 
-def _narrowed(narrow: Narrow, condition: Filter) -> Narrow | None:
+def _narrowed(narrow: PushedFilters, condition: Filter) -> PushedFilters | None:
     """What a condition adds, None for nothing."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     column = path[0] if len(path) == 1 else ""
@@ -137,7 +137,7 @@ def _narrowed(narrow: Narrow, condition: Filter) -> Narrow | None:
     return _words(narrow, column, condition)
 
 
-def _words(narrow: Narrow, column: str, condition: Filter) -> Narrow | None:
+def _words(narrow: PushedFilters, column: str, condition: Filter) -> PushedFilters | None:
     texts = _texts(condition)
     if texts is None or texts.some is None or not all(texts.some):
         return None
@@ -151,14 +151,14 @@ def _words(narrow: Narrow, column: str, condition: Filter) -> Narrow | None:
     return None
 
 
-def _texts(condition: Filter) -> Texts | None:
+def _texts(condition: Filter) -> TextSet | None:
     match condition:
         case EqualTo(_, str(text)) | EqualNullSafe(_, str(text)):
-            return Texts(frozenset((text,)))
+            return TextSet(frozenset((text,)))
         case StringStartsWith(_, str(prefix)):
-            return Texts(None, (prefix,))
+            return TextSet(None, (prefix,))
         case In(_, values) if all(isinstance(value, str) for value in values):
-            return Texts(frozenset(values))
+            return TextSet(frozenset(values))
     return None
 
 
@@ -174,24 +174,24 @@ def _milliseconds(value: Any) -> int | None:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _numbers(condition: Filter, read: Callable[[Any], int | None]) -> Numbers | None:
+def _numbers(condition: Filter, read: Callable[[Any], int | None]) -> NumberSet | None:
     if isinstance(condition, In):
         some = [read(value) for value in condition.value if value is not None]
         known = [number for number in some if number is not None]
-        return Numbers(some=frozenset(known)) if len(known) == len(some) else None
+        return NumberSet(some=frozenset(known)) if len(known) == len(some) else None
     number = read(getattr(condition, "value", None))
     if number is None:
         return None
     is_time = read is _milliseconds  # rounded down: the bound itself stays in
     match condition:
         case EqualTo() | EqualNullSafe():
-            return Numbers(number, number)
+            return NumberSet(number, number)
         case GreaterThan():
-            return Numbers(low=number if is_time else number + 1)
+            return NumberSet(low=number if is_time else number + 1)
         case GreaterThanOrEqual():
-            return Numbers(low=number)
+            return NumberSet(low=number)
         case LessThan():
-            return Numbers(high=number if is_time else number - 1)
+            return NumberSet(high=number if is_time else number - 1)
         case LessThanOrEqual():
-            return Numbers(high=number)
+            return NumberSet(high=number)
     return None

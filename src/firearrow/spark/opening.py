@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firearrow.spark.files import FileOrigin
-from firearrow.spark.filters import Narrow
+from firearrow.spark.filters import PushedFilters
 from firearrow.spark.options import Options
 
 if TYPE_CHECKING:
     from firearrow.spark.origin import Origin
 
 
-def open_origin(options: Options, narrow: Narrow | None = None) -> Origin:
+def open_origin(options: Options, narrow: PushedFilters | None = None) -> Origin:
     """Where the messages are: the files of stores, or brokers; and an archive, if one is named.
 
     ``narrow`` is what a query needs.

@@ -30,9 +30,9 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 from firearrow.message.ids import month_start_ms
 from firearrow.spark.access import cluster_of
-from firearrow.spark.batching import pieces_of
 from firearrow.spark.options import Options
 from firearrow.spark.outgoing import Ids, check_columns, rows_of
+from firearrow.spark.sendbatches import pieces_of
 
 log = logging.getLogger(__name__)
 

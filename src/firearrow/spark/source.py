@@ -26,7 +26,7 @@ from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
-from firearrow.spark.filters import Narrow, narrowed
+from firearrow.spark.filters import PushedFilters, narrowed
 from firearrow.spark.losses import held_spans
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, Range, for_sink, parse
@@ -129,7 +129,7 @@ class MessageReader(DataSourceReader):
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self.options = options
         self.schema = schema
-        self.narrow: Narrow | None = None
+        self.narrow: PushedFilters | None = None
 
     def partitions(self) -> list[InputPartition]:
         """The tasks; Spark asks for a list."""

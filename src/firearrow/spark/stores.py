@@ -255,7 +255,7 @@ class Store:
     def queue_keys(self, options: Options) -> list[QueueKey]:
         """The queues that the options choose.
 
-        Light queues only where they are named: their messages are in other queues, too.
+        LMQs only where they are named: their messages are in other queues, too.
         """
         return list(self._chosen(self.queues.keys_of(_named(options) or None), options))
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from firearrow.store.batchqueue import MESSAGES_MAX
     from firearrow.store.engine import MessageStore
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
-    from firearrow.store.light import Together, light_names
+    from firearrow.store.lmq import MultiDispatch, lmq_names
     from firearrow.store.lookup import Boundary, QueueEntry
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
     from firearrow.store.reader import GetResult, GetStatus
-    from firearrow.store.retention import Consumed, committed_offsets, standing
+    from firearrow.store.retention import Consumed, committed_offsets, group_progress
     from firearrow.store.scan import Ints
     from firearrow.store.timerfiles import OnWheel, TimerLog, on_wheel
 
@@ -41,6 +41,7 @@ __all__ = [
     "Ints",
     "MessageStore",
     "MessagesArrived",
+    "MultiDispatch",
     "OnWheel",
     "Part",
     "PutCounters",
@@ -50,14 +51,13 @@ __all__ = [
     "QueuesDeleted",
     "QueuesLeft",
     "TimerLog",
-    "Together",
     "committed_offsets",
-    "light_names",
+    "group_progress",
+    "lmq_names",
     "members_alike",
     "members_of",
     "offset_ids",
     "on_wheel",
-    "standing",
 ]
 
 _MODULES: Final = (
@@ -65,7 +65,7 @@ _MODULES: Final = (
     "batchqueue",
     "engine",
     "events",
-    "light",
+    "lmq",
     "lookup",
     "queues",
     "reader",

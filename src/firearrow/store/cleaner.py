@@ -34,8 +34,8 @@ from firearrow.store.retention import (
     Unconsumed,
     Verdict,
     forced_percent,
-    judge,
     pressure_of,
+    retention_verdicts,
     told,
     unconsumed_in,
     warning_percent,
@@ -186,7 +186,9 @@ class Cleaner:
     def _going(self, circumstances: Circumstances) -> list[Verdict]:
         """The oldest files that may all go now."""
         going: list[Verdict] = []
-        verdicts = judge(self._log.segments.files, self.config, circumstances, self._unconsumed_in)
+        verdicts = retention_verdicts(
+            self._log.segments.files, self.config, circumstances, self._unconsumed_in
+        )
         for verdict in islice(verdicts, self.config.delete_file_batch_max):
             if verdict.reasons:
                 break

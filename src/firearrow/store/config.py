@@ -59,11 +59,11 @@ class StoreConfig(ServerConfig, frozen=True):
     use_separate_store_path_for_rocksdb_cq: Annotated[bool, "whether the database is in `consumequeue_rocksdb` and not in `consumequeue`"] = False
     rocksdb_compression_type: Annotated[RocksCompression, "how files of the database are compressed"] = "lz4"
 
-    # --- light queues ---
-    enable_lmq: Annotated[bool, "whether there are light queues: `%LMQ%...`, without a topic of their own"] = False
-    enable_multi_dispatch: Annotated[bool, "whether messages that ask for it are put into light queues too; implied by `enableLmq` if queues are in RocksDB"] = False
+    # --- LMQs ---
+    enable_lmq: Annotated[bool, "whether there are LMQs: `%LMQ%...`, without a topic of their own"] = False
+    enable_multi_dispatch: Annotated[bool, "whether messages that ask for it are put into LMQs too; implied by `enableLmq` if queues are in RocksDB"] = False
     enable_lmq_quota: Annotated[bool, "whether maxLmqConsumeQueueNum applies"] = False
-    max_lmq_consume_queue_num: Annotated[PositiveInt, "largest number of light queues; a send that needs one more is refused"] = 20_000
+    max_lmq_consume_queue_num: Annotated[PositiveInt, "largest number of LMQs; a send that needs one more is refused"] = 20_000
 
     # --- how large ---
     mapped_file_size_commit_log: Annotated[PositiveInt, "bytes of one CommitLog file"] = 1024 * 1024 * 1024
@@ -169,8 +169,8 @@ class StoreConfig(ServerConfig, frozen=True):
         return self.consume_queue_path, separate
 
     @property
-    def dispatches_light(self) -> bool:
-        """Whether messages go to light queues."""
+    def dispatches_lmqs(self) -> bool:
+        """Whether messages go to LMQs."""
         # Java: RocksDBConsumeQueueStore#dispatchLMQ does not ask for enableMultiDispatch.
         in_rocksdb = self.store_type == "defaultRocksDB"
         return self.enable_lmq and (self.enable_multi_dispatch or in_rocksdb)

@@ -4,8 +4,8 @@ A batch of records is read as columns (``scan``), turned into one array of queue
 queue, in which each queue has its runs, and into one array of index keys. Recovery feeds the same
 function from an earlier offset: queues and index skip what they have.
 
-Only records outside transactions and commit records have a queue entry; some have entries in light
-queues too (``light``); an inner batch is several messages of its queue (``batchqueue``).
+Only records outside transactions and commit records have a queue entry; some have entries in LMQs
+too (``lmq``); an inner batch is several messages of its queue (``batchqueue``).
 Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue``.
 """
 
@@ -34,7 +34,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
-from firearrow.store.light import LightEntries, light_entries
+from firearrow.store.lmq import LmqEntries, lmq_entries
 from firearrow.store.queues import Entries, ManyNewQueues, OnArrivals, Runs, Written
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 from firearrow.store.soundness import last_undecodable
@@ -54,7 +54,7 @@ _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 class Dispatcher:
     """``offset`` is how far the log has been dispatched; with ``only``, for these queues.
 
-    ``light`` says that light queues get their entries too, ``index_may_wait`` that an index that
+    ``lmq`` says that LMQs get their entries too, ``index_may_wait`` that an index that
     can't be written is left out (``catchup`` sees to it).
     """
 
@@ -67,12 +67,12 @@ class Dispatcher:
         on_arrivals: OnArrivals,
         only: AbstractSet[tuple[str, int]] | None = None,
         *,
-        light: bool = False,
+        lmq: bool = False,
         index_may_wait: bool = False,
     ) -> None:
         self._index_may_wait = index_may_wait
         self._only = only
-        self._light = light
+        self._lmq = lmq
         self._log = log
         self.queues = queues
         self.index = index
@@ -134,8 +134,8 @@ class Dispatcher:
         tag_codes = properties.tag_codes()
         if _SCHEDULE_TOPIC in topics:
             self._due_times(columns, number == topics.index(_SCHEDULE_TOPIC), tag_codes)
-        light = light_entries(columns, properties) if self._light else None
-        self._put_entries(columns, topics, number, tag_codes, light)
+        lmq = lmq_entries(columns, properties) if self._lmq else None
+        self._put_entries(columns, topics, number, tag_codes, lmq)
         if self.index is not None:
             keys = properties.index_keys(topics, number)
             try:
@@ -165,21 +165,21 @@ class Dispatcher:
         topics: list[bytes],
         topic_number: Ints,
         tag_codes: Ints,
-        light: LightEntries | None,
+        lmq: LmqEntries | None,
     ) -> None:
         special = columns.sys_flag & _SPECIAL
         is_special = np.count_nonzero(special)
         group = topic_number << 32 | columns.queue_id & 0xFFFFFFFF
         queue_offset = columns.queue_offset
-        if light is None:
+        if lmq is None:
             record = order = group.argsort(kind="stable")
         else:
             numbers = {topic: number for number, topic in enumerate(topics)}
-            named = np.array([numbers.setdefault(name, len(numbers)) for name in light.names])
+            named = np.array([numbers.setdefault(name, len(numbers)) for name in lmq.names])
             topics = list(numbers)
-            group = np.concatenate((group, named[light.name] << 32))
-            queue_offset = np.concatenate((queue_offset, light.queue_offset))
-            record = np.concatenate((np.arange(len(columns)), light.record))
+            group = np.concatenate((group, named[lmq.name] << 32))
+            queue_offset = np.concatenate((queue_offset, lmq.queue_offset))
+            record = np.concatenate((np.arange(len(columns)), lmq.record))
             order = np.lexsort((record, group))
             record = record[order]
         if is_special:
@@ -197,7 +197,7 @@ class Dispatcher:
             return
         queue_offset, group = queue_offset[order], group[order]
         messages = self._messages(columns, topics, topic_number) if is_special else None
-        if messages is not None:  # in a light queue, a record is one message
+        if messages is not None:  # in an LMQ, a record is one message
             messages = np.where(order < len(columns), messages[record], 1)
         entries = Entries(
             columns.physical_offset[record],

@@ -3,7 +3,7 @@
 ``put`` is the one door; beside it are those for many messages at once (``put_batch``), for several
 as one record (``put_inner``), and for the very bytes of another log (``put_raw``). Behind each the
 same has happened: the messages are in the log, which outlives the process, they have their queue
-offsets, in light queues too, they are counted, and they will be dispatched in the time that
+offsets, in LMQs too, they are counted, and they will be dispatched in the time that
 ``pacing`` finds right. When they are safe is asked by ``MessageStore.when_safe``.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from firearrow.message.names import LMQ_PREFIX, is_lmq
 from firearrow.store.batch import Appended, Members, Part, append_batch
 from firearrow.store.commitlog import CommitLog
-from firearrow.store.light import LightQueues, Together
+from firearrow.store.lmq import Lmqs, MultiDispatch
 from firearrow.store.pacing import Dispatching
 from firearrow.store.queues import (
     UNCOUNTED,
@@ -28,45 +28,45 @@ from firearrow.store.queues import (
 class Doors:
     """What is needed to add messages to a log.
 
-    ``counters`` gives what counts those of a topic; with ``has_light_topics`` light queues are one
-    topic for that. ``working`` is whether something waits to be dispatched.
+    ``counters`` gives what counts those of a topic; with ``has_lmqs`` LMQs are one
+    topic for that. ``has_undispatched`` is whether something waits to be dispatched.
     """
 
     def __init__(
         self,
         log: CommitLog,
         queues: ConsumeQueues,
-        light: LightQueues | None,
+        lmq: Lmqs | None,
         counters: Callable[[str], PutCounters],
         *,
-        has_light_topics: bool,
+        has_lmqs: bool,
     ) -> None:
         self.log = log
         self.queues = queues
-        self.light = light
+        self.lmq = lmq
         self.dispatching: Dispatching | None = None
-        self.working = False
+        self.has_undispatched = False
         self._counters = counters
-        self._has_light_topics = has_light_topics
+        self._has_lmqs = has_lmqs
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue to put messages into."""
         queue = self.queues.open(topic, queue_id)
         if queue.counters is UNCOUNTED:
-            light = self._has_light_topics and is_lmq(topic)
-            queue.counters = self._counters(LMQ_PREFIX if light else topic)
+            lmq = self._has_lmqs and is_lmq(topic)
+            queue.counters = self._counters(LMQ_PREFIX if lmq else topic)
         return queue
 
-    def together(self, queue: ConsumeQueue, light: Sequence[str]) -> Together | None:
-        """A queue and light queues as one to put a message into, for the next ``put`` alone; None
-        if there would be too many light queues."""
-        assert self.light is not None, "takes_light says whether there are any"
-        return self.light.join(queue, light)
+    def together(self, queue: ConsumeQueue, lmq: Sequence[str]) -> MultiDispatch | None:
+        """A queue and LMQs as one to put a message into, for the next ``put`` alone; None
+        if there would be too many LMQs."""
+        assert self.lmq is not None, "takes_lmqs says whether there are any"
+        return self.lmq.join(queue, lmq)
 
     @property
-    def takes_light(self) -> bool:
-        """Whether a message may be put into light queues, too."""
-        return self.light is not None
+    def takes_lmqs(self) -> bool:
+        """Whether a message may be put into LMQs, too."""
+        return self.lmq is not None
 
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic take several messages as one record."""
@@ -106,7 +106,7 @@ class Doors:
             now_ms,
             reconsume_times,
         )
-        if not self.working:
+        if not self.has_undispatched:
             self._work()
         counters = queue.counters
         counters.put_count += 1
@@ -146,7 +146,7 @@ class Doors:
     def put_batch(self, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
         """Add messages side by side, see ``append_batch``."""
         appended = append_batch(self.log, members, parts, now_ms)
-        if not self.working:
+        if not self.has_undispatched:
             self._work()
         offsets = appended.physical_offsets
         counters = parts[0].queue.counters
@@ -160,12 +160,12 @@ class Doors:
         Raises StoreError if this one ends elsewhere, DiskFull without room; nothing is counted.
         """
         self.log.append_raw(physical_offset, data)
-        if data and not self.working:
+        if data and not self.has_undispatched:
             self._work()
 
     def _work(self) -> None:
         """Have dispatched what was added."""
-        self.working = True
+        self.has_undispatched = True
         if self.dispatching is not None:
             self.dispatching.wake()
 

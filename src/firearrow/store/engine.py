@@ -32,11 +32,11 @@ from firearrow.store.dispatch import Dispatcher
 from firearrow.store.doors import Doors
 from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.flush import DerivedFlush, LogFlush
-from firearrow.store.flusher import Flusher, LoopWorker, ThreadWorker
+from firearrow.store.flushservice import FlushService, LoopWorker, ThreadWorker
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.index import Index
 from firearrow.store.inventory import Inventory
-from firearrow.store.light import LightQueues
+from firearrow.store.lmq import Lmqs
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.pacing import Dispatching
@@ -96,8 +96,8 @@ class MessageStore(Doors):
         queues = _queues_of(config, fs, clock.monotonic, wants_batches)
         file_bytes = config.mapped_file_size_commit_log
         log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
-        light = _light_of(config, queues)
-        super().__init__(log, queues, light, counters, has_light_topics=config.enable_lmq)
+        lmq = _lmqs_of(config, queues)
+        super().__init__(log, queues, lmq, counters, has_lmqs=config.enable_lmq)
         self._index = _index_of(config, clock, fs)
         events = events or Events()
         self.messages_arrived = events.of(MessagesArrived)
@@ -111,8 +111,8 @@ class MessageStore(Doors):
             )
         self._delays = DelayLevels(config.message_delay_level)
         self._dispatcher = self._catching_up(self.queues, self._index, None)
-        if light is not None:
-            events.listen(QueuesDeleted, light.recount)
+        if lmq is not None:
+            events.listen(QueuesDeleted, lmq.recount)
         self._damaged = Damaged()
         self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
@@ -129,7 +129,7 @@ class MessageStore(Doors):
         self._guard = StoreGuard(root, fs)
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
-        self._flusher: Flusher | None = None
+        self._flusher: FlushService | None = None
         self._acknowledging = Acknowledging((), 0, clock.monotonic)
         self._catch_up = self._new_catch_up()
         parts = self.log, self.queues, self._index
@@ -313,7 +313,7 @@ class MessageStore(Doors):
             self._fs,
         )
         loop = self._scheduler
-        self._flusher = Flusher(
+        self._flusher = FlushService(
             self._log_flush,
             derived_flush,
             self.config,
@@ -415,7 +415,7 @@ class MessageStore(Doors):
             self._delays,
             self._arrived,
             only=only,
-            light=self.config.dispatches_light,
+            lmq=self.config.dispatches_lmqs,
             index_may_wait=True,
         )
 
@@ -466,8 +466,8 @@ class MessageStore(Doors):
             log.info("messages are dispatched again")
             self._stuck = ""
         self.log.prepare_next()
-        self.working = self._dispatcher.behind_bytes > 0
-        return self.working
+        self.has_undispatched = self._dispatcher.behind_bytes > 0
+        return self.has_undispatched
 
     def catch_up_left_out(self) -> float | None:
         """Have queues and index that were left out catch up by a step (``catchup``).
@@ -482,7 +482,7 @@ class MessageStore(Doors):
         Not where very many queues are new: that takes too long for one turn, and reads nothing of
         most of them.
         """
-        behind = self.behind_bytes if self.working and not self._stuck else 0
+        behind = self.behind_bytes if self.has_undispatched and not self._stuck else 0
         many_new = self._dispatcher.shortened
         while behind and self.dispatch():
             behind, before = self.behind_bytes, behind
@@ -635,7 +635,7 @@ class MessageStore(Doors):
         return self.queue(queue.topic, queue.queue_id).next_offset == queue.max_offset
 
     def delete_unused_topics(self, kept: Collection[str]) -> Iterator[str]:
-        """Delete the queues of topics that are neither ``kept``, of the system nor light ones, of
+        """Delete the queues of topics that are neither ``kept``, of the system nor lmq ones, of
         one topic for each that is taken."""
         for topic in sorted({queue.topic for queue in self._unused(kept)}):
             if topic not in kept:  # it may have come to be meanwhile
@@ -649,7 +649,7 @@ class MessageStore(Doors):
                 yield queue
 
     def queues_left(self, kept: Collection[str]) -> list[QueuesLeft]:
-        """The queues with messages of topics that are neither ``kept``, of the system nor light
+        """The queues with messages of topics that are neither ``kept``, of the system nor lmq
         ones, by topic."""
         left: dict[str, QueuesLeft] = {}
         for topic, queue_id, first, after in self._unused(kept):
@@ -764,9 +764,9 @@ def _queues_of(
     )
 
 
-def _light_of(config: StoreConfig, queues: ConsumeQueues) -> LightQueues | None:
+def _lmqs_of(config: StoreConfig, queues: ConsumeQueues) -> Lmqs | None:
     quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
-    return LightQueues(queues, quota) if config.dispatches_light else None
+    return Lmqs(queues, quota) if config.dispatches_lmqs else None
 
 
 def _index_of(config: StoreConfig, clock: Clock, fs: FileSystem) -> Index | None:

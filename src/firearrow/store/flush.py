@@ -1,7 +1,7 @@
 """Brings what was written to the disk, in an order that recovery can rely on.
 
 First the log, then the files derived from it and the directories that name them, then the
-checkpoint that says how far they are. When each is flushed: ``firearrow.store.flusher``.
+checkpoint that says how far they are. When each is flushed: ``firearrow.store.flushservice``.
 
 A flush that failed is not repeated: the kernel drops the pages that it could not write and says so
 once. From there on nothing more is confirmed, and the next start looks at everything again.

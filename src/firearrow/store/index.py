@@ -183,7 +183,7 @@ class IndexFile:
             number = previous
         return found
 
-    def mend(self) -> bool:
+    def repair_slots(self) -> bool:
         """Write the slots as the entries want them; False if header or entries lack something.
 
         A process that was killed while it put keys leaves slots of entries that don't count yet.
@@ -269,9 +269,9 @@ class Index:
         knows to be on the disk.
 
         After an unclean end a file is kept if it is full and was synced, or if it can be
-        mended (``IndexFile.mend``); the first that can't goes, with those behind it, and dispatch
-        puts their keys again. (Java: IndexService#load deletes every file that is newer than the
-        checkpoint, and those of its keys that dispatch does not come to again are lost.)
+        repaired (``IndexFile.repair_slots``); the first that can't goes, with those behind it, and
+        dispatch puts their keys again. (Java: IndexService#load deletes every file that is newer
+        than the checkpoint, and those of its keys that dispatch does not come to again are lost.)
         """
         ensure_directory(self._fs, self._directory)
         lost: list[Path] = []
@@ -299,7 +299,7 @@ class Index:
         if self.files and self.files[-1].room:  # it has lost the keys that made it full
             return False
         known = max(self.end_physical_offset, 0)
-        return file.count > 1 and file.begin_physical_offset >= known and file.mend()
+        return file.count > 1 and file.begin_physical_offset >= known and file.repair_slots()
 
     def _paths(self) -> list[Path]:
         """What is named like an IndexFile, oldest first."""

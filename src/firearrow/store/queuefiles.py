@@ -325,8 +325,8 @@ class FileConsumeQueues:
         for (topic, queue_id), queue in self._by_key.items():
             yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
-    def light_count(self) -> int:
-        """How many light queues there are."""
+    def lmq_count(self) -> int:
+        """How many LMQs there are."""
         return sum(is_lmq(topic) for topic, _ in self._by_key)
 
     def correct_min(self, log_start_offset: int) -> None:

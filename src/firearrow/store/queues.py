@@ -272,8 +272,8 @@ class ConsumeQueues(Written, Protocol):
     def ranges(self) -> Iterator[QueueRange]:
         """What each queue has."""
 
-    def light_count(self) -> int:
-        """How many light queues there are."""
+    def lmq_count(self) -> int:
+        """How many LMQs there are."""
 
     def correct_min(self, log_start_offset: int) -> None:
         """Move each ``min_offset`` to the first message that the log still holds."""

@@ -47,7 +47,7 @@ from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
-from firearrow.store.light import light_entries
+from firearrow.store.lmq import lmq_entries
 from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues, Place
 from firearrow.store.scan import Columns, Stop, scan
@@ -153,11 +153,11 @@ class Recovery:
         if (int(columns.physical_offset[0]), int(columns.size[0])) != place[3:]:
             return False
         if is_lmq(place.topic):
-            light = light_entries(columns, Properties(columns))
-            if light is not None:
-                found = zip(light.name.tolist(), light.queue_offset.tolist(), strict=True)
+            lmq = lmq_entries(columns, Properties(columns))
+            if lmq is not None:
+                found = zip(lmq.name.tolist(), lmq.queue_offset.tolist(), strict=True)
                 return (place.topic.encode(), place.queue_offset) in [
-                    (light.names[name], queue_offset) for name, queue_offset in found
+                    (lmq.names[name], queue_offset) for name, queue_offset in found
                 ]
         [topic] = columns.slices(columns.topic_start, columns.topic_size)
         queue = topic.decode("utf-8", "replace"), int(columns.queue_id[0])

@@ -64,14 +64,14 @@ class Consumed(NamedTuple):
 
 def committed_offsets(content: Mapping[str, Any]) -> Iterator[Consumed]:
     """What groups have committed, by a file of offsets."""
-    light = {key: {0: offset} for key, offset in table_of(content, "lmqOffsetTable").items()}
-    for key, queues in (table_of(content, "offsetTable") | light).items():
+    lmq = {key: {0: offset} for key, offset in table_of(content, "lmqOffsetTable").items()}
+    for key, queues in (table_of(content, "offsetTable") | lmq).items():
         topic, group = topic_and_group(key)
         for queue_id, queue_offset in queues.items() if isinstance(queues, dict) else ():
             yield Consumed(group, topic, int(queue_id), int(queue_offset))
 
 
-def standing(
+def group_progress(
     committed: Iterable[tuple[str, Mapping[int, int]]],
     is_group: Callable[[str], bool],
     queue_count: Callable[[str], int],
@@ -193,7 +193,7 @@ def unconsumed_in(
     return found
 
 
-def judge(
+def retention_verdicts(
     files: Sequence[Segment],
     config: StoreConfig,
     circumstances: Circumstances,

@@ -33,7 +33,7 @@ from firearrow.errors import ConfigError, CorruptStore
 from firearrow.message.names import is_lmq
 from firearrow.store import rocksformat as rows
 from firearrow.store.queues import Entries, HasRecord, OnArrivals, QueueRange, Run, Runs
-from firearrow.store.rocksends import QueueEnds
+from firearrow.store.rocksoffsets import QueueEnds
 from firearrow.store.rocksqueue import NO_PLACE, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import RECORD_BYTES_MIN, Ints
 
@@ -263,8 +263,8 @@ class RocksConsumeQueues:
         for queue in self._filled():
             yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
 
-    def light_count(self) -> int:
-        """How many light queues there are."""
+    def lmq_count(self) -> int:
+        """How many LMQs there are."""
         return sum(is_lmq(queue.topic) for queue in self._filled())
 
     # --- writing ---

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from firearrow.message.record import topic_field
 from firearrow.store import rocksformat as rows
 from firearrow.store.queues import ENTRY_BYTES, UNCOUNTED
-from firearrow.store.rocksends import QueueEnds
+from firearrow.store.rocksoffsets import QueueEnds
 
 if TYPE_CHECKING:
     from firearrow.database import Table

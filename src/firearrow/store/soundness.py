@@ -183,8 +183,8 @@ def faults_of(
         hosts = 0
     shared = _HOSTS[hosts]
     unpack, head_bytes = shared.unpack, shared.head_bytes
-    light = is_lmq(queue.topic)
-    magic, topic = _topic_of_first(records, queue) if light else (queue.magic, queue.topic_field)
+    lmq = is_lmq(queue.topic)
+    magic, topic = _topic_of_first(records, queue) if lmq else (queue.magic, queue.topic_field)
     faults: dict[int, Fault] = {}
     at = 0
     for number, (position, size, queue_offset) in enumerate(zip(*places, strict=True)):
@@ -198,7 +198,7 @@ def faults_of(
             its_size != size
             or kind != magic
             or its_position != position
-            or (its_offset != queue_offset and not light)
+            or (its_offset != queue_offset and not lmq)
             or flags & _SPECIAL != hosts
             or born
             or stored
@@ -267,8 +267,8 @@ def _are_plain_at(
     head_bytes = hosts.head_bytes
     if len(beginning) < head_bytes or at.max() + head_bytes > len(records):
         return False
-    light = is_lmq(queue.topic)
-    magic, topic = _topic_of_first(beginning, queue) if light else (queue.magic, queue.topic_field)
+    lmq = is_lmq(queue.topic)
+    magic, topic = _topic_of_first(beginning, queue) if lmq else (queue.magic, queue.topic_field)
     head = _at(records, at, hosts.fields)
     if (
         head["size"].tobytes() != place["size"].tobytes()
@@ -276,7 +276,7 @@ def _are_plain_at(
         or head["magic"].tobytes() != magic.to_bytes(4, "big", signed=True) * count
         or head["flags"].tobytes() != flags * count
         or head["born"].tobytes() + head["stored"].tobytes() != bytes(4 * count)
-        or not (light or head["queue_offset"].tobytes() == _numbers_of(queue_offset, count))
+        or not (lmq or head["queue_offset"].tobytes() == _numbers_of(queue_offset, count))
     ):
         return False
     end = head["body"].astype(np.int64)
@@ -304,7 +304,7 @@ def _tail_of(topic_bytes: int) -> np.dtype[np.void]:
 
 
 def _topic_of_first(records: bytes, queue: ConsumeQueue) -> tuple[int, bytes]:
-    """Magic and topic of the first record of a light queue: the others mostly have the same."""
+    """Magic and topic of the first record of an LMQ: the others mostly have the same."""
     at = _HOSTS[records[39] & HOSTS_V6_MASK].head_bytes
     at += int.from_bytes(records[at - 4 : at], "big")
     magic = MAGIC_V2 if records[7] == MAGIC_V2 & 0xFF else MAGIC_V1
@@ -361,7 +361,7 @@ def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault |
 def _misplaced(record: bytes, places: Places, number: int, queue: ConsumeQueue) -> Fault | None:
     """Whether a record, which is as it was written, belongs elsewhere than where its entry stands.
 
-    A message of light queues says its place in its topic's own queue. The entry of a message that
+    A message of LMQs says its place in its topic's own queue. The entry of a message that
     was lost is that of the next one (``consumequeue``).
     """
     if is_lmq(queue.topic):

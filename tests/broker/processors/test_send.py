@@ -443,16 +443,16 @@ def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(
     calling(tmp_path, main, store=options)
 
 
-# --- light queues ---
+# --- LMQs ---
 
-LIGHT: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
-LIGHT_PROPERTIES = "TAGS\x01A\x02UNIQ_KEY\x01U1\x02INNER_MULTI_DISPATCH\x01"
+LMQ: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
+LMQ_PROPERTIES = "TAGS\x01A\x02UNIQ_KEY\x01U1\x02INNER_MULTI_DISPATCH\x01"
 
 
-def test_a_light_group_consumes_a_light_queue(tmp_path: Path) -> None:
+def test_a_lmq_group_consumes_a_lmq(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
-        for number, light in enumerate(("%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%b")):
-            sent = await caller.sent(b"%d" % number, i=f"{LIGHT_PROPERTIES}{light}\x02")
+        for number, lmq in enumerate(("%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%b")):
+            sent = await caller.sent(b"%d" % number, i=f"{LMQ_PROPERTIES}{lmq}\x02")
             assert (sent["queueOffset"], sent["transactionId"]) == (str(number), "U1")
         await served.dispatched()
         answer = await caller.pull(topic="%LMQ%b", consumerGroup="%LMQ%g")
@@ -468,35 +468,35 @@ def test_a_light_group_consumes_a_light_queue(tmp_path: Path) -> None:
         assert not [name for name in served.broker.topics.table if name.startswith("%LMQ%")]
         assert "%LMQ%g" not in served.broker.groups.table
 
-    calling(tmp_path, main, store=LIGHT)
+    calling(tmp_path, main, store=LMQ)
     content = fastjson.loads((tmp_path / "config/lmqConsumerOffset.json").read_bytes())
     assert content["lmqOffsetTable"] == {"%LMQ%b@%LMQ%g": 2}
     assert "%LMQ%b@%LMQ%g" not in content["offsetTable"]
 
 
-def test_a_message_may_be_sent_to_a_light_queue(tmp_path: Path) -> None:
+def test_a_message_may_be_sent_to_a_lmq(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
-        await caller.sent(b"0", i=f"{LIGHT_PROPERTIES}%LMQ%a\x02")
+        await caller.sent(b"0", i=f"{LMQ_PROPERTIES}%LMQ%a\x02")
         assert (await caller.sent(b"1", topic="%LMQ%a"))["queueOffset"] == "1"
         assert (await caller.send(b"2", topic="%LMQ%a", queue_id=1)).code == 29
         await served.dispatched()
         answer = await caller.pull(topic="%LMQ%a")
         assert [view.body for view in iter_records(answer.body)] == [b"0", b"1"]
 
-    calling(tmp_path, main, store=LIGHT)
+    calling(tmp_path, main, store=LMQ)
 
 
-def test_a_pull_waits_at_a_light_queue(tmp_path: Path) -> None:
+def test_a_pull_waits_at_a_lmq(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         waits = pull_fields(0, topic="%LMQ%a", sysFlag=2 | 4, suspendTimeoutMillis=3_600_000)
         async with served.caller() as consumer:
             consumer.tell(11, waits)
             await served.holding(1)
-            await caller.sent(b"come", i=f"{LIGHT_PROPERTIES}%LMQ%a\x02")
+            await caller.sent(b"come", i=f"{LMQ_PROPERTIES}%LMQ%a\x02")
             answer = await consumer.talker.answer()
             assert [view.body for view in iter_records(answer.body)] == [b"come"]
 
-    calling(tmp_path, main, store=LIGHT)
+    calling(tmp_path, main, store=LMQ)
 
 
 @pytest.mark.parametrize(
@@ -504,21 +504,21 @@ def test_a_pull_waits_at_a_light_queue(tmp_path: Path) -> None:
     [
         ({}, "%LMQ%a", 13, "needs enableLmq=true and enableMultiDispatch=true"),
         ({"enable_lmq": True}, "%LMQ%a", 13, "needs enableLmq=true"),
-        (LIGHT, "a", 13, "'a' must be %LMQ% and a name"),
-        (LIGHT, "%LMQ%a/b", 13, "illegal characters"),
+        (LMQ, "a", 13, "'a' must be %LMQ% and a name"),
+        (LMQ, "%LMQ%a/b", 13, "illegal characters"),
         (
-            {**LIGHT, "enable_lmq_quota": True, "max_lmq_consume_queue_num": 1},
+            {**LMQ, "enable_lmq_quota": True, "max_lmq_consume_queue_num": 1},
             "%LMQ%a,%LMQ%b",
             2017,
-            "there are 1 light queues already (maxLmqConsumeQueueNum)",
+            "there are 1 LMQs already (maxLmqConsumeQueueNum)",
         ),
     ],
 )
 def test_what_cannot_be_dispatched_is_refused(
-    tmp_path: Path, store: dict[str, Any], light: str, code: int, part: str
+    tmp_path: Path, store: dict[str, Any], lmq: str, code: int, part: str
 ) -> None:
     async def main(_: Serving, caller: Caller) -> None:
-        answer = await caller.send(i=f"{LIGHT_PROPERTIES}{light}\x02")
+        answer = await caller.send(i=f"{LMQ_PROPERTIES}{lmq}\x02")
         assert answer.code == code
         assert part in (answer.remark or "")
         assert await caller.stored() == []
@@ -529,11 +529,11 @@ def test_what_cannot_be_dispatched_is_refused(
 def test_a_retried_message_keeps_the_property(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.pull()  # makes the group
-        await caller.sent(topic="%RETRY%g", i=f"{LIGHT_PROPERTIES}%LMQ%a\x02")
+        await caller.sent(topic="%RETRY%g", i=f"{LMQ_PROPERTIES}%LMQ%a\x02")
         await served.dispatched()
         assert served.broker.store.max_queue_offset("%LMQ%a", 0) == 0
 
-    calling(tmp_path, main, store=LIGHT)
+    calling(tmp_path, main, store=LMQ)
 
 
 BATCH_TOPIC: dict[str, FieldValue] = {
@@ -633,7 +633,7 @@ def test_a_batch_without_unique_key_is_stored_member_by_member(tmp_path: Path) -
         (UNIQUE, INNER[:-1], "size at byte"),
         (UNIQUE, encode_batch([(0, b"", b"")]) * 32768, "has 32768 messages, at most 32767 are"),
         (UNIQUE + "DELAY\x013\x02", INNER, "delayed messages"),
-        (UNIQUE + "INNER_MULTI_DISPATCH\x01%LMQ%a\x02", INNER, "a batch goes to no light queues"),
+        (UNIQUE + "INNER_MULTI_DISPATCH\x01%LMQ%a\x02", INNER, "a batch goes to no LMQ"),
         (UNIQUE + f"x\x01{'x' * 32_700}\x02", INNER, "limit 32767"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from firearrow.broker.state.offsets import FILE_NAME, ConsumerOffsets
 from firearrow.broker.state.persistence import no_rest
 from firearrow.errors import ConfigError
-from firearrow.state import LIGHT_OFFSETS
+from firearrow.state import LMQ_OFFSETS
 from firearrow.wire import fastjson
 from tests import golden
 from tests.broker.fakes import HandClock
@@ -197,7 +197,7 @@ def test_a_restart_changes_nothing(
     assert {key: after.query(*key) for key in model} == model
 
 
-LIGHT_FILE = {
+LMQ_FILE = {
     "dataVersion": {"counter": 3, "stateVersion": 0, "timestamp": 5},
     "groupTopicMap": {"g": ["%LMQ%a"]},
     "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 3, "%LMQ%c@3@%LMQ%g": 4},
@@ -206,17 +206,17 @@ LIGHT_FILE = {
 }
 
 
-def light_offsets(root: Path, light: bool = True) -> ConsumerOffsets:
-    offsets = ConsumerOffsets(HandClock(), root, light=light)
+def lmq_offsets(root: Path, lmq: bool = True) -> ConsumerOffsets:
+    offsets = ConsumerOffsets(HandClock(), root, lmq=lmq)
     offsets.load()
     return offsets
 
 
-def test_light_groups_are_kept_apart(tmp_path: Path) -> None:
-    path = tmp_path / "config" / LIGHT_OFFSETS.file_name
+def test_lmq_groups_are_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "config" / LMQ_OFFSETS.file_name
     path.parent.mkdir()
-    path.write_bytes(fastjson.dumps(LIGHT_FILE, pretty=True))
-    offsets = light_offsets(tmp_path)
+    path.write_bytes(fastjson.dumps(LMQ_FILE, pretty=True))
+    offsets = lmq_offsets(tmp_path)
     assert offsets.query("%LMQ%g", "%LMQ%a", 0) == 3
     assert offsets.query("%LMQ%g", "%LMQ%c@3", 0) == 4
     assert (offsets.query("g", "%LMQ%a", 0), offsets.query("g", "%LMQ%x@y", 0)) == (5, 6)
@@ -226,20 +226,20 @@ def test_light_groups_are_kept_apart(tmp_path: Path) -> None:
     offsets.save()
     content = fastjson.loads(path.read_bytes())
     assert content["lmqOffsetTable"] == {"%LMQ%a@%LMQ%g": 9, "%LMQ%c@3@%LMQ%g": 4}
-    assert content["offsetTable"] == LIGHT_FILE["offsetTable"]
+    assert content["offsetTable"] == LMQ_FILE["offsetTable"]
     assert not (path.parent / FILE_NAME).exists()
 
 
 def test_the_setting_can_be_changed_and_taken_back(tmp_path: Path) -> None:
-    offsets = light_offsets(tmp_path, light=False)
+    offsets = lmq_offsets(tmp_path, lmq=False)
     offsets.commit("g", "T", 0, 7)
     offsets.save()
-    light = light_offsets(tmp_path)
-    assert light.query("g", "T", 0) == 7
-    light.commit("%LMQ%g", "%LMQ%a", 0, 1)
-    light.delete_topic("T")  # a new version
-    light.save()
-    after = light_offsets(tmp_path, light=False)
+    lmq = lmq_offsets(tmp_path)
+    assert lmq.query("g", "T", 0) == 7
+    lmq.commit("%LMQ%g", "%LMQ%a", 0, 1)
+    lmq.delete_topic("T")  # a new version
+    lmq.save()
+    after = lmq_offsets(tmp_path, lmq=False)
     assert (after.query("g", "T", 0), after.query("%LMQ%g", "%LMQ%a", 0)) == (-1, 1)
     after.save()
     assert fastjson.loads((tmp_path / "config" / FILE_NAME).read_bytes())["offsetTable"] == {
@@ -248,8 +248,8 @@ def test_the_setting_can_be_changed_and_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_commit_counts_though_it_made_no_new_version(tmp_path: Path) -> None:
-    for at, light in enumerate((False, True, False), 7):
-        offsets = light_offsets(tmp_path, light=light)
+    for at, lmq in enumerate((False, True, False), 7):
+        offsets = lmq_offsets(tmp_path, lmq=lmq)
         assert offsets.query("g", "T", 0) == (at - 1 if at > 7 else -1)
         offsets.commit("g", "T", 0, at)
         offsets.save()

@@ -59,22 +59,22 @@ def test_a_damaged_stretch_costs_its_messages_and_no_other(tmp_path: Path) -> No
 
 def test_a_start_after_an_unclean_end_loses_nothing_behind_a_repaired_place(tmp_path: Path) -> None:
     """The reason for covering: what recovery would have cut off is there."""
-    for mended in (False, True):
-        root = golden_store(tmp_path / str(mended))
+    for corrected in (False, True):
+        root = golden_store(tmp_path / str(corrected))
         message = a_message(root)
         in_record(root, message, 4, b"gone" * 2)
-        if mended:
+        if corrected:
             apply(Layout(root), SystemClock())
         (root / "abort").write_text("1")
         (root / "checkpoint").unlink()  # so that the whole log is read
         with opened(root, **GOLDEN_SIZES) as store:
-            assert store.log.end_offset == (LOG_END if mended else message.physical_offset)
-            if mended:
+            assert store.log.end_offset == (LOG_END if corrected else message.physical_offset)
+            if corrected:
                 queue = consumed(store, message.topic, message.queue_id)
                 assert [view.queue_offset for view in queue] == list(range(158))
                 append(store, b"next", message.topic, message.queue_id)
                 settle(store)
-        if mended:
+        if corrected:
             assert verify(Layout(root)).sound
 
 

@@ -33,7 +33,7 @@ def test_what_is_broken_is_named(damage: Damage, tmp_path: Path) -> None:
         assert verdict.sound is not damaging
 
 
-@pytest.mark.parametrize("damage", [row for row in ALL if row.mended], ids=name)
+@pytest.mark.parametrize("damage", [row for row in ALL if row.corrected], ids=name)
 def test_what_can_be_repaired_is(damage: Damage, tmp_path: Path) -> None:
     root = prepared(damage, tmp_path)
     planned = plan(Layout(root))
@@ -62,7 +62,7 @@ def test_our_own_store_is_sound(tmp_path: Path) -> None:
     assert verdict.records == 600
 
 
-def test_a_light_queue_that_is_gone_may_have_been_deleted(tmp_path: Path) -> None:
+def test_a_lmq_that_is_gone_may_have_been_deleted(tmp_path: Path) -> None:
     root = golden.extract("light-file", tmp_path)
     shutil.rmtree(root / "consumequeue" / "%LMQ%a")
     verdict = verify(Layout(root))

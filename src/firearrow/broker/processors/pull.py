@@ -94,7 +94,7 @@ class PullProcessor:
             moved = self._reset_result(header)
             if moved is not None:  # what the pull would commit is of before the reset
                 return _moved_answer(request, moved, topic, group)
-        if not header.sys_flag & SUSPEND_FLAG and self._store.working:
+        if not header.sys_flag & SUSPEND_FLAG and self._store.has_undispatched:
             self._store.catch_up()
         result = self._get(header, tag_codes)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
@@ -106,7 +106,7 @@ class PullProcessor:
             waits = may_suspend and header.sys_flag & SUSPEND_FLAG
             if waits and self._hold(peer, request, header, tag_codes):
                 return None
-            if self._store.working:
+            if self._store.has_undispatched:
                 self._store.catch_up()
                 result = self._get(header, tag_codes)
                 code = _code_of(result.status, header.queue_offset)

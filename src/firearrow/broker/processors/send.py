@@ -40,10 +40,10 @@ from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
     MESSAGES_MAX,
     ConsumeQueue,
+    MultiDispatch,
     Part,
     QueueEnd,
-    Together,
-    light_names,
+    lmq_names,
     members_alike,
     members_of,
     offset_ids,
@@ -247,7 +247,7 @@ class SendProcessor:
         found.pop(properties.INNER_NUM, None)
         kept = self._kept(found)
         if properties.INNER_MULTI_DISPATCH in kept:
-            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch goes to no light queues")
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch goes to no LMQ")
         queue_offset = queue.next_offset
         kept |= {properties.INNER_NUM: str(count), properties.INNER_BASE: str(queue_offset)}
         stored = properties.encode(kept) + self._added
@@ -339,7 +339,7 @@ class SendProcessor:
             queues,
             inner_batches=self._store.is_batch(topic),
         )
-        if config.topic_name == topic:  # light queues are too many to be remembered
+        if config.topic_name == topic:  # LMQs are too many to be remembered
             self._targets[topic] = target
         return target
 
@@ -404,10 +404,10 @@ class SendProcessor:
         kept = self._kept(properties.parse(header.properties))
         unique = kept.pop("UNIQ_KEY", "") or self._new_unique_id(peer.received_ms)
         end: QueueEnd = queue
-        light = kept.get(properties.INNER_MULTI_DISPATCH, "")
-        if light and names.takes_light(header.topic):
-            end = together = self._together(queue, light)
-            kept[properties.INNER_MULTI_QUEUE_OFFSET] = together.light_offsets
+        lmq = kept.get(properties.INNER_MULTI_DISPATCH, "")
+        if lmq and names.takes_lmqs(header.topic):
+            end = together = self._together(queue, lmq)
+            kept[properties.INNER_MULTI_QUEUE_OFFSET] = together.lmq_offsets
         return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode(), end
 
     @staticmethod
@@ -430,20 +430,20 @@ class SendProcessor:
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
 
-    def _together(self, queue: ConsumeQueue, light: str) -> Together:
-        """A queue and the light queues that a message asks for."""
-        if not self._store.takes_light:
+    def _together(self, queue: ConsumeQueue, lmq: str) -> MultiDispatch:
+        """A queue and the LMQs that a message asks for."""
+        if not self._store.takes_lmqs:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is for light queues too (property {properties.INNER_MULTI_DISPATCH}),"
+                f"the message is for LMQs too (property {properties.INNER_MULTI_DISPATCH}),"
                 " which needs enableLmq=true and enableMultiDispatch=true",
             )
-        together = self._store.together(queue, light_names(light))
+        together = self._store.together(queue, lmq_names(lmq))
         if together is None:
             most = self._store.config.max_lmq_consume_queue_num
             raise BrokerError(
                 ResponseCode.LMQ_QUOTA_EXCEEDED,
-                f"there are {most} light queues already (maxLmqConsumeQueueNum): {light}",
+                f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}",
             )
         return together
 

@@ -41,7 +41,7 @@ from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 FILE_NAME: Final = GROUPS.file_name
-_LIGHT: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
+_LMQ: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
 FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
 
 _GROUPS: Final = "subscriptionGroupTable"
@@ -85,11 +85,11 @@ class GroupTable:
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Give the config of a group, None if there is no such group.
 
-        All light groups have the same, under their common prefix, and none is in the table.
+        All LMQ groups have the same, under their common prefix, and none is in the table.
         """
         config = self.table.get(group)
         if config is None and self._settings.store.enable_lmq and names.is_lmq(group):
-            return _LIGHT
+            return _LMQ
         return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:

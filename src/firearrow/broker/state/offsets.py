@@ -11,7 +11,7 @@
     }
 
 ``offsetTable`` is what groups committed, ``pullOffsetTable`` what they were last given. With
-``enableLmq`` the file is ``config/lmqConsumerOffset.json``, in which the offsets that light groups
+``enableLmq`` the file is ``config/lmqConsumerOffset.json``, in which the offsets that LMQ groups
 (``%LMQ%...``) committed stand apart, for queue 0 always: ``"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3}``.
 When the setting changes, the file with the higher data version counts.
 
@@ -37,8 +37,8 @@ from firearrow.broker.state.rows import storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
 from firearrow.message.names import is_lmq, offset_key, topic_and_group
-from firearrow.state import LIGHT_OFFSETS, OFFSETS, has_database, newer
-from firearrow.store import Consumed, standing
+from firearrow.state import LMQ_OFFSETS, OFFSETS, has_database, newer
+from firearrow.store import Consumed, group_progress
 from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = OFFSETS.file_name
@@ -46,15 +46,15 @@ UNKNOWN: Final = -1
 
 OffsetTable = dict[str, dict[int, int]]
 
-_LIGHT_TABLE: Final = "lmqOffsetTable"
-_KNOWN: Final = ("dataVersion", "groupTopicMap", _LIGHT_TABLE, "offsetTable", "pullOffsetTable")
+_LMQ_TABLE: Final = "lmqOffsetTable"
+_KNOWN: Final = ("dataVersion", "groupTopicMap", _LMQ_TABLE, "offsetTable", "pullOffsetTable")
 
 
 class ConsumerOffsets:
     """Committed and pulled offsets by group, topic and queue.
 
     ``commits_per_version`` is the number of commits that make a new data version (upstream
-    ``consumerOffsetUpdateVersionStep``); ``light`` has light groups kept apart.
+    ``consumerOffsetUpdateVersionStep``); ``lmq`` has LMQ groups kept apart.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ConsumerOffsets:
         commits_per_version: int = 500,
         generations: int = GENERATIONS,
         in_database: bool = False,
-        light: bool = False,
+        lmq: bool = False,
     ) -> None:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
@@ -80,17 +80,17 @@ class ConsumerOffsets:
             and not in_database
             and has_database(store_root / CONFIG_DIRECTORY, OFFSETS)
         )
-        self._light = light and not in_database  # Java: RocksDBConsumerOffsetManager knows no light
+        self._lmq = lmq and not in_database  # Java: RocksDBConsumerOffsetManager knows no LMQs
         storage = storage_of(
             store_root,
-            LIGHT_OFFSETS if self._light else OFFSETS,
+            LMQ_OFFSETS if self._lmq else OFFSETS,
             in_database=in_database,
             generations=generations,
         )
         self.file = StateFile(storage, self.content)
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
-            other = OFFSETS if self._light else LIGHT_OFFSETS
+            other = OFFSETS if self._lmq else LMQ_OFFSETS
             self._other = JsonFile(store_root / CONFIG_DIRECTORY / other.file_name, generations)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -131,8 +131,8 @@ class ConsumerOffsets:
     def progress(
         self, is_group: Callable[[str], bool], queue_count: Callable[[str], int]
     ) -> Iterator[Consumed]:
-        """Say of each group how far it is, see ``firearrow.store.standing``."""
-        return standing(self.committed.items(), is_group, queue_count)
+        """Say of each group how far it is, see ``firearrow.store.group_progress``."""
+        return group_progress(self.committed.items(), is_group, queue_count)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note up to which offset a group was given messages."""
@@ -185,9 +185,9 @@ class ConsumerOffsets:
             "offsetTable": committed,
             "pullOffsetTable": {key: queues.copy() for key, queues in self.pulled.items()},
         }
-        if self._light:
-            light = [key for key in committed if is_lmq(topic_and_group(key)[1])]
-            own[_LIGHT_TABLE] = {key: max(committed.pop(key).values()) for key in light}
+        if self._lmq:
+            lmq = [key for key in committed if is_lmq(topic_and_group(key)[1])]
+            own[_LMQ_TABLE] = {key: max(committed.pop(key).values()) for key in lmq}
         return dict(sorted((own | self._unknown).items()))
 
     def close(self) -> None:
@@ -203,8 +203,8 @@ class ConsumerOffsets:
         if not raw:
             return
         self.committed = _table(raw, "offsetTable")
-        light = typed(raw.get(_LIGHT_TABLE) or {}, dict[str, int], f"{FILE_NAME}: {_LIGHT_TABLE}")
-        self.committed.update((key, {0: queue_offset}) for key, queue_offset in light.items())
+        lmq = typed(raw.get(_LMQ_TABLE) or {}, dict[str, int], f"{FILE_NAME}: {_LMQ_TABLE}")
+        self.committed.update((key, {0: queue_offset}) for key, queue_offset in lmq.items())
         self.pulled = _table(raw, "pullOffsetTable")
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
         self._unknown = unknown_fields(raw, _KNOWN)

@@ -69,7 +69,7 @@ UNIT_SUBSCRIBED_FLAG: Final = 2
 _READ_WRITE: Final = PERM_READ | PERM_WRITE
 _ALL: Final = _READ_WRITE | PERM_INHERIT
 _KNOWN: Final = ("dataVersion", "topicConfigTable")
-_LIGHT: Final = TopicConfig(names.LMQ_PREFIX, 1, 1, _READ_WRITE)
+_LMQ: Final = TopicConfig(names.LMQ_PREFIX, 1, 1, _READ_WRITE)
 _NAMES_SHOWN: Final = 20  # in a log line
 _OWNED_QUEUES: Final = 8  # upstream: reviveQueueNum
 
@@ -108,11 +108,11 @@ class TopicTable:
     def get(self, topic: str) -> TopicConfig | None:
         """Give the config of a topic, None if there is no such topic.
 
-        All light queues have the same, under their common prefix, and none is in the table.
+        All LMQs have the same, under their common prefix, and none is in the table.
         """
         config = self.table.get(topic)
         if config is None and self._settings.store.enable_lmq and names.is_lmq(topic):
-            return _LIGHT
+            return _LMQ
         return config
 
     def wants_batches(self, topic: str) -> bool:

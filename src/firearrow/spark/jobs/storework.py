@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from firearrow.store.offline import Layout
-from firearrow.store.offline.pieces import Whose, work_on
+from firearrow.store.offline.pieces import SharedView, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,19 +40,19 @@ class Executors:
         self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
     ) -> Iterator[R]:
         """Give the results in the order of the pieces; a failure of one is one of all."""
-        whose = Whose.of(view)
+        shared = SharedView.of(view)
         at_once = self._at_once or len(pieces) or 1
         for start in range(0, len(pieces), at_once):
-            yield from self._job(whose, function, pieces[start : start + at_once])
+            yield from self._job(shared, function, pieces[start : start + at_once])
 
     def _job(
-        self, whose: Whose, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+        self, shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
     ) -> list[R]:
         """Do some pieces. A task takes several, as it costs more than a small piece does; not side
         by side, as the end of a log's last file is much room and nothing in it."""
         tasks = min(len(pieces), _TASKS_A_CORE * self.cores)
         shares = [pieces[number::tasks] for number in range(tasks)]
-        task = partial(_work_on_all, whose, function)
+        task = partial(_work_on_all, shared, function)
         done = self._context.parallelize(shares, tasks).map(task).collect()
         return [done[number % tasks][number // tasks] for number in range(len(pieces))]
 
@@ -63,9 +63,9 @@ class Executors:
 
 
 def _work_on_all(
-    whose: Whose, function: Callable[[StoreView, P], R], pieces: Sequence[P]
+    shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
 ) -> list[R]:
-    return [work_on(whose, function, piece) for piece in pieces]
+    return [work_on(shared, function, piece) for piece in pieces]
 
 
 def layout_of(store: Path | str | Layout) -> Layout:

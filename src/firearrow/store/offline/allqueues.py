@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from firearrow.message.names import is_lmq
-from firearrow.store.offline.around import configured_topics, is_deleted
 from firearrow.store.offline.batchcheck import BatchQueueCheck
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.logcheck import GapReport
-from firearrow.store.offline.queuecheck import QueueCheck
+from firearrow.store.offline.metadata import configured_topics, is_deleted
+from firearrow.store.offline.queuecrosscheck import QueueCheck
 from firearrow.store.offline.view import StoreView
 from firearrow.store.snapshot.entries import QueueKey
 
@@ -25,14 +25,14 @@ def check_queues(
     keys = sorted({*view.queues, *merged})
     configured = configured_topics(view)
     behind = 0
-    has_light = any(is_lmq(topic) for topic, _ in view.queues)
+    has_lmqs = any(is_lmq(topic) for topic, _ in view.queues)
     for key in keys:
         report = merged.get(key, QueueReport())
         kind = BatchQueueCheck if key[0] in view.batch_topics else QueueCheck
         check = kind(view, key, report, log_end, findings)
         check.check_numbers(gaps)
-        # Light queues are never configured: that there are others says that they are in use.
-        deleted = is_deleted(key[0], configured) and not (is_lmq(key[0]) and has_light)
+        # LMQs are never configured: that there are others says that they are in use.
+        deleted = is_deleted(key[0], configured) and not (is_lmq(key[0]) and has_lmqs)
         if not check.missing(deleted):
             check.run(gaps)
         behind += check.behind

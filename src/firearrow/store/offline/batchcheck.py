@@ -1,4 +1,4 @@
-"""Verifies queues of batches against the log, as ``queuecheck`` does the others.
+"""Verifies queues of batches against the log, as ``queuecrosscheck`` does the others.
 
 The units have been compared with the log stretch by stretch (``compare``); the reports of all come
 together here.
@@ -12,7 +12,7 @@ import numpy as np
 
 from firearrow.store.batchqueue import UNIT, Unit
 from firearrow.store.offline.batchstored import StoredBatchQueue
-from firearrow.store.offline.queuecheck import QueueCheck
+from firearrow.store.offline.queuecrosscheck import QueueCheck
 
 _POSITION: Final = "points to {}, but the record of this queue offset is at {}"
 _TAG: Final = "has the tag code {}, the record's is {}"

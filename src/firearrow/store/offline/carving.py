@@ -53,18 +53,18 @@ from firearrow.state import PARTS
 from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
-from firearrow.store.offline.around import config_files
+from firearrow.store.offline.metadata import config_files
 from firearrow.store.offline.numbering import HOLE_MAX, given
+from firearrow.store.offline.padding import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.settings import parse_config, stored_config
-from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
 from firearrow.store.snapshot.entries import QueueKey
-from firearrow.store.snapshot.mapped import Maps, Mend, StoreFile, mends_by_path
+from firearrow.store.snapshot.mapped import Correction, Maps, StoreFile, corrections_by_path
 from firearrow.store.snapshot.walk import find_record
 from firearrow.wire import fastjson
 
@@ -109,7 +109,7 @@ class Carver:
         self.sources = [
             StoreFile(path, _base_of(path), path.stat().st_size) for path in files_of(sources)
         ]
-        self._maps = Maps(_mends_in(sources))
+        self._maps = Maps(_corrections_in(sources))
         self._on_progress = on_progress
         self.found: dict[int, Found] = {}
         self.duplicates = 0
@@ -176,11 +176,11 @@ def _stores(sources: list[Path]) -> Iterator[StoreView]:
                 yield view
 
 
-def _mends_in(sources: list[Path]) -> dict[Path, list[Mend]]:
+def _corrections_in(sources: list[Path]) -> dict[Path, list[Correction]]:
     """What damaged records must have been, where a store's queues prove it."""
-    found: dict[Path, list[Mend]] = {}
+    found: dict[Path, list[Correction]] = {}
     for view in _stores(sources):
-        found |= mends_by_path(view.log.files, proved(view))
+        found |= corrections_by_path(view.log.files, proved(view))
     return found
 
 

@@ -22,9 +22,9 @@ from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
 from firearrow.state import PARTS, has_database
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
-from firearrow.store.offline.around import config_files
 from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import index_rows
+from firearrow.store.offline.metadata import config_files
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import parse_config, stored_config

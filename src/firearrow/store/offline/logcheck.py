@@ -26,8 +26,8 @@ from firearrow.message.sysflag import (
 )
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
-from firearrow.store.offline.pairs import faults, is_utf8
 from firearrow.store.offline.pieces import Stretch, following
+from firearrow.store.offline.propertycheck import faults, is_utf8
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
 from firearrow.store.scan import Columns, Ints, gather

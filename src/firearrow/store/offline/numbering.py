@@ -3,7 +3,7 @@
 A broker takes a queue's next offset from the end of its ConsumeQueue, and a start cuts that back to
 where the log ends. Where the last messages of a queue are lost, the next ones would get their queue
 offsets once more, and a group that has consumed the lost ones would never see them. So each such
-offset is held by a placeholder (``tiles``) at the end of the log.
+offset is held by a placeholder (``padding``) at the end of the log.
 
 Entries of the ConsumeQueue tell which offsets were given, and where the log is damaged what groups
 have committed does, too.
@@ -20,10 +20,10 @@ import numpy as np
 
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN, encode_blank, record_size
-from firearrow.state import DELAYS, LIGHT_OFFSETS, OFFSETS, table_of
-from firearrow.store.offline.around import configured_topics
+from firearrow.state import DELAYS, LMQ_OFFSETS, OFFSETS, table_of
+from firearrow.store.offline.metadata import configured_topics
+from firearrow.store.offline.padding import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.settings import stored_config
-from firearrow.store.offline.tiles import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.view import StoreView
 from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
@@ -126,7 +126,7 @@ def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) 
 def _committed(view: StoreView) -> Iterator[Consumed]:
     """What groups, and the delivery of delayed messages, have committed."""
     directory = view.root / "config"
-    for part in (OFFSETS, LIGHT_OFFSETS):
+    for part in (OFFSETS, LMQ_OFFSETS):
         content = stored_config(directory, part)
         yield from () if isinstance(content, str) else committed_offsets(content)
     for level, offset in table_of(stored_config(directory, DELAYS), "offsetTable").items():

@@ -129,7 +129,7 @@ class Processes(NamedTuple):
         self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
     ) -> Iterator[R]:
         """Do some pieces more than are asked for, so that no process waits."""
-        whose = Whose.of(view)
+        shared = SharedView.of(view)
         rest = iter(pieces)
         # A forked process would inherit the threads' locks of a program that embeds this.
         with ProcessPoolExecutor(self.number, mp_context=get_context("spawn")) as pool:
@@ -138,7 +138,7 @@ class Processes(NamedTuple):
                 while True:
                     for piece in rest:
                         with _interrupts_held():  # a process that starts inherits this
-                            under_way.append(pool.submit(work_on, whose, function, piece))
+                            under_way.append(pool.submit(work_on, shared, function, piece))
                         if len(under_way) > _AHEAD * self.number:
                             break
                     if not under_way:
@@ -167,7 +167,7 @@ def workers_for(view: StoreView, jobs: int | None) -> Workers:
     return Processes(jobs) if jobs > 1 else ThisProcess()
 
 
-class Whose(NamedTuple):
+class SharedView(NamedTuple):
     """How another process gets the same view: the layout, who has the store open as far as the
     first one knows, and a name of the look, as files change between two."""
 
@@ -176,19 +176,19 @@ class Whose(NamedTuple):
     look: str
 
     @staticmethod
-    def of(view: StoreView) -> Whose:
+    def of(view: StoreView) -> SharedView:
         """What is to be sent along with pieces."""
-        return Whose(view.layout, view.holder, f"{os.getpid()}-{next(_looks)}")
+        return SharedView(view.layout, view.holder, f"{os.getpid()}-{next(_looks)}")
 
 
-def work_on(whose: Whose, function: Callable[[StoreView, P], R], piece: P) -> R:
+def work_on(shared: SharedView, function: Callable[[StoreView, P], R], piece: P) -> R:
     """Do a piece in a process that has no view of its own."""
-    return function(_view(whose), piece)
+    return function(_view(shared), piece)
 
 
 @lru_cache(maxsize=1)
-def _view(whose: Whose) -> StoreView:
+def _view(shared: SharedView) -> StoreView:
     """The process's view, for all pieces of one look: to list many queues takes a while."""
-    view = StoreView(whose.layout, owned=True)
-    view.holder = whose.holder
+    view = StoreView(shared.layout, owned=True)
+    view.holder = shared.holder
     return view

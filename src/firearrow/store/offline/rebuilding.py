@@ -36,8 +36,8 @@ from firearrow.store.checkpoint import StoreGuard
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import OS_FILES
 from firearrow.store.index import Index
-from firearrow.store.offline.around import configured_topics, is_deleted
 from firearrow.store.offline.deriving import Derived, Deriving, derive
+from firearrow.store.offline.metadata import configured_topics, is_deleted
 from firearrow.store.offline.notes import forget_made
 from firearrow.store.offline.numbering import given
 from firearrow.store.offline.pieces import (
@@ -338,8 +338,8 @@ def rebuild(
     ``to`` has such files, and as ``warnings`` does.
     """
     with StoreView(layout) as view:
-        mended = layout._replace(mends=proved(view)) if order.queues else layout
-    with StoreView(mended) as view:
+        corrected = layout._replace(corrections=proved(view)) if order.queues else layout
+    with StoreView(corrected) as view:
         if to is not None:
             return build(view, clock, to, order)
         guard = StoreGuard(view.root)

@@ -1,7 +1,7 @@
 """Records of a store by place, queue, key, tag or time.
 
 Where a queue is asked for, its ConsumeQueue leads to the records, and behind its end what the log
-has for it (``undispatched``); there is no other way to those of a light queue. Where a key of a
+has for it (``undispatched``); there is no other way to those of an LMQ. Where a key of a
 topic is, the index does; else the log is read, but for the files that a time span leaves out. All
 that is found is compared with the whole selection, so a wrong entry leads to nothing wrong.
 """
@@ -79,12 +79,12 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     """
     chosen = selection
     if chosen.topic is not None and is_lmq(chosen.topic):
-        # a light queue leads to messages that say of themselves that they are in another one
-        light = msgspec.structs.replace(chosen, queue_id=chosen.queue_id or 0)
+        # an LMQ leads to messages that say of themselves that they are in another one
+        lmq = msgspec.structs.replace(chosen, queue_id=chosen.queue_id or 0)
         chosen = msgspec.structs.replace(
             chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER
         )
-        found = _by_queue(view, light) or iter(())
+        found = _by_queue(view, lmq) or iter(())
     elif chosen.physical_to == chosen.physical_from + 1:
         found = iter((read(view, chosen.physical_from),))
     elif chosen.topic and (chosen.key or chosen.unique_key) and view.index.files:
@@ -140,17 +140,17 @@ def _by_queue(view: StoreView, selection: Selection) -> Iterator[MessageView | N
         return None
     _require_files(queue, topic, queue_id)
     entries = chain(_of_queue(view, queue, selection), _behind_queue(view, queue, selection))
-    return (_meant(view, entry, light=is_lmq(topic)) for entry in entries)
+    return (_meant(view, entry, lmq=is_lmq(topic)) for entry in entries)
 
 
-def _meant(view: StoreView, entry: tuple[int, int, int], *, light: bool) -> MessageView | None:
-    """The record that an entry means; None if another one is there. A light queue's message says
+def _meant(view: StoreView, entry: tuple[int, int, int], *, lmq: bool) -> MessageView | None:
+    """The record that an entry means; None if another one is there. An LMQ's message says
     its place in its topic's own queue."""
     queue_offset, physical_offset, size = entry
     found = read(view, physical_offset)
     if found is None or found.store_size != size:
         return None
-    return found if light or found.queue_offset == queue_offset else None
+    return found if lmq or found.queue_offset == queue_offset else None
 
 
 def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:

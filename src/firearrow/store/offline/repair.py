@@ -38,22 +38,22 @@ from firearrow.state import PARTS, object_of, read_json
 from firearrow.store import inventory
 from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
-from firearrow.store.offline.around import sound_copies
 from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
 from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.metadata import sound_copies
 from firearrow.store.offline.numbering import Given, given, holding
+from firearrow.store.offline.padding import Lost, Stamp, cover, fits
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.tiles import Lost, Stamp, cover, fits
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import Run, walk
 from firearrow.store.segments import NAME_DIGITS
 from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.snapshot.mapped import Mend
+from firearrow.store.snapshot.mapped import Correction
 from firearrow.wire import fastjson
 
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}
@@ -220,16 +220,18 @@ class _Look(msgspec.Struct):
         """
         with StoreView(self.layout, owned=self.owned) as view:
             verdict, evidence = self._examine(view)
-            mends = () if verdict.sound else proved(view, _gaps(evidence), _disordered(verdict))
+            corrections = (
+                () if verdict.sound else proved(view, _gaps(evidence), _disordered(verdict))
+            )
             work = _Work()
             _plan_sizes(view, work)
             if work.steps:
                 return verdict, work
-            _plan_mends(view, mends, work)
-            if not mends:
+            _plan_mends(view, corrections, work)
+            if not corrections:
                 self._plan_rest(view, verdict, evidence, work)
                 return verdict, work
-        with StoreView(self.layout._replace(mends=mends), owned=self.owned) as view:
+        with StoreView(self.layout._replace(corrections=corrections), owned=self.owned) as view:
             self._plan_rest(view, *self._examine(view), work)
         return verdict, work
 
@@ -295,17 +297,17 @@ def _plan_all(
     _plan_rest(verdict, work)
 
 
-def _plan_mends(view: StoreView, mends: Iterable[Mend], work: _Work) -> None:
+def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work) -> None:
     """Restore the fields of records that everything else proves."""
-    for mend in mends:
-        file = view.log.find(mend.physical_offset)
+    for correction in corrections:
+        file = view.log.find(correction.physical_offset)
         assert file is not None
-        at = mend.physical_offset - file.base
-        stored = view.log_bytes(mend.physical_offset, len(mend.data))
-        wrong = [i for i in range(len(stored)) if stored[i] != mend.data[i]]
+        at = correction.physical_offset - file.base
+        stored = view.log_bytes(correction.physical_offset, len(correction.data))
+        wrong = [i for i in range(len(stored)) if stored[i] != correction.data[i]]
         first, end = wrong[0], wrong[-1] + 1
         text = f"restore {end - first} bytes of a record, which the rest of the store proves"
-        patch = _Patch(file.path, at + first, mend.data[first:end])
+        patch = _Patch(file.path, at + first, correction.data[first:end])
         work.patches[len(work.steps)] = patch
         name = view.name_of(file.path)
         work.steps.append(Step(Action.WRITE, text, "none", name, at + first, end - first))

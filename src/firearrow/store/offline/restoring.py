@@ -13,8 +13,8 @@ be that of another record, in place of a message that was lost (a stand-in), so 
 entry is there is left as it is. Where a queue's entry is damaged too, the queue's records before
 and behind prove the queue offset of the one between them.
 
-Nothing is written here: ``Layout.mends`` has what is to be written, and a view of that layout shows
-the log as if it were.
+Nothing is written here: ``Layout.corrections`` has what is to be written, and a view of that layout
+shows the log as if it were.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_NONE,
 )
-from firearrow.store.offline.pairs import is_utf8
-from firearrow.store.offline.tiles import Lost
+from firearrow.store.offline.padding import Lost
+from firearrow.store.offline.propertycheck import is_utf8
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Gap, Run, walk
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
 from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.snapshot.mapped import Mend, StoreFile
+from firearrow.store.snapshot.mapped import Correction, StoreFile
 
 _I32: Final = Struct(">i")
 _I64: Final = Struct(">q")
@@ -68,7 +68,7 @@ def proved(
     view: StoreView,
     gaps: Iterable[_Span] | None = None,
     disordered: AbstractSet[QueueKey] = frozenset(),
-) -> tuple[Mend, ...]:
+) -> tuple[Correction, ...]:
     """The records that are damaged and can be proved, as they must have been.
 
     ``gaps`` are the stretches of the log without records, if the caller knows them: else they are
@@ -87,13 +87,13 @@ def proved(
             if isinstance(piece, Gap)
         ]
     gaps = sorted(gaps)
-    mends: list[Mend] = []
+    corrections: list[Correction] = []
     for gap in gaps:
-        mends += _in_gap(view, gap, told)
+        corrections += _in_gap(view, gap, told)
     for claim in told.values():
         if not any(start <= claim.physical_offset < end for start, end in gaps):
-            mends += _misplaced(view, claim)
-    return tuple(sorted(mends))
+            corrections += _misplaced(view, claim)
+    return tuple(sorted(corrections))
 
 
 def _suspects(view: StoreView) -> Iterator[Lost]:
@@ -156,7 +156,7 @@ def _unlike(
 
 
 def _tells_the_place(view: StoreView, key: QueueKey) -> bool:
-    """Whether records behind a queue's entries have its name: those of light queues have that of
+    """Whether records behind a queue's entries have its name: those of LMQs have that of
     their topic. A queue of batches counts in another way."""
     return not is_lmq(key[0]) and key[0] not in view.batch_topics
 
@@ -192,7 +192,7 @@ def _out_of_order(view: StoreView, keys: AbstractSet[QueueKey]) -> Iterator[Lost
 # --- bytes that are no record ---
 
 
-def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Mend]:
+def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Correction]:
     """The records of a gap: where entries say that there are some, and side by side from a place
     that must be the begin of one."""
     at, end = gap
@@ -200,7 +200,7 @@ def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Mend
     while at < end:
         data = _restored(view, at, end, told.get(at))
         if data is not None:
-            yield Mend(at, data)
+            yield Correction(at, data)
             at += len(data)
             continue
         beyond = [place for place in places if place > at]
@@ -315,7 +315,7 @@ def _agrees(record: bytearray, claim: Lost | None) -> bool:
 # --- records that say they belong elsewhere ---
 
 
-def _misplaced(view: StoreView, claim: Lost) -> Iterator[Mend]:
+def _misplaced(view: StoreView, claim: Lost) -> Iterator[Correction]:
     """A record that is sound but for the place in a queue that it states."""
     stored = view.log_bytes(claim.physical_offset, claim.size)
     if not _tells_the_place(view, (claim.topic, claim.queue_id)):
@@ -329,7 +329,7 @@ def _misplaced(view: StoreView, claim: Lost) -> Iterator[Mend]:
         return
     found = _candidates(stored, claim.physical_offset, claim) or _served(stored, columns, claim)
     if len(found) == 1 and stored not in found:
-        yield Mend(claim.physical_offset, found.pop())
+        yield Correction(claim.physical_offset, found.pop())
 
 
 def _served(stored: bytes, columns: Columns, claim: Lost) -> set[bytes]:

@@ -32,12 +32,12 @@ from firearrow.store.queuefiles import batch_topics
 from firearrow.store.snapshot.entries import QueueKey, StoredQueue
 from firearrow.store.snapshot.indexrows import DIRECTORY as INDEX_DIRECTORY
 from firearrow.store.snapshot.mapped import (
+    Correction,
     Directory,
     Maps,
-    Mend,
     StoreFile,
+    corrections_by_path,
     list_files,
-    mends_by_path,
     sorted_children,
 )
 from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueue, RocksQueues
@@ -50,16 +50,16 @@ class Layout(NamedTuple):
     """Where a store is: its root, and the directories of its CommitLog if they are elsewhere.
 
     ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold,
-    ``delay_levels`` the broker's messageDelayLevel. ``mends`` are bytes that are read in place of
-    those in the log, see ``restoring``. ``made_as`` is how the broker makes files: None where its
-    configuration is not known.
+    ``delay_levels`` the broker's messageDelayLevel. ``corrections`` are bytes that are read in
+    place of those in the log, see ``restoring``. ``made_as`` is how the broker makes files: None
+    where its configuration is not known.
     """
 
     root: Path
     log_directories: tuple[Path, ...] = ()
     index_slots: int | None = None
     delay_levels: str = StoreConfig().message_delay_level
-    mends: tuple[Mend, ...] = ()
+    corrections: tuple[Correction, ...] = ()
     made_as: StoreConfig | None = None
 
     @staticmethod
@@ -92,7 +92,7 @@ class StoreView:
         if not any(path.exists() for path in known):
             raise StoreError(f"{root} is not a store: it has neither commitlog nor consumequeue")
         self.log = list_files(*self.log_directories)
-        self.maps = Maps(mends_by_path(self.log.files, layout.mends))
+        self.maps = Maps(corrections_by_path(self.log.files, layout.corrections))
         self._names: dict[Path, str] = {}
         self.holder = None if owned else lock_holder(root / "lock")
 

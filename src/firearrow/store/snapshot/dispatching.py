@@ -46,13 +46,13 @@ def dispatch_to(
     index: TakesKeys | None = None,
 ) -> Callable[[Columns], None]:
     """Give what is to be called with records, in the order of the log: it has their entries taken,
-    also those of light queues, and their keys."""
+    also those of LMQs, and their keys."""
     dispatcher = Dispatcher(
         _LOG,
         _Queues(take, batch_topics),
         cast(Index | None, index),
         DelayLevels(delay_levels),
         lambda arrived: None,
-        light=True,
+        lmq=True,
     )
     return dispatcher.dispatch

@@ -28,7 +28,7 @@ class StoreFile(NamedTuple):
         return self.base + self.size_bytes
 
 
-class Mend(NamedTuple):
+class Correction(NamedTuple):
     """Bytes that are proved to belong into the log at an offset, though others are there."""
 
     physical_offset: int
@@ -55,9 +55,11 @@ class Directory(NamedTuple):
         return self.files[number]
 
 
-def mends_by_path(files: Iterable[StoreFile], mends: Iterable[Mend]) -> dict[Path, list[Mend]]:
+def corrections_by_path(
+    files: Iterable[StoreFile], mends: Iterable[Correction]
+) -> dict[Path, list[Correction]]:
     """Which mends belong into which of the files."""
-    found: dict[Path, list[Mend]] = {}
+    found: dict[Path, list[Correction]] = {}
     directory = Directory(sorted(files, key=lambda file: file.base), [])
     for mend in mends:
         file = directory.find(mend.physical_offset)
@@ -72,7 +74,7 @@ class Maps:
     Of a file that ``mends`` has something for, the bytes are those after that.
     """
 
-    def __init__(self, mends: dict[Path, list[Mend]] | None = None) -> None:
+    def __init__(self, mends: dict[Path, list[Correction]] | None = None) -> None:
         self._maps: OrderedDict[Path, mmap.mmap | bytes] = OrderedDict()
         self._mends = mends or {}
 
@@ -93,7 +95,7 @@ class Maps:
             _close(self._maps.popitem()[1])
 
 
-def _map(file: StoreFile, mends: list[Mend]) -> mmap.mmap | bytes:
+def _map(file: StoreFile, mends: list[Correction]) -> mmap.mmap | bytes:
     try:
         fd = os.open(file.path, os.O_RDONLY)
     except OSError:

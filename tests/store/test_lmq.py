@@ -1,4 +1,4 @@
-"""Light queues: one message in several queues, in the way of the original broker."""
+"""LMQs: one message in several queues, in the way of the original broker."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import MessageError
-from firearrow.store import MessageStore, light_names
+from firearrow.store import MessageStore, lmq_names
 from firearrow.store.offline import Layout, rebuild, verify
 from tests import golden
 from tests.store.stores import (
@@ -23,25 +23,24 @@ from tests.store.stores import (
 
 pytestmark = pytest.mark.usefixtures("kind")
 
-LIGHT: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
+LMQ: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
 PLACES = {"%LMQ%a": 30, "%LMQ%b": 30, "%LMQ%c@3": 8, "%LMQ%c@7": 7}
-"""The light queues of the golden stores and how many messages each has."""
+"""The LMQs of the golden stores and how many messages each has."""
 
 
 def send(store: MessageStore, body: bytes, names: str, topic: str = "T", queue_id: int = 0) -> None:
-    """Append a message to a queue and to light queues."""
-    assert store.light is not None
-    together = store.light.join(store.queue(topic, queue_id), light_names(names))
+    """Append a message to a queue and to LMQs."""
+    assert store.lmq is not None
+    together = store.lmq.join(store.queue(topic, queue_id), lmq_names(names))
     assert together is not None
     text = (
-        f"INNER_MULTI_DISPATCH\x01{names}\x02"
-        f"INNER_MULTI_QUEUE_OFFSET\x01{together.light_offsets}\x02"
+        f"INNER_MULTI_DISPATCH\x01{names}\x02INNER_MULTI_QUEUE_OFFSET\x01{together.lmq_offsets}\x02"
     ).encode()
     store.log.append(together, body, text, 0, 0, BORN_MS, BORN_HOST, BORN_MS, 0)
 
 
 def fill(store: MessageStore) -> None:
-    """Five messages, of which four go to light queues too."""
+    """Five messages, of which four go to LMQs too."""
     send(store, b"1", "%LMQ%a")
     send(store, b"2", "%LMQ%a,%LMQ%b", queue_id=1)
     append(store, b"3")
@@ -59,21 +58,21 @@ def assert_filled(store: MessageStore) -> None:
 
 def test_a_message_is_in_each_queue_that_it_names(tmp_path: Path) -> None:
     arrived: list[tuple[str, int, int, int]] = []
-    with opened(tmp_path, **LIGHT) as store:
+    with opened(tmp_path, **LMQ) as store:
         store.messages_arrived.listen(arrived.extend)
         fill(store)
         assert_filled(store)
         view = store.get("%LMQ%a", 0, 2, 1)
         assert b"INNER_MULTI_QUEUE_OFFSET\x012,2\x02" in view.records
         assert {one for one in arrived if one[0] == "%LMQ%a"} == {("%LMQ%a", 0, 0, 3)}
-    with opened(tmp_path, **LIGHT) as store:
+    with opened(tmp_path, **LMQ) as store:
         send(store, b"6", "%LMQ%a")
         settle(store)
         assert bodies(store, "%LMQ%a") == [b"1", b"2", b"5", b"6"]
 
 
-def test_a_message_may_be_sent_to_a_light_queue_itself(tmp_path: Path) -> None:
-    with opened(tmp_path, **LIGHT) as store:
+def test_a_message_may_be_sent_to_a_lmq_itself(tmp_path: Path) -> None:
+    with opened(tmp_path, **LMQ) as store:
         send(store, b"1", "%LMQ%a")
         append(store, b"2", "%LMQ%a")
         send(store, b"3", "%LMQ%a")
@@ -82,11 +81,11 @@ def test_a_message_may_be_sent_to_a_light_queue_itself(tmp_path: Path) -> None:
 
 
 def test_without_the_setting_nothing_is_dispatched(tmp_path: Path) -> None:
-    with opened(tmp_path, **LIGHT) as store:
+    with opened(tmp_path, **LMQ) as store:
         fill(store)
         text = b"INNER_MULTI_DISPATCH\x01%LMQ%z\x02INNER_MULTI_QUEUE_OFFSET\x010\x02"
     with opened(tmp_path, enable_multi_dispatch=True) as store:
-        assert store.light is None
+        assert store.lmq is None
         append(store, b"more", properties=text)
         settle(store)
         assert store.queues.find("%LMQ%z", 0) is None
@@ -104,7 +103,7 @@ def test_without_the_setting_nothing_is_dispatched(tmp_path: Path) -> None:
     ],
 )
 def test_properties_that_lead_nowhere(tmp_path: Path, text: bytes) -> None:
-    with opened(tmp_path, **LIGHT) as store:
+    with opened(tmp_path, **LMQ) as store:
         append(store, b"odd", properties=text)
         send(store, b"sound", "%LMQ%a")
         settle(store)
@@ -114,7 +113,7 @@ def test_properties_that_lead_nowhere(tmp_path: Path, text: bytes) -> None:
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"])
 def test_a_retried_message_is_not_dispatched_again(tmp_path: Path, topic: str) -> None:
-    with opened(tmp_path, **LIGHT) as store:
+    with opened(tmp_path, **LMQ) as store:
         send(store, b"1", "%LMQ%a")
         text = b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x010\x02"
         append(store, b"again", topic, properties=text)
@@ -123,21 +122,21 @@ def test_a_retried_message_is_not_dispatched_again(tmp_path: Path, topic: str) -
         assert bodies(store, topic) == [b"again"]
 
 
-def test_a_killed_store_finds_its_light_queues(tmp_path: Path) -> None:
-    store = make_store(tmp_path, **LIGHT)
+def test_a_killed_store_finds_its_lmqs(tmp_path: Path) -> None:
+    store = make_store(tmp_path, **LMQ)
     store.open()
     fill(store)
     send(store, b"6", "%LMQ%a,%LMQ%new")  # not dispatched
     abandon(store)
-    with opened(tmp_path, **LIGHT) as store:
+    with opened(tmp_path, **LMQ) as store:
         assert bodies(store, "%LMQ%new") == [b"6"]
         assert bodies(store, "%LMQ%a") == [b"1", b"2", b"5", b"6"]
 
 
 def test_what_cannot_be_appended_takes_no_place(tmp_path: Path) -> None:
-    with opened(tmp_path, **LIGHT) as store:
-        assert store.light is not None
-        together = store.light.join(store.queue("T", 0), ["%LMQ%a"])
+    with opened(tmp_path, **LMQ) as store:
+        assert store.lmq is not None
+        together = store.lmq.join(store.queue("T", 0), ["%LMQ%a"])
         assert together is not None
         with pytest.raises(MessageError):
             store.log.append(together, bytes(1 << 20), b"", 0, 0, 1, BORN_HOST, BORN_MS, 0)
@@ -145,24 +144,24 @@ def test_what_cannot_be_appended_takes_no_place(tmp_path: Path) -> None:
         assert_filled(store)
 
 
-def test_unused_topics_are_deleted_but_light_queues_stay(tmp_path: Path) -> None:
-    with opened(tmp_path, **LIGHT) as store:
+def test_unused_topics_are_deleted_but_lmqs_stay(tmp_path: Path) -> None:
+    with opened(tmp_path, **LMQ) as store:
         fill(store)
         assert list(store.delete_unused_topics(["T"])) == ["U"]
         assert bodies(store, "%LMQ%b") == [b"2", b"4", b"5"]
 
 
-def test_there_are_no_more_light_queues_than_allowed(tmp_path: Path) -> None:
-    quota = {**LIGHT, "enable_lmq_quota": True, "max_lmq_consume_queue_num": 2}
+def test_there_are_no_more_lmqs_than_allowed(tmp_path: Path) -> None:
+    quota = {**LMQ, "enable_lmq_quota": True, "max_lmq_consume_queue_num": 2}
     with opened(tmp_path, **quota) as store:
         fill(store)
-        light, queue = store.light, store.queue("T", 0)
-        assert light is not None
-        assert light.join(queue, ["%LMQ%c"]) is None
-        assert light.join(queue, ["%LMQ%a", "%LMQ%c"]) is None
-        assert light.join(queue, ["%LMQ%a", "%LMQ%b"]) is not None
+        lmq, queue = store.lmq, store.queue("T", 0)
+        assert lmq is not None
+        assert lmq.join(queue, ["%LMQ%c"]) is None
+        assert lmq.join(queue, ["%LMQ%a", "%LMQ%c"]) is None
+        assert lmq.join(queue, ["%LMQ%a", "%LMQ%b"]) is not None
         store.delete_topic("%LMQ%b")
-        assert light.join(queue, ["%LMQ%c"]) is not None
+        assert lmq.join(queue, ["%LMQ%c"]) is not None
 
 
 @pytest.mark.parametrize(
@@ -179,11 +178,11 @@ def test_there_are_no_more_light_queues_than_allowed(tmp_path: Path) -> None:
 )
 def test_names_that_are_refused(value: str, part: str) -> None:
     with pytest.raises(MessageError, match=part):
-        light_names(value)
+        lmq_names(value)
 
 
 def test_names_that_are_taken() -> None:
-    assert light_names("%LMQ%a,%LMQ%p2p%G@@@dev,%LMQ%$x$y") == [
+    assert lmq_names("%LMQ%a,%LMQ%p2p%G@@@dev,%LMQ%$x$y") == [
         "%LMQ%a", "%LMQ%p2p%G@@@dev", "%LMQ%$x$y",
     ]  # fmt: skip
 
@@ -197,7 +196,7 @@ def golden_name(kind: str) -> str:
 
 def test_a_store_of_the_original_goes_on(tmp_path: Path, kind: str) -> None:
     root = golden.extract(golden_name(kind), tmp_path)
-    with opened(root, mapped_file_size_commit_log=1 << 20, **LIGHT) as store:
+    with opened(root, mapped_file_size_commit_log=1 << 20, **LMQ) as store:
         for name, count in PLACES.items():
             assert store.max_queue_offset(name, 0) == count
             end = store.queue(name, 0).next_offset
@@ -206,21 +205,21 @@ def test_a_store_of_the_original_goes_on(tmp_path: Path, kind: str) -> None:
             assert (end, bodies(store, name)[-1]) == (count, b"more")
 
 
-def test_its_light_queues_are_rebuilt_as_they_were(tmp_path: Path) -> None:
+def test_its_lmqs_are_rebuilt_as_they_were(tmp_path: Path) -> None:
     root = golden.extract("light-file", tmp_path)
     assert verify(Layout(root)).findings == []
     rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
-    light = {
+    lmq = {
         path.relative_to(root / "consumequeue"): path.read_bytes()
         for path in (root / "consumequeue").rglob("0*")
         if path.is_file()
     }
-    assert len(light) == 10
+    assert len(lmq) == 10
     made = tmp_path / "made/consumequeue"
-    assert {name: (made / name).read_bytes() for name in light} == light
+    assert {name: (made / name).read_bytes() for name in lmq} == lmq
 
 
-def test_verify_misses_a_light_queue(tmp_path: Path) -> None:
+def test_verify_misses_a_lmq(tmp_path: Path) -> None:
     root = golden.extract("light-file", tmp_path)
     for path in (root / "consumequeue/%LMQ%a/0").iterdir():
         path.unlink()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from firearrow.client.routes import Target
 from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
-from firearrow.spark.batching import BATCH_BYTES_MAX, pieces_of
 from firearrow.spark.outgoing import Ids, Rows, rows_of
+from firearrow.spark.sendbatches import BATCH_BYTES_MAX, pieces_of
 
 TARGETS = [Target("a", "a:1", 0), Target("a", "a:1", 1), Target("b", "b:1", 0)]
 NAMES = ["T", "U", "%RETRY%g"]

@@ -19,9 +19,9 @@ from firearrow.errors import CorruptStore
 from firearrow.message.record import MAGIC_V1, MAGIC_V2
 from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
-from firearrow.spark.filters import Narrow
+from firearrow.spark.commitlogorder import InOrder, Wanted
+from firearrow.spark.filters import PushedFilters
 from firearrow.spark.innerbatches import has_inner, unwrapped
-from firearrow.spark.logorder import InOrder, Wanted
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.queueentries import LMQ_PREFIX
 from firearrow.spark.splits import Part
@@ -45,8 +45,8 @@ class Topics:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = Texts(names)
-        self.is_light: Mask = np.array([name.startswith(LMQ_PREFIX) for name in names], np.bool_)
-        self.has_light = bool(self.is_light.any())
+        self.is_lmq: Mask = np.array([name.startswith(LMQ_PREFIX) for name in names], np.bool_)
+        self.has_lmqs = bool(self.is_lmq.any())
         texts = [name.encode() for name in names]
         self._sizes = np.array([len(text) for text in texts], np.int64)
         longest = max(map(len, texts), default=0)
@@ -81,7 +81,7 @@ class Topics:
 
 
 class Parts:
-    """The parts of a task, by number. ``batches`` says which are of queues of batches."""
+    """The parts of a task, by number. ``recordbatches`` says which are of queues of batches."""
 
     def __init__(self, parts: Sequence[Part], batches: Sequence[bool]) -> None:
         self.topics = Topics([part[0] for part in parts])
@@ -123,14 +123,16 @@ class Source(Protocol):
 class Batches:
     """Makes the batches of a task: of exactly ``schema``, without what is not chosen."""
 
-    def __init__(self, options: Options, narrow: Narrow, schema: pa.Schema, source: Source) -> None:
+    def __init__(
+        self, options: Options, narrow: PushedFilters, schema: pa.Schema, source: Source
+    ) -> None:
         self._choice = options.choice
         self._reading = options.reading
         self._narrow = narrow
         self._schema = schema
         self._source = source
         self._has_body = "body" in schema.names
-        self._is_choosing = narrow != Narrow() or options.choice != Choice()
+        self._is_choosing = narrow != PushedFilters() or options.choice != Choice()
 
     # --- every record ---
 
@@ -266,7 +268,9 @@ class Window(NamedTuple):
 class QueueBatches(Batches):
     """Makes the batches of a task from entries of ConsumeQueues: of what consumers see."""
 
-    def __init__(self, options: Options, narrow: Narrow, schema: pa.Schema, store: Store) -> None:
+    def __init__(
+        self, options: Options, narrow: PushedFilters, schema: pa.Schema, store: Store
+    ) -> None:
         super().__init__(options, narrow, schema, store)
         self._store = store
 
@@ -320,7 +324,7 @@ class QueueBatches(Batches):
         """Entries with the bytes that have their records: what is held, or what one call reads."""
         wanted = self._inside(file, wanted)
         places = wanted.physical_offset
-        if np.count_nonzero(again := places[1:] == places[:-1]):  # also in a light queue
+        if np.count_nonzero(again := places[1:] == places[:-1]):  # also in an LMQ
             repeated = np.append(False, again)
             yield from self._windows(file, wanted.take(repeated), held)
             wanted = wanted.take(~repeated)
@@ -348,7 +352,7 @@ class QueueBatches(Batches):
     ) -> tuple[Columns, Wanted]:
         """The records that are those that their entries mean.
 
-        A light queue's message is one of another queue, so that its place is all that counts.
+        An LMQ's message is one of another queue, so that its place is all that counts.
         """
         topics = parts.topics
         good: Mask = columns.valid & (columns.size == wanted.size)
@@ -362,7 +366,7 @@ class QueueBatches(Batches):
         own &= columns.queue_id == parts.queue_ids[wanted.part]
         own &= topics.are(columns, wanted.part)
         if np.count_nonzero(own) < len(own):
-            own |= topics.is_light[wanted.part]
+            own |= topics.is_lmq[wanted.part]
         # records inside of others: at most one of them is what it says
         own[1:] &= columns.position[1:] >= columns.position[:-1] + columns.size[:-1]
         if np.count_nonzero(own) < len(own):
@@ -372,7 +376,7 @@ class QueueBatches(Batches):
 
     def _names(self, wanted: Wanted, topics: Topics) -> pa.Array | None:
         """The topics of checked records; None where only the records say them."""
-        return None if topics.has_light else topics.column(wanted.part)
+        return None if topics.has_lmqs else topics.column(wanted.part)
 
     def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: Topics, good: Mask) -> None:
         row = int(good.argmin())

@@ -1,13 +1,13 @@
-"""Light queues: one message in several queues.
+"""LMQs: one message in several queues.
 
-A message names light queues in a property, and each of them has an entry for its record, which
-stands in the log once, in the queue that it was sent to. A light queue needs no topic: its name
+A message names LMQs in a property, and each of them has an entry for its record, which
+stands in the log once, in the queue that it was sent to. An LMQ needs no topic: its name
 begins with ``%LMQ%``, and it is queue 0 of the topic of that name.
 
 ======================== ===========================================================
 property                 value
 ======================== ===========================================================
-INNER_MULTI_DISPATCH     names of light queues, joined by ``,``: by the sender
+INNER_MULTI_DISPATCH     names of LMQs, joined by ``,``: by the sender
 INNER_MULTI_QUEUE_OFFSET its queue offsets in them, in the same order: by the broker
 ======================== ===========================================================
 
@@ -15,7 +15,7 @@ Worked example, the second message of ``%LMQ%a`` and first of ``%LMQ%b``:
 ``INNER_MULTI_DISPATCH 01 %LMQ%a,%LMQ%b 02 INNER_MULTI_QUEUE_OFFSET 01 1,0 02``.
 
 Offsets are given when the message is appended, so dispatch, however often it is repeated, finds
-them in the record. Messages of a batch are put into no light queues, nor are retried ones.
+them in the record. Messages of a batch are put into no LMQs, nor are retried ones.
 
 Source: upstream ``LmqDispatch``, ``MultiDispatchUtils``, ``ConsumeQueue#multiDispatchLmqQueue``.
 """
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from firearrow.errors import MessageError
-from firearrow.message.names import takes_light, validate_lmq
+from firearrow.message.names import takes_lmqs, validate_lmq
 from firearrow.message.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, parse
 from firearrow.store.events import QueuesDeleted
 from firearrow.store.keys import Properties
@@ -40,43 +40,43 @@ _SEPARATOR: Final = ","
 _MARK: Final = f"{INNER_MULTI_QUEUE_OFFSET}\x01".encode()
 
 
-def light_names(value: str) -> list[str]:
-    """The light queues that a message asks for; MessageError if they can't be."""
+def lmq_names(value: str) -> list[str]:
+    """The LMQs that a message asks for; MessageError if they can't be."""
     names = value.split(_SEPARATOR)
     for name in names:
         fault = validate_lmq(name)
         if fault is not None:
             raise MessageError(fault, INNER_MULTI_DISPATCH)
     if len(set(names)) < len(names):
-        raise MessageError(f"a light queue is named twice: {value}", INNER_MULTI_DISPATCH)
+        raise MessageError(f"an LMQ is named twice: {value}", INNER_MULTI_DISPATCH)
     return names
 
 
-class Together:
-    """A queue and light queues as one, to append a message to all of them.
+class MultiDispatch:
+    """A queue and LMQs as one, to append a message to all of them.
 
-    ``light_offsets`` is what the message has to hold of them, as long as nothing is appended to
+    ``lmq_offsets`` is what the message has to hold of them, as long as nothing is appended to
     them otherwise. Only what ``CommitLog.append`` needs of a queue is here.
     """
 
     __slots__ = (
-        "_light",
+        "_lmq",
         "_queue",
         "counters",
-        "light_offsets",
+        "lmq_offsets",
         "magic",
         "queue_id",
         "topic_field",
     )
 
-    def __init__(self, queue: ConsumeQueue, light: Sequence[ConsumeQueue]) -> None:
+    def __init__(self, queue: ConsumeQueue, lmq: Sequence[ConsumeQueue]) -> None:
         self._queue = queue
-        self._light = light
+        self._lmq = lmq
         self.queue_id = queue.queue_id
         self.counters = queue.counters
         self.magic = queue.magic
         self.topic_field = queue.topic_field
-        self.light_offsets = _SEPARATOR.join(str(one.next_offset) for one in light)
+        self.lmq_offsets = _SEPARATOR.join(str(one.next_offset) for one in lmq)
 
     @property
     def next_offset(self) -> int:
@@ -85,13 +85,13 @@ class Together:
 
     @next_offset.setter
     def next_offset(self, queue_offset: int) -> None:
-        for one in self._light:
+        for one in self._lmq:
             one.next_offset += 1
         self._queue.next_offset = queue_offset
 
 
-class LightQueues:
-    """The light queues of a store, as senders see them.
+class Lmqs:
+    """The LMQs of a store, as senders see them.
 
     With ``limit`` a message makes no more of them than that.
     """
@@ -105,29 +105,29 @@ class LightQueues:
         """Take note that queues were deleted."""
         self._count = None
 
-    def join(self, queue: ConsumeQueue, names: Sequence[str]) -> Together | None:
-        """The queue together with light queues; None if there would be too many of these.
+    def join(self, queue: ConsumeQueue, names: Sequence[str]) -> MultiDispatch | None:
+        """The queue together with LMQs; None if there would be too many of these.
 
         What it gives is for the next append.
         """
         if self._limit is not None and not self._have_room(names, self._limit):
             return None
-        return Together(queue, [self._queues.open(name, QUEUE_ID) for name in names])
+        return MultiDispatch(queue, [self._queues.open(name, QUEUE_ID) for name in names])
 
     def _have_room(self, names: Sequence[str], limit: int) -> bool:
         new = sum(self._queues.find(name, QUEUE_ID) is None for name in names)
         if not new:
             return True
         if self._count is None:
-            self._count = self._queues.light_count()
+            self._count = self._queues.lmq_count()
         if self._count + new > limit:
             return False
         self._count += new
         return True
 
 
-class LightEntries(NamedTuple):
-    """Entries that records have in light queues: columns of the record's number, of that of its
+class LmqEntries(NamedTuple):
+    """Entries that records have in LMQs: columns of the record's number, of that of its
     queue's name in ``names``, and of its queue offset there."""
 
     names: list[bytes]
@@ -136,8 +136,8 @@ class LightEntries(NamedTuple):
     queue_offset: Ints
 
 
-def light_entries(columns: Columns, properties: Properties) -> LightEntries | None:
-    """What records have in light queues; None if none of them has anything."""
+def lmq_entries(columns: Columns, properties: Properties) -> LmqEntries | None:
+    """What records have in LMQs; None if none of them has anything."""
     marked = properties.holding(_MARK)
     if not len(marked):
         return None
@@ -147,18 +147,18 @@ def light_entries(columns: Columns, properties: Properties) -> LightEntries | No
     rows = [
         (record, numbers.setdefault(name, len(numbers)), queue_offset)
         for record, topic, text in zip(marked.tolist(), topics, texts, strict=True)
-        if takes_light(topic.decode("utf-8", "replace"))
+        if takes_lmqs(topic.decode("utf-8", "replace"))
         for name, queue_offset in _places(text)
     ]
     if not rows:
         return None
     table = np.array(rows, np.int64)
     names = [name.encode() for name in numbers]
-    return LightEntries(names, table[:, 0], table[:, 1], table[:, 2])
+    return LmqEntries(names, table[:, 0], table[:, 1], table[:, 2])
 
 
 def _places(properties: bytes) -> list[tuple[str, int]]:
-    """Name and queue offset of each light queue that a record is in."""
+    """Name and queue offset of each LMQ that a record is in."""
     found = parse(properties)
     names = found.get(INNER_MULTI_DISPATCH, "").rstrip(_SEPARATOR).split(_SEPARATOR)
     offsets = found.get(INNER_MULTI_QUEUE_OFFSET, "").rstrip(_SEPARATOR).split(_SEPARATOR)

@@ -17,9 +17,9 @@ from firearrow.errors import CorruptStore
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import encode_record
 from firearrow.message.sysflag import COMPRESSED
-from firearrow.spark.batches import Batches, Parts, Topics
-from firearrow.spark.filters import Narrow, Numbers
+from firearrow.spark.filters import NumberSet, PushedFilters
 from firearrow.spark.options import parse
+from firearrow.spark.recordbatches import Batches, Parts, Topics
 from firearrow.spark.tables import MESSAGES
 from firearrow.store.scan import Columns, scan
 
@@ -56,10 +56,15 @@ def columns_of(sent: Sequence[Sent]) -> Columns:
 
 
 def batches_of(
-    sent: Sequence[Sent], schema: pa.Schema = BODY, narrow: Narrow | None = None, **options: str
+    sent: Sequence[Sent],
+    schema: pa.Schema = BODY,
+    narrow: PushedFilters | None = None,
+    **options: str,
 ) -> list[pa.RecordBatch]:
     columns = columns_of(sent)
-    made = Batches(parse({"path": "/store", **options}), narrow or Narrow(), schema, Origin())
+    made = Batches(
+        parse({"path": "/store", **options}), narrow or PushedFilters(), schema, Origin()
+    )
     return list(made.of_log(columns, 0))
 
 
@@ -80,11 +85,11 @@ def test_topics_are_told_apart_wherever_they_lie(names: list[str], data: st.Data
     assert same == [known[n] == name for n, name in zip(number, names, strict=True)]
 
 
-def test_topics_have_columns_and_light_ones_are_known() -> None:
+def test_topics_have_columns_and_lmq_ones_are_known() -> None:
     topics = Topics(["%LMQ%a", "b"])
     assert topics.column(np.array([1, 0, 1])).to_pylist() == ["b", "%LMQ%a", "b"]
     assert topics.name(1) == "b"
-    assert (topics.is_light.tolist(), topics.has_light) == ([True, False], True)
+    assert (topics.is_lmq.tolist(), topics.has_lmqs) == ([True, False], True)
 
 
 def test_offsets_bound_only_parts_of_queues_of_batches() -> None:
@@ -115,8 +120,8 @@ def test_what_is_not_wanted_is_left_out() -> None:
     sent = [Sent(topic, queue_id=queue) for topic in ("T", "U", "V") for queue in (0, 1)]
     assert offsets(batches_of(sent, subscribe="T,V")) == [0, 1, 4, 5]
     assert offsets(batches_of(sent, assign='{"U":{"broker-t":[1]},"T":{"other":[0]}}')) == [3]
-    assert offsets(batches_of(sent, narrow=Narrow(queue_id=Numbers(1, 1)))) == [1, 3, 5]
-    fourth = Narrow(queue_offset=Numbers(some=frozenset({4})))
+    assert offsets(batches_of(sent, narrow=PushedFilters(queue_id=NumberSet(1, 1)))) == [1, 3, 5]
+    fourth = PushedFilters(queue_offset=NumberSet(some=frozenset({4})))
     assert offsets(batches_of(sent, narrow=fourth)) == [4]
     assert offsets(batches_of(sent, subscribe="W")) == []
 
@@ -153,7 +158,7 @@ def test_other_crcs_are_damage_where_they_are_looked_at() -> None:
     columns = scan(bytes(data), 0, len(data))
 
     def read(**options: str) -> list[int]:
-        made = Batches(parse({"path": "/store", **options}), Narrow(), BODY, Origin())
+        made = Batches(parse({"path": "/store", **options}), PushedFilters(), BODY, Origin())
         return offsets(list(made.of_log(columns, 0)))
 
     assert read() == [0, 1]
@@ -163,6 +168,6 @@ def test_other_crcs_are_damage_where_they_are_looked_at() -> None:
 
 
 def test_usual_records_of_a_queue_are_given_as_they_come() -> None:
-    made = Batches(parse({"nameServer": "n:1", "subscribe": "T"}), Narrow(), LEAN, Origin())
+    made = Batches(parse({"nameServer": "n:1", "subscribe": "T"}), PushedFilters(), LEAN, Origin())
     columns = columns_of([Sent()] * 4)
     assert offsets(list(made.of_queue(columns, Span(1, 3)))) == [0, 1, 2, 3]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.message.record import encode_record
-from firearrow.store.offline.pairs import fault_of, faults
+from firearrow.store.offline.propertycheck import fault_of, faults
 from firearrow.store.scan import scan
 from tests.store.stores import BORN_HOST, STORE_HOST
 

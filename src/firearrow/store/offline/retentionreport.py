@@ -27,9 +27,9 @@ from firearrow.store.retention import (
     FindQueue,
     Verdict,
     committed_offsets,
-    judge,
+    group_progress,
     pressure_of,
-    standing,
+    retention_verdicts,
     unconsumed_in,
 )
 from firearrow.store.segments import Segments
@@ -82,7 +82,7 @@ def why_not_deleted(
         segments.load()
         used = fs.used_ratio(config.commit_log_path), fs.used_ratio(config.root_path)
         circumstances = Circumstances(clock.now_ms(), *used, segments.end_offset)
-        verdicts = judge(
+        verdicts = retention_verdicts(
             segments.files,
             config,
             circumstances,
@@ -103,7 +103,7 @@ def _consumed(root: Path) -> Iterator[Consumed]:
         committed.setdefault(offset_key(topic, group), {})[queue_id] = queue_offset
     groups = _known(stored_state, directory, GROUPS).get("subscriptionGroupTable")
     topics = table_of(_known(stored_state, directory, TOPICS), "topicConfigTable")
-    return standing(
+    return group_progress(
         committed.items(),
         lambda group: groups is None or group in groups or is_lmq(group),
         lambda topic: int((topics.get(topic) or {}).get("readQueueNums", 0)),

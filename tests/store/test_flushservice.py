@@ -15,7 +15,7 @@ from firearrow.services import Timer
 from firearrow.store import MessageStore
 from firearrow.store.acknowledging import MANY_WAITERS
 from firearrow.store.config import StoreConfig
-from firearrow.store.flusher import ThreadWorker
+from firearrow.store.flushservice import ThreadWorker
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
 from tests.loglines import told
@@ -174,7 +174,7 @@ def test_who_comes_after_one_that_waited_too_long_is_flushed(tmp_path: Path) -> 
 def test_too_many_open_files_only_delay_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firearrow.store.flusher.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("firearrow.store.flushservice.RETRY_SECONDS", 0.01)
     answered = threading.Event()
     refusals: list[OSError] = []
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark import logorder
-from firearrow.spark.logorder import InOrder
+from firearrow.spark import commitlogorder
+from firearrow.spark.commitlogorder import InOrder
 from firearrow.store.snapshot.entries import Entries
 
 Row = tuple[int, int, int, int]
@@ -44,7 +44,7 @@ def test_entries_come_in_order_and_those_of_one_place_together(
     piece_rows: int, parts: list[list[tuple[int, int]]], ends: tuple[int, int]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logorder, "PIECE_ROWS", piece_rows)
+        patch.setattr(commitlogorder, "PIECE_ROWS", piece_rows)
         entries = in_order(parts)
         expected = [
             (offset, place, size, number)

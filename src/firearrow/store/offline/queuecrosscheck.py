@@ -1,4 +1,4 @@
-"""Verifies ConsumeQueues against the log; ``queuelook`` has them by themselves.
+"""Verifies ConsumeQueues against the log; ``queuestructure`` has them by themselves.
 
 The entries have been compared with the log stretch by stretch (``logcheck``); here the reports of
 all come together, so that an entry that no record accounts for shows.

@@ -12,7 +12,7 @@ from firearrow.journal import Content
 from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from firearrow.state import (
     DELAYS,
-    LIGHT_OFFSETS,
+    LMQ_OFFSETS,
     OFFSETS,
     PARTS,
     TOPICS,
@@ -164,7 +164,7 @@ def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> 
             findings.add("config-backup", text, file=f"config/{backup.name}")
     _check_topics(_topics_of(states[TOPICS.file_name]), topics, findings)
     if not view.live:
-        for part in (OFFSETS, LIGHT_OFFSETS):
+        for part in (OFFSETS, LMQ_OFFSETS):
             _check_offsets(view, part.file_name, states[part.file_name], findings)
         _check_delays(view, table_of(states[DELAYS.file_name], "offsetTable"), findings)
     return len(files) + len(kept)

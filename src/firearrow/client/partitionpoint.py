@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 
-def first_true(holds: Callable[[int], bool], start: int, end: int, guess: int) -> int:
+def partition_point(holds: Callable[[int], bool], start: int, end: int, guess: int) -> int:
     """The first number of ``start`` to ``end`` for which ``holds`` is true; ``end`` if none.
 
     It must be true for all after the first. Costs two calls if ``guess`` is right, else some twice

@@ -33,7 +33,7 @@ RETRY_SECONDS: Final = 0.5
 FAULTS_MAX: Final = 100  # logged causes: what fails in ever new ways needs no more lines
 
 
-class Flusher(Service):
+class FlushService(Service):
     """Takes the steps of a store's flushing in their time; a condition of acknowledgement.
 
     ``run_in_loop`` hands a callback from a thread to the event loop, in which all methods are to be
