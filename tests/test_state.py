@@ -25,7 +25,7 @@ from firearrow.state import (
     OFFSETS,
     PARTS,
     TOPICS,
-    Part,
+    StatePart,
     consumer_offsets,
     has_database,
     stored_state,
@@ -116,7 +116,7 @@ def with_json(root: Path, counter: int) -> None:
     write(root, TOPICS, content | {"unknown": 1})
 
 
-def write(root: Path, part: Part, content: dict[str, Any]) -> Path:
+def write(root: Path, part: StatePart, content: dict[str, Any]) -> Path:
     path = root / "config" / part.file_name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(fastjson.dumps(content))

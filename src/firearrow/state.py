@@ -46,7 +46,7 @@ _ATTEMPTS: Final = 5  # a compaction may take a file away before it is copied
 Row = tuple[str, bytes]  # family and key
 
 
-class Part(NamedTuple):
+class StatePart(NamedTuple):
     """Where a part of the state is.
 
     ``tables`` has the JSON file's field for each family of the database in ``directory``;
@@ -60,25 +60,25 @@ class Part(NamedTuple):
     wrapped: str | None = None
 
 
-TOPICS: Final = Part("topics.json", {DEFAULT: "topicConfigTable"}, "topics")
-GROUPS: Final = Part(
+TOPICS: Final = StatePart("topics.json", {DEFAULT: "topicConfigTable"}, "topics")
+GROUPS: Final = StatePart(
     "subscriptionGroup.json",
     {DEFAULT: "subscriptionGroupTable", "forbidden": "forbiddenTable"},
     "subscriptionGroups",
 )
-OFFSETS: Final = Part(
+OFFSETS: Final = StatePart(
     "consumerOffset.json", {DEFAULT: "offsetTable"}, "consumerOffsets", wrapped="offsetTable"
 )
-LMQ_OFFSETS: Final = Part("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
+LMQ_OFFSETS: Final = StatePart("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
 """With ``enableLmq``, in place of the other."""
-DELAYS: Final = Part("delayOffset.json", {DEFAULT: "offsetTable"})
-DELETED: Final = Part("deletedTopics.json", {DEFAULT: "deletedTopics"})
+DELAYS: Final = StatePart("delayOffset.json", {DEFAULT: "offsetTable"})
+DELETED: Final = StatePart("deletedTopics.json", {DEFAULT: "deletedTopics"})
 PARTS: Final = {
     part.file_name: part for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED)
 }
 
 
-def stored_state(directory: StoredPath, part: Part) -> Content:
+def stored_state(directory: StoredPath, part: StatePart) -> Content:
     """What a part holds, as its JSON file would; nothing if nothing was ever written.
 
     Raises CorruptStore when it can't be read, ConfigError without the package for databases.
@@ -142,12 +142,12 @@ def counter_of(content: Mapping[str, Any]) -> int:
 # --- databases ---
 
 
-def has_database(directory: StoredPath, part: Part) -> bool:
+def has_database(directory: StoredPath, part: StatePart) -> bool:
     """Whether a part was kept in a database at some time."""
     return part.directory is not None and is_database(directory / part.directory)
 
 
-def state_in_rows(directory: StoredPath, part: Part, in_json: Content) -> Content:
+def state_in_rows(directory: StoredPath, part: StatePart, in_json: Content) -> Content:
     """What the database of a part holds, or the JSON file if that is newer; see `newest`."""
     assert part.directory is not None
     place = directory / part.directory
@@ -188,7 +188,7 @@ def _copy(directory: StoredPath, to: Path) -> None:
             (to / name).write_bytes(files[name].read_bytes())
 
 
-def rows_of(tables: Mapping[str, Table], part: Part) -> dict[Row, bytes]:
+def rows_of(tables: Mapping[str, Table], part: StatePart) -> dict[Row, bytes]:
     """The rows of a part in its database."""
     return {
         (family, key): value
@@ -198,7 +198,7 @@ def rows_of(tables: Mapping[str, Table], part: Part) -> dict[Row, bytes]:
     }
 
 
-def newest(part: Part, rows: Mapping[Row, bytes], in_json: Content) -> tuple[Content, bool]:
+def newest(part: StatePart, rows: Mapping[Row, bytes], in_json: Content) -> tuple[Content, bool]:
     """What the rows of a database hold, or a newer JSON file; and whether it is the rows.
 
     Raises CorruptStore for rows that can't be read. Java: RocksDBTopicConfigManager#merge lays the
@@ -217,7 +217,7 @@ def newest(part: Part, rows: Mapping[Row, bytes], in_json: Content) -> tuple[Con
     return {field: in_json.get(field) or {} for field in found}, False
 
 
-def _table(part: Part, rows: Mapping[Row, bytes], family: str) -> Iterator[tuple[str, Any]]:
+def _table(part: StatePart, rows: Mapping[Row, bytes], family: str) -> Iterator[tuple[str, Any]]:
     for (its_family, key), text in rows.items():
         if its_family == family:
             value = fastjson.loads(text)

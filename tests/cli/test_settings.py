@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.main import build_parser
-from firearrow.cli.settings import Plan, reachable
+from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.config import properties
 from firearrow.errors import ConfigError
 
 
-def plan(*arguments: str) -> Plan:
-    return Plan.from_options(build_parser().parse_args(arguments))
+def plan(*arguments: str) -> ServerPlan:
+    return ServerPlan.from_options(build_parser().parse_args(arguments))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from firearrow.client.queues import NOT_STORED, Bound, Queue, Span, Stored
 from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
 from firearrow.net.blocking import BlockingClient
-from firearrow.spark.brokers import BrokerOrigin, BrokerPartition, Part
+from firearrow.spark.brokers import BrokerOrigin, BrokerPartition, PullRange
 from firearrow.spark.filters import NumberSet, PushedFilters, TextSet
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.delta import Archive
@@ -345,7 +345,7 @@ def test_a_broker_that_starts_again_elsewhere(tmp_path: Path) -> None:
         create_topic(first, "T", queues=1)
         write(first, "T", body=["a", "b"])
         assert len(stored(first, "T", 1)) == 2
-    gone = Part(Queue("T", BROKER_NAME, 0), Span(0, 2), first.broker)
+    gone = PullRange(Queue("T", BROKER_NAME, 0), Span(0, 2), first.broker)
     with serving(tmp_path) as second, origin_of(second, subscribe="T") as origin:
         found = list(origin.read(BrokerPartition((gone,)), MESSAGES))
         assert bodies(pa.Table.from_batches(found)) == [b"a", b"b"]

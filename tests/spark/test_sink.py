@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from firearrow.client.sending import Sent
 from firearrow.errors import ConfigError
 from firearrow.spark.options import for_sink
-from firearrow.spark.sink import BatchWriter, StreamWriter, Written
+from firearrow.spark.sink import BatchWriter, StreamWriter, TaskResult
 from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
 from tests.loglines import told
@@ -169,7 +169,7 @@ def test_what_was_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     schema = pa.schema([("body", pa.binary())])
     options = for_sink({"nameServer": "127.0.0.1:1", "topic": "T"})
-    sent = [Written(Sent(10, 2, 1, 3)), Written(Sent(5, 1, 0, 0))]
+    sent = [TaskResult(Sent(10, 2, 1, 3)), TaskResult(Sent(5, 1, 0, 0))]
     batch, stream = BatchWriter(options, schema, False), StreamWriter(options, schema, False)
     batch.commit(sent)
     batch.abort([*sent, None])

@@ -45,7 +45,7 @@ ROWS_MAX: Final = 1_000_000  # all of them are held in memory
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportRun:
     """One run of a command: what it reads, and what was asked."""
 
     spark: SparkSession
@@ -78,7 +78,7 @@ def _cell(value: Any) -> Cell:
 # --- backlog ---
 
 
-def report_backlog(run: Run) -> list[Table]:
+def report_backlog(run: ReportRun) -> list[Table]:
     """Lag, of what it consists, when it is drained and who loses messages first."""
     queues = run.reader.queues()
     messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
@@ -106,7 +106,7 @@ def report_backlog(run: Run) -> list[Table]:
     ]  # fmt: skip
 
 
-def _parts(run: Run, anatomy: DataFrame) -> list[Table]:
+def _parts(run: ReportRun, anatomy: DataFrame) -> list[Table]:
     """A table for each dimension, of one query."""
     at = anatomy.columns.index("dimension")
     columns = [name for name in anatomy.columns if name != "dimension"]
@@ -121,13 +121,13 @@ def _parts(run: Run, anatomy: DataFrame) -> list[Table]:
     ]
 
 
-def _lags(run: Run, queues: DataFrame) -> DataFrame:
+def _lags(run: ReportRun, queues: DataFrame) -> DataFrame:
     """What is committed now, held fast: files change beside a running broker."""
     offsets = backlog.of_users(run.reader.table("consumer_offsets"))
     return run.reader.held(backlog.lags(offsets, queues))
 
 
-def _consuming(run: Run, lagging: DataFrame, queues: DataFrame) -> DataFrame:
+def _consuming(run: ReportRun, lagging: DataFrame, queues: DataFrame) -> DataFrame:
     pairs = lagging.select("consumerGroup", "topic").distinct()
     if run.options.consume_rate is not None:
         return pairs.withColumn("consuming", fn.lit(run.options.consume_rate))
@@ -137,7 +137,7 @@ def _consuming(run: Run, lagging: DataFrame, queues: DataFrame) -> DataFrame:
     return pairs.withColumn("consuming", fn.lit(None).cast("double"))
 
 
-def _consuming_note(run: Run) -> str:
+def _consuming_note(run: ReportRun) -> str:
     if run.options.consume_rate is not None:
         return "as --consume-rate says."
     if run.options.sample:
@@ -148,7 +148,7 @@ def _consuming_note(run: Run) -> str:
 # --- accounting ---
 
 
-def report_accounting(run: Run) -> list[Table]:
+def report_accounting(run: ReportRun) -> list[Table]:
     """Bytes, counts, rates, growth and a forecast."""
     by_hour = accounting.hourly(run.reader.log(accounting.MESSAGE_COLUMNS)).cache()
     tables = [
@@ -175,7 +175,7 @@ def report_accounting(run: Run) -> list[Table]:
     return tables
 
 
-def _free_bytes(run: Run) -> int | None:
+def _free_bytes(run: ReportRun) -> int | None:
     """Room on the disk of the store, as said or as found."""
     if run.options.free_bytes is not None:
         return int(run.options.free_bytes)
@@ -188,7 +188,7 @@ def _free_bytes(run: Run) -> int | None:
 # --- dead letters ---
 
 
-def report_deadletters(run: Run) -> list[Table]:
+def report_deadletters(run: ReportRun) -> list[Table]:
     """What is in the dead-letter topics, and with --resend, sending it again."""
     options = run.options
     messages = run.reader.table("messages", deadletters.MESSAGE_COLUMNS)
@@ -224,7 +224,7 @@ def _previews(chosen: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _resend(run: Run, chosen: DataFrame) -> list[Table]:
+def _resend(run: ReportRun, chosen: DataFrame) -> list[Table]:
     options = run.options
     audit = _audit(run)
     target = options.to_topic
@@ -249,7 +249,7 @@ def _resend(run: Run, chosen: DataFrame) -> list[Table]:
     return [run.table("Sent", sent, f"Audit table: {options.audit}")]
 
 
-def _audit(run: Run) -> DataFrame | None:
+def _audit(run: ReportRun) -> DataFrame | None:
     where = run.options.audit
     if not where or ("://" not in where and not Path(where).exists()):
         return None
@@ -259,7 +259,7 @@ def _audit(run: Run) -> DataFrame | None:
 # --- transactions, duplicates, latency ---
 
 
-def report_transactions(run: Run) -> list[Table]:
+def report_transactions(run: ReportRun) -> list[Table]:
     """What became of half messages."""
     log = run.reader.log(transactions.MESSAGE_COLUMNS)
     found = transactions.transactions(log, run.now_ms).cache()
@@ -275,7 +275,7 @@ def report_transactions(run: Run) -> list[Table]:
     ]  # fmt: skip
 
 
-def report_duplicates(run: Run) -> list[Table]:
+def report_duplicates(run: ReportRun) -> list[Table]:
     """What is there more than once."""
     messages = run.reader.table("messages", duplicates.MESSAGE_COLUMNS)
     found = duplicates.occurrences(messages).cache()
@@ -292,7 +292,7 @@ def report_duplicates(run: Run) -> list[Table]:
     ]  # fmt: skip
 
 
-def report_latency(run: Run) -> list[Table]:
+def report_latency(run: ReportRun) -> list[Table]:
     """How long messages take, and how late delayed ones come."""
     messages = run.reader.table("messages", latency.MESSAGE_COLUMNS).cache()
     traced = latency.consumptions(run.reader.table("messages", latency.TRACE_COLUMNS))

@@ -169,9 +169,9 @@ def _run(options: argparse.Namespace) -> int:
         from firearrow.cli.pipeline import run as run_pipeline
 
         return run_pipeline(options)
-    from firearrow.cli.settings import Plan
+    from firearrow.cli.settings import ServerPlan
 
-    plan = Plan.from_options(options)
+    plan = ServerPlan.from_options(options)
     if options.print_only:
         sys.stdout.write(plan.describe())
         sys.stderr.writelines(f"firearrow: {note}\n" for note in plan.notes)

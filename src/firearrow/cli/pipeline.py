@@ -33,7 +33,7 @@ from firearrow.errors import ConfigError, FirearrowError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from firearrow.cli.analyses import Run
+    from firearrow.cli.analyses import ReportRun
     from firearrow.cli.reports import Report, Table
     from firearrow.spark.classdata import ClassData
 
@@ -261,7 +261,7 @@ JOBS: Final = (
 
 def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
     """Do what a command line asks, in a session that is there, and give its report."""
-    from firearrow.cli.analyses import Run
+    from firearrow.cli.analyses import ReportRun
     from firearrow.cli.reports import Report
     from firearrow.spark.jobs.reading import Reader
 
@@ -269,8 +269,8 @@ def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
     job: Job = options.row
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
     with progress(spark, job.name, wanted=options.progress):
-        report: Callable[[Run], list[Table]] = resolve_name(f"firearrow.cli.{job.report}")
-        found = report(Run(spark, Reader(spark, place(options)), options, now_ms))
+        report: Callable[[ReportRun], list[Table]] = resolve_name(f"firearrow.cli.{job.report}")
+        found = report(ReportRun(spark, Reader(spark, place(options)), options, now_ms))
     tables = [table.at_most(options.top) if options.top else table for table in found]
     source = ", ".join(options.path or ()) or options.name_server or options.archive
     return Report.of(job.name, source, now_ms, tables)

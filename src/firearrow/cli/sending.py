@@ -7,7 +7,7 @@ from pathlib import Path
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame
 
-from firearrow.cli.analyses import Run
+from firearrow.cli.analyses import ReportRun
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.spark.jobs import plans
 from firearrow.spark.jobs.archive import read_archive
@@ -26,7 +26,7 @@ LEFT_OUT = (
 COLUMNS = ("topic", "broker", "queueId", "queueOffset", "msgId", "storeTimestamp", "tags", "keys")
 
 
-def report_restore(run: Run) -> list[Table]:
+def report_restore(run: ReportRun) -> list[Table]:
     """Write an archive's messages to a cluster."""
     options = run.options
     names = dict(_renamed(text) for text in options.topic)
@@ -40,7 +40,7 @@ def report_restore(run: Run) -> list[Table]:
     return _sent("Restored", done, "Topics that brokers do not let in.")
 
 
-def report_replay(run: Run) -> list[Table]:
+def report_replay(run: ReportRun) -> list[Table]:
     """Send chosen messages to a topic."""
     options = run.options
     messages = _messages(run)
@@ -76,23 +76,23 @@ def _renamed(text: str) -> tuple[str, str]:
     return topic, name or topic
 
 
-def _sink(run: Run) -> dict[str, str]:
+def _sink(run: ReportRun) -> dict[str, str]:
     return {"nameServer": run.options.to_name_server, **dict(run.options.sink_option)}
 
 
-def _messages(run: Run) -> Messages:
+def _messages(run: ReportRun) -> Messages:
     if run.options.archive:
         return ArchiveMessages.of(Archive(run.options.archive))
     return OriginMessages.at(run.reader.options)
 
 
-def _wants_all_topics(run: Run) -> bool:
+def _wants_all_topics(run: ReportRun) -> bool:
     """Whether all topics were asked for, or those that are meant were named."""
     choice = parse(run.reader.options).choice if run.reader.options else Choice()
     return bool(run.options.all_topics or choice.subscribe or choice.pattern or choice.assign)
 
 
-def _chosen(run: Run) -> DataFrame:
+def _chosen(run: ReportRun) -> DataFrame:
     """The messages that the options choose, as a table."""
     options = run.options
     if options.archive:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow import __version__
-from firearrow.cli.settings import Plan, reachable
+from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, FirearrowError
 
@@ -73,7 +73,7 @@ class Served(msgspec.Struct):
         return " ".join(words)
 
 
-def run(plan: Plan, *, banner_as_log: bool = False) -> int:
+def run(plan: ServerPlan, *, banner_as_log: bool = False) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; give the exit code.
 
     Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
@@ -112,7 +112,7 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(plan: Plan, banner_as_log: bool) -> None:
+async def _serve(plan: ServerPlan, banner_as_log: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     stopping = _stop_signals()
@@ -142,7 +142,7 @@ def _stop_signals() -> list[signal.Signals]:
     return [it for it in STOP_SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
 
 
-async def _start(plan: Plan, clock: Clock, stack: AsyncExitStack) -> Served:
+async def _start(plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Served:
     served = Served()
     if plan.namesrv is not None:
         served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
@@ -164,7 +164,7 @@ async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncEx
 
 
 async def _start_broker(
-    config: BrokerConfig, plan: Plan, clock: Clock, stack: AsyncExitStack
+    config: BrokerConfig, plan: ServerPlan, clock: Clock, stack: AsyncExitStack
 ) -> Broker:
     from firearrow.broker.app import Broker
 
@@ -197,7 +197,7 @@ def _explained(server: str, host: str, port: int) -> Iterator[None]:
         raise CannotServe(f"{server} cannot {what}: {reason}") from error
 
 
-def _announce(plan: Plan, served: Served, as_log: bool) -> None:
+def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
     facts = {
         "namesrv": served.namesrv,
         "broker": served.broker,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ServerPlan(msgspec.Struct, frozen=True):
     """Which servers to run, and how."""
 
     namesrv: NamesrvConfig | None
@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The properties file of the broker, which is rewritten when a client changes a key."""
 
     @classmethod
-    def from_options(cls, options: argparse.Namespace) -> Plan:
+    def from_options(cls, options: argparse.Namespace) -> ServerPlan:
         """Read file and options; raises `ConfigError` for what cannot be served."""
         pairs = properties.load(options.file) if options.file else {}
         pairs |= dict(options.pairs)
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
 
-def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
+def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> ServerPlan:
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
@@ -81,7 +81,7 @@ def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     notes = review(
         rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS
     )
-    return Plan(
+    return ServerPlan(
         namesrv=msgspec.structs.replace(
             namesrv, listen_port=options.namesrv_port, bind_address=broker.bind_address
         ),
@@ -91,16 +91,16 @@ def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     )
 
 
-def _namesrv(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
+def _namesrv(options: argparse.Namespace, pairs: dict[str, str]) -> ServerPlan:
     given = {"listenPort": options.port, "bindAddress": options.host}
     pairs |= _present(given)
     if options.file:  # as upstream: what clients change is there at the next start
         pairs["configStorePath"] = str(options.file.absolute())
     namesrv, notes = load(NamesrvConfig, pairs, servers=NAMESRV_GROUPS)
-    return Plan(namesrv=namesrv, broker=None, store=None, notes=notes)
+    return ServerPlan(namesrv=namesrv, broker=None, store=None, notes=notes)
 
 
-def _broker(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
+def _broker(options: argparse.Namespace, pairs: dict[str, str]) -> ServerPlan:
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
@@ -111,7 +111,9 @@ def _broker(options: argparse.Namespace, pairs: dict[str, str]) -> Plan:
     notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
     file = Path(options.file) if options.file else None
-    return Plan(namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file)
+    return ServerPlan(
+        namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file
+    )
 
 
 def _broker_options(options: argparse.Namespace) -> dict[str, str]:

@@ -129,7 +129,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-class Progress:
+class ProgressBar:
     """A bar on standard error, redrawn when it has moved by a hundredth."""
 
     def __init__(self, title: str, shown: bool | None) -> None:
@@ -187,7 +187,7 @@ def _add_stat(actions: Subcommands[argparse.ArgumentParser]) -> None:
 def _stat(options: argparse.Namespace) -> int:
     from firearrow.store.offline import stat
 
-    found = stat(layout_of(options), Progress("reading", options.progress))
+    found = stat(layout_of(options), ProgressBar("reading", options.progress))
     if options.json:
         _print_json(found)
     else:
@@ -388,7 +388,7 @@ def _verify(options: argparse.Namespace) -> int:
     from firearrow.store.offline import verify
 
     _check(options)
-    progress = Progress("verifying", options.progress)
+    progress = ProgressBar("verifying", options.progress)
     if options.master:
         from firearrow.spark.jobs.verify import verdict_of
 
@@ -460,7 +460,7 @@ def _add_repair(actions: Subcommands[argparse.ArgumentParser]) -> None:
 def _repair(options: argparse.Namespace) -> int:
     from firearrow.store.offline import apply, plan
 
-    progress = Progress("verifying", options.progress)
+    progress = ProgressBar("verifying", options.progress)
     if not options.apply:
         planned = plan(
             layout_of(options),
@@ -531,7 +531,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
     _check(options)
     layout = layout_of(options)
-    order = order_of(options, Progress("rebuilding", options.progress))
+    order = order_of(options, ProgressBar("rebuilding", options.progress))
     if options.dry_run:
         _show_planned(planned(layout, order, to=options.to), as_json=options.json)
         return 0
@@ -610,7 +610,7 @@ def _add_salvage(actions: Subcommands[argparse.ArgumentParser]) -> None:
 def _salvage(options: argparse.Namespace) -> int:
     from firearrow.store.offline import as_row, carved_messages, salvage
 
-    progress = Progress("carving", options.progress)
+    progress = ProgressBar("carving", options.progress)
     for source in options.sources:
         if not source.exists():
             raise ConfigError(f"{source} does not exist")
@@ -662,7 +662,7 @@ def _diff(options: argparse.Namespace) -> int:
         Layout.of(options.directory),
         Layout.of(options.second),
         logical=options.logical,
-        on_progress=Progress("comparing", options.progress),
+        on_progress=ProgressBar("comparing", options.progress),
     )
     if options.json:
         _print_json(found)

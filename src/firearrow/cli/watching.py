@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from firearrow.cli.analyses import Run
+from firearrow.cli.analyses import ReportRun
 from firearrow.cli.reports import Cell, Table, visible
 from firearrow.clock import SystemClock
 from firearrow.spark.jobs import backlog, watch
@@ -19,7 +19,7 @@ from firearrow.spark.jobs.watch import Alert, Lags, Tell, Topic, Watch, Webhook,
 COLUMNS = ("window", "rule", "subject", "value", "id")
 
 
-def report_watch(run: Run) -> list[Table]:
+def report_watch(run: ReportRun) -> list[Table]:
     """Watch until the query ends (``--once``: at once); give what was told."""
     told: list[Alert] = []
     rules = [parse_rule(text) for text in run.options.alert]
@@ -43,7 +43,7 @@ def _late(count: int) -> str:
     )
 
 
-def _watch(run: Run, seen: Watch, lags: Lags) -> int:
+def _watch(run: ReportRun, seen: Watch, lags: Lags) -> int:
     """Watch until the query ends; give how many minutes of topics came too late."""
     options = run.options
     begin = {"startingOffsets": "earliest"} if options.once else {}
@@ -75,7 +75,7 @@ def _look(lags: Lags, seen: Watch) -> None:
         seen.tell(alerts)
 
 
-def _lags(run: Run, rules: Sequence[watch.Rule]) -> Lags:
+def _lags(run: ReportRun, rules: Sequence[watch.Rule]) -> Lags:
     def lags() -> DataFrame:
         offsets = backlog.of_users(run.reader.table("consumer_offsets"))
         return backlog.lags(offsets, run.reader.queues())
@@ -83,7 +83,7 @@ def _lags(run: Run, rules: Sequence[watch.Rule]) -> Lags:
     return Lags(lags, rules)
 
 
-def _teller(run: Run) -> Tell:
+def _teller(run: ReportRun) -> Tell:
     options = run.options
     if options.webhook:
         return Webhook(options.webhook)

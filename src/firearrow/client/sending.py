@@ -65,7 +65,7 @@ def send_fields(group: str, queue: Queue, now_ms: int, *, batch: bool) -> dict[s
     }
 
 
-class Piece(NamedTuple):
+class BatchBody(NamedTuple):
     """Messages of one topic as the body of a batch send; ``alone`` if it has to be a single one.
 
     ``target`` is None unless it must be that one.
@@ -77,7 +77,7 @@ class Piece(NamedTuple):
     alone: bool
     target: Target | None
 
-    def halves(self) -> tuple[Piece, Piece]:
+    def halves(self) -> tuple[BatchBody, BatchBody]:
         """The first and the second half of the messages, of which there must be two at least."""
         half = self.messages // 2
         assert half
@@ -92,7 +92,7 @@ class Piece(NamedTuple):
 class _Batch:
     """Messages to send, and how that has gone so far."""
 
-    piece: Piece
+    piece: BatchBody
     attempts: int = 0
     failed_on: str = ""  # the broker that did not take it last
 
@@ -153,7 +153,7 @@ class Sender:
         """What has been acknowledged so far."""
         return Sent(self._messages, self._batches, self._retries, self._not_durable)
 
-    def send(self, pieces: Iterable[Piece]) -> None:
+    def send(self, pieces: Iterable[BatchBody]) -> None:
         """Send messages. Some of them may still be on their way afterwards: see ``finish``.
 
         Raises BrokerError, ConnectionError or TimeoutError for what could not be sent, in words
@@ -258,7 +258,7 @@ class Sender:
 
     # --- requests ---
 
-    def _begin(self, piece: Piece, target: Target) -> Pending:
+    def _begin(self, piece: BatchBody, target: Target) -> Pending:
         now_ms = self._clock.now_ms()
         place = Queue(piece.topic, target.broker_name, target.queue_id)
         fields = send_fields(self._group, place, now_ms, batch=not piece.alone)

@@ -6,7 +6,7 @@ from firearrow.client.routes import Cluster
 from firearrow.errors import ConfigError
 from firearrow.net.blocking import Access as NetAccess
 from firearrow.net.blocking import BlockingClient, Tls
-from firearrow.spark.options import Access, Place
+from firearrow.spark.options import Access, Location
 from firearrow.wire.signature import Credentials
 
 
@@ -28,7 +28,7 @@ def access_of(options: Access) -> NetAccess:
     return NetAccess(credentials, tls)
 
 
-def cluster_of(place: Place, options: Access) -> Cluster:
+def cluster_of(place: Location, options: Access) -> Cluster:
     """The cluster that the option ``nameServer`` names, by a client of its own."""
     client = BlockingClient(access_of(options), timeout_seconds=options.timeout_ms / 1000)
     return Cluster(client, place.name_servers)

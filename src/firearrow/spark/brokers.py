@@ -51,7 +51,7 @@ SAMPLE_ROWS: Final = 16  # messages of each queue that are looked at for their s
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PullRange:
     """A range of a queue to pull, and where its broker was when that was planned."""
 
     queue: Queue
@@ -62,7 +62,7 @@ class Part:
 class BrokerPartition(InputPartition):
     """Ranges of queues of one broker."""
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
+    def __init__(self, parts: tuple[PullRange, ...]) -> None:
         super().__init__(parts)
         self.parts = parts
 
@@ -210,7 +210,7 @@ class BrokerOrigin:
         total = sum(sizes[queue] * (span.end - span.start) for queue, span in spans.items())
         split_bytes = min(reading.split_bytes, total / (reading.partitions_min or 1))
         tasks: list[InputPartition] = []
-        task: list[Part] = []
+        task: list[PullRange] = []
         room = 0.0
         for queue in sorted(spans, key=lambda queue: (queue.broker, queue)):
             for piece in _pieces(spans[queue], max(1, int(split_bytes / sizes[queue]))):
@@ -220,7 +220,7 @@ class BrokerOrigin:
                     task = []
                 if not task:
                     room = split_bytes
-                task.append(Part(queue, piece, self._routes.address_of(queue)))
+                task.append(PullRange(queue, piece, self._routes.address_of(queue)))
                 room -= taken
         return [*tasks, BrokerPartition(tuple(task))] if task else tasks
 
@@ -240,7 +240,7 @@ class BrokerOrigin:
         finally:
             self.close()
 
-    def _read(self, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: PullRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         source = _Broker(part.queue.broker, part.address)
         batches = Batches(self._options, self._narrow, schema, source)
         pulls = Pulls(

@@ -219,7 +219,7 @@ class Loss(NamedTuple):
     reason: str
 
 
-class Plan(NamedTuple):
+class StepPlan(NamedTuple):
     """What a step reads: no span is empty. ``losses`` are what it should read and can't."""
 
     spans: dict[Queue, Span]
@@ -228,7 +228,7 @@ class Plan(NamedTuple):
 
 def plan(
     start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bound]
-) -> Plan:
+) -> StepPlan:
     """Give the spans from ``start`` to ``end``, without what is lost.
 
     A queue that ``start`` lacks is new and begins at its earliest offset. Lost is what retention
@@ -259,7 +259,7 @@ def plan(
             losses.append(Loss(queue, above, f"the queue now ends at {bound.latest}"))
         if held.start < held.end:
             spans[queue] = held
-    return Plan(spans, losses)
+    return StepPlan(spans, losses)
 
 
 def require_whole(losses: list[Loss]) -> None:

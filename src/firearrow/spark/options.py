@@ -209,7 +209,7 @@ _TIMES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where to read and write: the files of stores, or the brokers of a cluster."""
 
     paths: tuple[str, ...] = _option(
@@ -489,7 +489,7 @@ class Sink:
 class Options:
     """All options, by group."""
 
-    place: Place = Place()
+    place: Location = Location()
     choice: Choice = Choice()
     range: Range = Range()
     trigger: Trigger = Trigger()
@@ -499,7 +499,7 @@ class Options:
 
 
 _GROUPS: Final[dict[str, Any]] = {
-    "place": Place,
+    "place": Location,
     "choice": Choice,
     "range": Range,
     "trigger": Trigger,
@@ -575,7 +575,7 @@ def _group(group: type, texts: Mapping[str, str]) -> Any:
         for known, row in rows(group)
         if row.name.lower() in texts
     }
-    if group is Place:
+    if group is Location:
         values["paths"] = tuple(
             dict.fromkeys((*values.get("paths", ()), *values.pop("more_paths", ())))
         )

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from firearrow.client.routes import Target
-from firearrow.client.sending import Piece
+from firearrow.client.sending import BatchBody
 from firearrow.errors import MessageError
 from firearrow.message.names import is_retry
 from firearrow.spark.outgoing import Ints, Rows
@@ -20,7 +20,7 @@ _PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue a
 
 def pieces_of(
     rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int
-) -> Iterator[Piece]:
+) -> Iterator[BatchBody]:
     """Cut rows into batches of at most ``count_max`` messages.
 
     ``targets_of`` gives the queues of a topic; it is asked only where rows have a queue or an order
@@ -50,7 +50,7 @@ def pieces_of(
         target = targets[number][place] if place >= 0 else None
         for first, last in _cuts(offsets, start, end, 1 if is_alone else count_max):
             body = bytes(data[offsets[first] : offsets[last]])
-            yield Piece(rows.topics[number], body, last - first, is_alone, target)
+            yield BatchBody(rows.topics[number], body, last - first, is_alone, target)
         start = end
 
 

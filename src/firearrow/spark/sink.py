@@ -43,7 +43,7 @@ _NONE: Final = Sent(0, 0, 0, 0)
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What one task has sent."""
 
     sent: Sent
@@ -59,7 +59,7 @@ class _Sending:
         self._options = options
         self._run = uuid.uuid4().hex
 
-    def _send(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def _send(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Send all rows of a task and wait until brokers have them."""
         options = self._options
         sink = options.sink
@@ -75,7 +75,7 @@ class _Sending:
             for batch in batches:
                 rows = rows_of(batch, ids, sink.topic, sink.order_key)
                 sender.send(pieces_of(rows, sender.targets_of, sink.send_batch))
-            return Written(sender.finish())
+            return TaskResult(sender.finish())
         finally:
             cluster.client.close()
 
@@ -95,7 +95,7 @@ class _Sending:
 class BatchWriter(_Sending, DataSourceArrowWriter):
     """Writes the rows of a DataFrame."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Send the rows of one task."""
         return self._send(iterator)
 
@@ -111,7 +111,7 @@ class BatchWriter(_Sending, DataSourceArrowWriter):
 class StreamWriter(_Sending, DataSourceStreamArrowWriter):
     """Writes the rows of each step of a stream."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Send the rows of one task."""
         return self._send(iterator)
 
@@ -134,7 +134,7 @@ def _prefix(name: str) -> str:
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> dict[str, int]:
     """The sum of what tasks have sent, as fields; nobody knows what a failed task had sent."""
-    written = [message.sent for message in messages if isinstance(message, Written)]
+    written = [message.sent for message in messages if isinstance(message, TaskResult)]
     total = sum(written, _NONE)
     return {
         "messages": total.messages,

@@ -24,7 +24,7 @@ from firearrow.store.dispatch import Dispatcher
 from firearrow.store.index import Index
 from firearrow.store.leftout import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
-from firearrow.store.queues import Entries, OnArrivals, Written
+from firearrow.store.queues import Entries, OnArrivals, WritableQueues
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class CatchUp:
         queues: FileConsumeQueues | None,
         index: Index | None,
         main: Dispatcher,
-        dispatcher: Callable[[Written, Index | None, AbstractSet[Key]], Dispatcher],
+        dispatcher: Callable[[WritableQueues, Index | None, AbstractSet[Key]], Dispatcher],
         on_arrivals: OnArrivals,
         monotonic: Callable[[], float],
         quarantine: Path,

@@ -35,7 +35,7 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.index import Index
 from firearrow.store.keys import Properties
 from firearrow.store.lmq import LmqEntries, lmq_entries
-from firearrow.store.queues import Entries, ManyNewQueues, OnArrivals, Runs, Written
+from firearrow.store.queues import Entries, ManyNewQueues, OnArrivals, Runs, WritableQueues
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints
 from firearrow.store.soundness import last_undecodable
 
@@ -61,7 +61,7 @@ class Dispatcher:
     def __init__(
         self,
         log: CommitLog,
-        queues: Written,
+        queues: WritableQueues,
         index: Index | None,
         delays: DelayLevels,
         on_arrivals: OnArrivals,

@@ -48,7 +48,7 @@ from firearrow.store.queues import (
     PutCounters,
     QueueRange,
     QueuesLeft,
-    Written,
+    WritableQueues,
 )
 from firearrow.store.reader import GetResult, Reader, tag_codes
 from firearrow.store.recovery import Recovery
@@ -405,7 +405,7 @@ class MessageStore(Doors):
         return True
 
     def _catching_up(
-        self, queues: Written, index: Index | None, only: AbstractSet[tuple[str, int]] | None
+        self, queues: WritableQueues, index: Index | None, only: AbstractSet[tuple[str, int]] | None
     ) -> Dispatcher:
         """Dispatch, perhaps again, to some queues (None: all), and perhaps an index."""
         return Dispatcher(

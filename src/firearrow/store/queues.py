@@ -215,7 +215,7 @@ class ConsumeQueue(QueueEnd, Protocol):
 OnArrivals = Callable[[Iterable[tuple[ConsumeQueue, int]]], None]
 
 
-class Written(Protocol):
+class WritableQueues(Protocol):
     """Queues as far as dispatch knows them."""
 
     def is_batch(self, topic: str) -> bool:
@@ -235,7 +235,7 @@ class Written(Protocol):
         """
 
 
-class ConsumeQueues(Written, Protocol):
+class ConsumeQueues(WritableQueues, Protocol):
     """All queues of a store, by topic and queue id.
 
     One thread uses it, but for ``flush``, which is called in the flusher's. A queue comes into

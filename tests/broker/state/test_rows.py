@@ -18,17 +18,17 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.database import Batch, Database, families_of
 from firearrow.errors import ConfigError, DiskFull
-from firearrow.state import Part
+from firearrow.state import StatePart
 from firearrow.wire.bodies import TopicConfig
 from tests import golden
 from tests.broker.fakes import HandClock
 
 SETTINGS = Settings(HandClock(), BrokerConfig())
-THINGS = Part("thing.json", {"default": "thingTable", "forbidden": "forbiddenTable"}, "things")
-OFFSETS = Part("thing.json", {"default": "offsetTable"}, "offsets", wrapped="offsetTable")
+THINGS = StatePart("thing.json", {"default": "thingTable", "forbidden": "forbiddenTable"}, "things")
+OFFSETS = StatePart("thing.json", {"default": "offsetTable"}, "offsets", wrapped="offsetTable")
 
 
-def rows_in(directory: Path, part: Part = THINGS) -> Rows:
+def rows_in(directory: Path, part: StatePart = THINGS) -> Rows:
     return Rows(JsonFile(directory / part.file_name), part)
 
 
@@ -41,7 +41,7 @@ def content(counter: int, **things: Any) -> dict[str, Any]:
     }
 
 
-def rewritten(directory: Path, what: dict[str, Any], part: Part = THINGS) -> dict[str, Any]:
+def rewritten(directory: Path, what: dict[str, Any], part: StatePart = THINGS) -> dict[str, Any]:
     rows = rows_in(directory, part)
     rows.read()
     rows.write(what)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from deltalake import DeltaTable
 
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class Mortal:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
         for name in ("create", "sync", "sync_names", "delete", "move", "make"):
-            monkeypatch.setattr(Place, name, self._counted(getattr(Place, name)))
+            monkeypatch.setattr(FilePlace, name, self._counted(getattr(FilePlace, name)))
         create, commit = DeltaTable.create, self._counted(DeltaTable.create_write_transaction)
 
         def committed(*args: Any, **named: Any) -> None:

@@ -18,8 +18,14 @@ from firearrow.errors import ConfigError, CorruptStore, FirearrowError
 from firearrow.spark.jobs.archive import Settings, Summary, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive, Change, Conflict
-from firearrow.spark.jobs.places import Place
-from firearrow.spark.jobs.progress import Gap, Mark, Progress, numbers_of_gaps, numbers_of_offsets
+from firearrow.spark.jobs.places import FilePlace
+from firearrow.spark.jobs.progress import (
+    ArchiveProgress,
+    Gap,
+    Mark,
+    numbers_of_gaps,
+    numbers_of_offsets,
+)
 from tests.spark.jobs.inline import Inline
 from tests.spark.jobs.test_archive import every, rows_of
 from tests.spark.origins import MemoryOrigin
@@ -153,9 +159,9 @@ def test_numbers_say_what_they_were_made_of() -> None:
     numbers: dict[str, int] = {}
     for step in range(1, 12):
         marks = [Mark("b/1", step * 10, 1, 2), Mark("c", step, 3, 4)]
-        numbers |= Progress.of(numbers).numbers_of_marks(marks, step)
+        numbers |= ArchiveProgress.of(numbers).numbers_of_marks(marks, step)
     numbers |= numbers_of_gaps([gap]) | numbers_of_offsets("first", {ODD: 5}) | {"another": 1}
-    found = Progress.of(numbers)
+    found = ArchiveProgress.of(numbers)
     assert (found.gaps, found.first, found.offsets) == ([gap], {ODD: 5}, {})
     of_one = [mark.commit_log_offset for mark in found.marks if mark.broker == "b/1"]
     assert of_one == [step * 10 for step in range(4, 12)]
@@ -199,9 +205,9 @@ def test_what_counts_is_on_the_disk_before_anybody_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    sync, commit = Place.sync, DeltaTable.create_write_transaction
+    sync, commit = FilePlace.sync, DeltaTable.create_write_transaction
 
-    def noted(self: Place, paths: Iterable[str]) -> None:
+    def noted(self: FilePlace, paths: Iterable[str]) -> None:
         paths = list(paths)
         synced.extend(Path(path).stem for path in paths if path.endswith(".json"))
         synced.extend("file" for path in paths if path.startswith("topic="))
@@ -211,7 +217,7 @@ def test_what_counts_is_on_the_disk_before_anybody_is_told(
         synced.append("commit")
         commit(*args, **named)
 
-    monkeypatch.setattr(Place, "sync", noted)
+    monkeypatch.setattr(FilePlace, "sync", noted)
     monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
     origin = MemoryOrigin({A: Bound(0, 20)})
     archive(

@@ -11,7 +11,7 @@ import pytest
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.parquet import CAN_BLOOM, partition_path, write_messages
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.tables import MESSAGES
 from tests.spark.origins import MemoryOrigin, Piece
 
@@ -20,7 +20,7 @@ A, B = Queue("T", "a", 0), Queue("T", "a", 1)
 
 def written(tmp_path: Path, spans: dict[Queue, Span], scrambled: bool) -> pq.ParquetFile:
     origin = MemoryOrigin({q: Bound(*s) for q, s in spans.items()}, scrambled=scrambled)
-    result = write_messages(origin.read(Piece(spans), MESSAGES), Place(tmp_path), "name")
+    result = write_messages(origin.read(Piece(spans), MESSAGES), FilePlace(tmp_path), "name")
     (file,) = result.files
     assert sum(part.rows for part in result.queues) == file.rows
     return pq.ParquetFile(tmp_path / file.path)
@@ -44,7 +44,7 @@ def test_offsets_that_are_far_apart_come_sorted_too(tmp_path: Path) -> None:
         batch.set_column(at, MESSAGES.field(at), pc.shift_left(batch.column(at), 54))
         for batch in origin.read(Piece(spans), MESSAGES)
     )
-    (file,) = write_messages(batches, Place(tmp_path), "name").files
+    (file,) = write_messages(batches, FilePlace(tmp_path), "name").files
     found = pq.read_table(tmp_path / file.path, partitioning=None)
     places = list(zip(found["queueId"].to_pylist(), found["queueOffset"].to_pylist(), strict=True))
     assert places == [(q, n << 54) for q, count in ((0, 200), (1, 100)) for n in range(count)]
@@ -56,7 +56,7 @@ def test_a_file_that_can_not_be_saved_is_an_error(tmp_path: Path) -> None:
     day = "2024-10-04"
     (tmp_path / partition_path("T", day) / "name.parquet").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        write_messages(origin.read(Piece(spans), MESSAGES), Place(tmp_path), "name")
+        write_messages(origin.read(Piece(spans), MESSAGES), FilePlace(tmp_path), "name")
     assert (tmp_path / partition_path("S", day) / "name.parquet").is_file()
 
 
@@ -88,14 +88,14 @@ def test_a_message_that_comes_twice_is_refused(tmp_path: Path) -> None:
     origin = MemoryOrigin()
     batches = [*origin.read(Piece({A: Span(0, 9)}), MESSAGES)]
     with pytest.raises(CorruptStore, match="queue 0 of topic 'T' on a: offset 0 occurs twice"):
-        write_messages(iter(batches * 2), Place(tmp_path), "name")
+        write_messages(iter(batches * 2), FilePlace(tmp_path), "name")
     assert list(tmp_path.rglob("*.parquet")) == []
-    again = write_messages(iter(batches * 2), Place(tmp_path), "name", unique=False)
+    again = write_messages(iter(batches * 2), FilePlace(tmp_path), "name", unique=False)
     assert [part.rows for part in again.queues] == [18]
 
 
 def test_nothing_is_no_file(tmp_path: Path) -> None:
-    assert write_messages(iter(()), Place(tmp_path), "name").files == ()
+    assert write_messages(iter(()), FilePlace(tmp_path), "name").files == ()
 
 
 def test_topics_are_escaped() -> None:

@@ -25,7 +25,7 @@ from firearrow.spark.jobs.archive import Summary, archive, require_apart, source
 from firearrow.spark.jobs.archived import ArchivedOrigin
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.sources import ArchiveMessages
 from firearrow.spark.jobs.upkeep import expire
 from firearrow.spark.options import parse
@@ -61,7 +61,7 @@ def root(endpoint: str, request: pytest.FixtureRequest) -> str:
 
 
 def rows_of(root: str) -> list[tuple[Queue, int]]:
-    place = Place(root)
+    place = FilePlace(root)
     table = DeltaTable(str(place), storage_options=place.delta_options).to_pyarrow_table()
     names = ("topic", "broker", "queueId", "queueOffset")
     columns = (table.column(name).to_pylist() for name in names)
@@ -72,7 +72,7 @@ def rows_of(root: str) -> list[tuple[Queue, int]]:
 def files_in(root: str) -> set[str]:
     from pyarrow.fs import FileSelector, FileType
 
-    found = Place(root).files.get_file_info(FileSelector("", recursive=True))
+    found = FilePlace(root).files.get_file_info(FileSelector("", recursive=True))
     files = [info.path for info in found if info.type == FileType.File]
     return {path for path in files if path.startswith("topic=")}
 
@@ -185,9 +185,9 @@ def test_a_bucket_that_is_not_there_is_one_sentence(root: str) -> None:
 
 def test_places_by_other_names(tmp_path: Path) -> None:
     uri = "s3://key:secret@bucket/a/b/?scheme=http"
-    assert str(Place(uri)) == "s3://bucket/a/b"
-    assert Place(uri).full("c/d") == "s3://bucket/a/b/c/d"
-    assert str(Place(f"file://{tmp_path}")) == str(tmp_path)
+    assert str(FilePlace(uri)) == "s3://bucket/a/b"
+    assert FilePlace(uri).full("c/d") == "s3://bucket/a/b/c/d"
+    assert str(FilePlace(f"file://{tmp_path}")) == str(tmp_path)
     require_apart(["store"], Archive(uri))
     with pytest.raises(ConfigError, match="one is within the other"):
         require_apart([str(tmp_path)], Archive(f"file://{tmp_path}/archive"))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from firearrow.cli import analyses
-from firearrow.cli.analyses import Run
+from firearrow.cli.analyses import ReportRun
 from firearrow.cli.page import as_html
 from firearrow.cli.reports import Report, Table
 from firearrow.spark.jobs.reading import Reader
@@ -55,10 +55,12 @@ class OfFrame(Reader):
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ReportRun]:
     store = orders.fill(tmp_path_factory.mktemp("shop"))
     reader = OfFrame(spark, golden(spark, store).cache())
-    return lambda **options: Run(spark, reader, Namespace(**{**OPTIONS, **options}), orders.END_MS)
+    return lambda **options: ReportRun(
+        spark, reader, Namespace(**{**OPTIONS, **options}), orders.END_MS
+    )
 
 
 def by_title(tables: list[Table]) -> dict[str, Table]:
@@ -71,7 +73,7 @@ def cells(found: Table, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*(found.values(column) for column in columns), strict=True))
 
 
-def test_backlog(run: Callable[..., Run]) -> None:
+def test_backlog(run: Callable[..., ReportRun]) -> None:
     found = by_title(analyses.report_backlog(run()))
     assert cells(found["Backlog by consumer group"], "consumerGroup", "lag", "uncommitted") == [
         ("billing", 470, 1),
@@ -85,7 +87,7 @@ def test_backlog(run: Callable[..., Run]) -> None:
     assert found["Falls off retention first"].values("queueId")[0] == 3
 
 
-def test_accounting(run: Callable[..., Run]) -> None:
+def test_accounting(run: Callable[..., ReportRun]) -> None:
     found = by_title(analyses.report_accounting(run(free_bytes=10**9)))
     assert cells(found["By topic"], "topic", "messages")[0] == ("Orders", 1440)
     assert found["By topic"].more
@@ -94,7 +96,7 @@ def test_accounting(run: Callable[..., Run]) -> None:
     assert "Disk forecast" in by_title(analyses.report_accounting(run()))  # as the disk has it
 
 
-def test_deadletters(run: Callable[..., Run]) -> None:
+def test_deadletters(run: Callable[..., ReportRun]) -> None:
     found = by_title(analyses.report_deadletters(run(where="keys like 'order-240 %'")))
     assert found["Dead letters by consumer group"].values("letters") == [1]
     assert cells(found["History"], "tries", "originQueueOffset") == [(3, 60)]
@@ -105,7 +107,7 @@ def test_deadletters(run: Callable[..., Run]) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_a_dry_run_writes_nothing(run: Callable[..., Run], tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(run: Callable[..., ReportRun], tmp_path: Path) -> None:
     audit = tmp_path / "audit"
     found = by_title(
         analyses.report_deadletters(run(resend=True, dry_run=True, audit=str(audit), top=0))
@@ -114,7 +116,7 @@ def test_a_dry_run_writes_nothing(run: Callable[..., Run], tmp_path: Path) -> No
     assert not audit.exists()
 
 
-def test_transactions(run: Callable[..., Run]) -> None:
+def test_transactions(run: Callable[..., ReportRun]) -> None:
     found = by_title(analyses.report_transactions(run()))
     assert cells(found["Transactions by state"], "state", "transactions") == [
         ("rolled back", 4),
@@ -123,7 +125,7 @@ def test_transactions(run: Callable[..., Run]) -> None:
     assert found["Undecided"].values("keys")[0] == "pay-4"
 
 
-def test_duplicates(run: Callable[..., Run]) -> None:
+def test_duplicates(run: Callable[..., ReportRun]) -> None:
     found = by_title(analyses.report_duplicates(run()))
     by_id = [
         row for row in cells(found["By producer"], "kind", "copies", "caught") if row[0] == "id"
@@ -131,7 +133,7 @@ def test_duplicates(run: Callable[..., Run]) -> None:
     assert by_id == [("id", 12, 12), ("id", 3, 3)]
 
 
-def test_latency(run: Callable[..., Run]) -> None:
+def test_latency(run: Callable[..., ReportRun]) -> None:
     found = by_title(analyses.report_latency(run()))
     assert cells(found["Born to stored"], "topic", "messages", "max") == [
         ("Orders", 1440, 299),

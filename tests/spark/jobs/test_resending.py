@@ -13,7 +13,7 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import BrokerBusy, BrokerError, CorruptStore, MessageError, StoreLocked
 from firearrow.message import properties
 from firearrow.message.batch import BatchMember
-from firearrow.spark.jobs.resending import Ledger, Marks, Pace, Progress, Resend
+from firearrow.spark.jobs.resending import Ledger, Marks, Pace, Resend, SourceProgress
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import ResponseCode
 from tests.broker.fakes import HandClock
@@ -84,7 +84,7 @@ def test_everything_arrives_in_order_and_is_not_sent_again(
     slept: list[float] = []
     done = resend(target, tmp_path, marks, slept).run()
     assert target.bodies() == EXPECTED
-    assert done == Progress(COUNT, COUNT, COUNT, done=True)
+    assert done == SourceProgress(COUNT, COUNT, COUNT, done=True)
     sends = target.sends
     assert resend(target, tmp_path, marks, slept).run() == done
     assert (target.sends, slept) == (sends, [])

@@ -17,7 +17,7 @@ from firearrow.client.queues import Bound, Queue
 from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.delta import Archive
-from firearrow.spark.jobs.resending import BATCH_ROWS, Ledger, Progress
+from firearrow.spark.jobs.resending import BATCH_ROWS, Ledger, SourceProgress
 from firearrow.wire.codes import RequestCode
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline
@@ -52,7 +52,7 @@ class Job:
             finally:
                 process.kill()
 
-    def noted(self) -> list[Progress]:
+    def noted(self) -> list[SourceProgress]:
         ledgers = [Ledger(path) for path in (self._directory / "queues").rglob("*.json")]
         return [progress for ledger in ledgers if (progress := ledger.read()) is not None]
 

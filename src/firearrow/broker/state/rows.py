@@ -22,7 +22,7 @@ from firearrow.broker.state.persistence import (
 from firearrow.database import DEFAULT, Database, Family, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
-from firearrow.state import VERSION_FAMILY, VERSION_KEY, Part, Row, newest, rows_of
+from firearrow.state import VERSION_FAMILY, VERSION_KEY, Row, StatePart, newest, rows_of
 from firearrow.wire import fastjson
 
 _BUFFER_BYTES: Final = 4 * MiB
@@ -36,7 +36,7 @@ class Rows:
 
     lags = False
 
-    def __init__(self, json_file: JsonFile, part: Part) -> None:
+    def __init__(self, json_file: JsonFile, part: StatePart) -> None:
         assert part.directory is not None
         self._json_file = json_file
         self._part = part
@@ -166,7 +166,7 @@ class Rows:
 
 
 def storage_of(
-    store_root: Path | None, part: Part, *, in_database: bool, generations: int
+    store_root: Path | None, part: StatePart, *, in_database: bool, generations: int
 ) -> Storage | None:
     """Give the place of a state below the root of a store; None without a store."""
     if store_root is None:

@@ -41,8 +41,8 @@ from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, QueueRows, State
-from firearrow.spark.jobs.parquet import Written, write_messages
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.parquet import WrittenFiles, write_messages
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import (
     Gap,
     Mark,
@@ -120,7 +120,7 @@ class Task:
 
     source: Source
     partition: InputPartition
-    place: Place
+    place: FilePlace
     stem: str
 
 
@@ -327,7 +327,7 @@ class _Job:
         files: tuple[DataFile, ...],
         gaps: Sequence[Gap],
         ends: Mapping[Queue, int],
-        written: Sequence[Written],
+        written: Sequence[WrittenFiles],
     ) -> Step:
         state = self._state
         first: dict[Queue, int] = {}
@@ -400,7 +400,7 @@ class _Job:
             for number, partition in enumerate(self.origin.partitions(spans))
         ]
 
-    def _missing(self, spans: Mapping[Queue, Span], written: Iterable[Written]) -> list[Gap]:
+    def _missing(self, spans: Mapping[Queue, Span], written: Iterable[WrittenFiles]) -> list[Gap]:
         """Compare what was written with what was to be."""
         gaps = missing(spans, [part for one in written for part in one.queues])
         if gaps and self._settings.fail_on_data_loss:
@@ -426,7 +426,7 @@ class _Job:
         return found
 
 
-def _write(task: Task) -> Written:
+def _write(task: Task) -> WrittenFiles:
     """Do one task, in a worker."""
     batches = iter(task.source().read(task.partition, MESSAGES))
     return write_messages(batches, task.place, task.stem)

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.archive import file_stem
 from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, State
-from firearrow.spark.jobs.parquet import Written, write_messages
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.parquet import WrittenFiles, write_messages
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import MiB
 from firearrow.spark.tables import MESSAGES
@@ -48,7 +48,7 @@ class Merge:
     """Files that become one."""
 
     sources: tuple[DataFile, ...]
-    place: Place
+    place: FilePlace
     stem: str
 
 
@@ -114,7 +114,7 @@ def _groups(state: State, target_bytes: int) -> Iterator[list[DataFile]]:
             yield group
 
 
-def _merge(merge: Merge) -> Written:
+def _merge(merge: Merge) -> WrittenFiles:
     """Join some files, in a worker."""
     written = write_messages(_batches(merge), merge.place, merge.stem, unique=False)
     rows, expected = (sum(f.rows for f in files) for files in (written.files, merge.sources))

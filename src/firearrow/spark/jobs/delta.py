@@ -45,8 +45,8 @@ import pyarrow as pa
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
-from firearrow.spark.jobs.places import Place
-from firearrow.spark.jobs.progress import FILES, LOG, Numbers, Progress, read_numbers
+from firearrow.spark.jobs.places import FilePlace
+from firearrow.spark.jobs.progress import FILES, LOG, ArchiveProgress, Numbers, read_numbers
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ class State:
     table: DeltaTable | None = field(default=None, compare=False)
 
     @cached_property
-    def progress(self) -> Progress:
+    def progress(self) -> ArchiveProgress:
         """What the numbers mean."""
-        return Progress.of(self.numbers)
+        return ArchiveProgress.of(self.numbers)
 
     @property
     def offsets(self) -> Mapping[Queue, int]:
@@ -216,7 +216,7 @@ class Archive:
     """The table of an archive, at a directory or a URI. Can be pickled."""
 
     def __init__(self, root: Path | str, clock: Clock | None = None) -> None:
-        self.place = Place(root)
+        self.place = FilePlace(root)
         self.root = str(self.place)
         self._clock = clock or SystemClock()
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.delta import DataFile, QueueRows
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import Mark
 from firearrow.spark.tables import MESSAGES
 
@@ -42,7 +42,7 @@ Ints = npt.NDArray[np.int64]
 CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).parameters
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenFiles(msgspec.Struct, frozen=True):
     """What a task has written: its files, what it has of each queue, and of each broker's log the
     message that is furthest on."""
 
@@ -57,8 +57,8 @@ def partition_path(topic: str, day: str) -> str:
 
 
 def write_messages(
-    batches: Iterator[pa.RecordBatch], place: Place, stem: str, *, unique: bool = True
-) -> Written:
+    batches: Iterator[pa.RecordBatch], place: FilePlace, stem: str, *, unique: bool = True
+) -> WrittenFiles:
     """Write messages to files of an archive, each whole and on the disk when this returns.
 
     ``stem`` is the name of the files without ``.parquet``, the same in every directory, and no
@@ -67,7 +67,7 @@ def write_messages(
     """
     table = pa.Table.from_batches(batches, MESSAGES)
     if table.num_rows == 0:
-        return Written()
+        return WrittenFiles()
     table = _sorted(table)
     queues = tuple(_queues(table))
     if unique:
@@ -82,7 +82,7 @@ def write_messages(
             saved.append(saver.submit(place.sync, [path]))
         for each in saved:
             each.result()
-    return Written(tuple(files), queues, tuple(_marks(table)))
+    return WrittenFiles(tuple(files), queues, tuple(_marks(table)))
 
 
 def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int) -> DataFile:
@@ -222,7 +222,7 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
             yield topics[begin].as_py(), str(np.datetime64(int(day), "D")), part
 
 
-def _write(table: pa.Table, place: Place, path: str) -> int:
+def _write(table: pa.Table, place: FilePlace, path: str) -> int:
     """Write one file; give its size."""
     with (
         place.create(path) as file,

@@ -22,7 +22,7 @@ from firearrow.files import make_directory, sync_directory
 from firearrow.spark.storage import open_files
 
 
-class Place:
+class FilePlace:
     """A directory for files, by one name for all who read and write there. Can be pickled."""
 
     def __init__(self, root: Path | str) -> None:

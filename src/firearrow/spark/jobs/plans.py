@@ -26,8 +26,8 @@ from firearrow.spark.jobs.resending import (
     Ledger,
     Marks,
     Pace,
-    Progress,
     Resend,
+    SourceProgress,
 )
 from firearrow.spark.jobs.sources import Messages
 from firearrow.spark.jobs.targets import Brokers
@@ -61,7 +61,7 @@ class Route(msgspec.Struct, frozen=True, rename="camel"):
         return Queue(self.to_topic, self.to_broker, self.to_queue)
 
 
-class Plan(msgspec.Struct, frozen=True, rename="camel"):
+class JobPlan(msgspec.Struct, frozen=True, rename="camel"):
     """What a job does. ``asked`` is what it was asked for, in words that can be compared."""
 
     job: str
@@ -79,7 +79,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class QueueTask:
     """One queue's part of a job, for a worker."""
 
     messages: Messages
@@ -92,8 +92,11 @@ class Piece:
 
 
 def begin(
-    directory: Path, asked: Mapping[str, Any], make: Callable[[], Plan], sleep: Sleep | None = None
-) -> Plan:
+    directory: Path,
+    asked: Mapping[str, Any],
+    make: Callable[[], JobPlan],
+    sleep: Sleep | None = None,
+) -> JobPlan:
     """Give the plan of the job in a directory: the one that is there, or else a new one.
 
     An earlier run that was killed may have messages on their way still: then they are waited for.
@@ -105,7 +108,7 @@ def begin(
         replace_atomically(path, msgspec.json.format(msgspec.json.encode(plan), indent=1))
         return plan
     try:
-        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+        plan = msgspec.json.decode(path.read_bytes(), type=JobPlan)
     except msgspec.DecodeError as error:
         raise CorruptStore(f"{path} is not the plan of a job: {error}") from None
     require_same(directory, plan.asked, asked)
@@ -136,19 +139,19 @@ def _word(value: Any) -> str:
 def do(
     workers: Workers,
     directory: Path,
-    plan: Plan,
+    plan: JobPlan,
     messages: Messages,
     options: Mapping[str, str],
     *,
     positional: bool = False,
     choose: Choose | None = None,
     rate: float | None = None,
-) -> list[Progress]:
+) -> list[SourceProgress]:
     """Send what the plan says and is not sent yet; ``rate`` is in messages a second, of all."""
     spans = {route.queue: Span(route.start, route.end) for route in plan.routes}
     at_once = min(workers.parallelism, len(plan.routes)) or 1
     pieces = [
-        Piece(
+        QueueTask(
             messages.within({route.queue: spans[route.queue]}),
             route,
             dict(options),
@@ -167,7 +170,7 @@ def _ledger(directory: Path, queue: Queue) -> Path:
     return directory / "queues" / quote(queue.topic, safe="") / name
 
 
-def _send(piece: Piece) -> Progress:
+def _send(piece: QueueTask) -> SourceProgress:
     """Do one piece, in a worker."""
     queue, choose = piece.route.queue, piece.choose or _all
 

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.client.queues import Queue
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 
 LOG: Final = "_delta_log"
 MARKS_MAX: Final = 8  # of each broker: messages of its last steps
@@ -67,7 +67,7 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True)
-class Progress:
+class ArchiveProgress:
     """The numbers, as what they mean. ``marks`` are those of each broker, newest last."""
 
     offsets: dict[Queue, int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Progress:
     _slots: dict[str, list[int]] = field(default_factory=dict)  # oldest first
 
     @classmethod
-    def of(cls, numbers: Numbers) -> Progress:
+    def of(cls, numbers: Numbers) -> ArchiveProgress:
         """Read what is Firearrow's of a table's numbers."""
         progress = cls()
         marks: dict[tuple[str, int], dict[str, int]] = {}
@@ -99,13 +99,13 @@ class Progress:
         progress.gaps.sort(key=lambda gap: (gap.queue, gap.start))
         return progress._with_marks(marks)
 
-    def _with_marks(self, marks: Mapping[tuple[str, int], Mapping[str, int]]) -> Progress:
+    def _with_marks(self, marks: Mapping[tuple[str, int], Mapping[str, int]]) -> ArchiveProgress:
         ordered = sorted(marks.items(), key=lambda item: item[1]["step"])
         slots: dict[str, list[int]] = {}
         for (broker, slot), _ in ordered:
             slots.setdefault(broker, []).append(slot)
         found = [Mark(b, m["offset"], m["stored"], m["born"]) for (b, _), m in ordered]
-        return Progress(self.offsets, self.first, self.gaps, tuple(found), slots)
+        return ArchiveProgress(self.offsets, self.first, self.gaps, tuple(found), slots)
 
     def numbers_of_marks(self, marks: Iterable[Mark], step: int) -> dict[str, int]:
         """Give the numbers by which new marks take the places of the oldest ones."""
@@ -168,7 +168,7 @@ class _LastCheckpoint(msgspec.Struct):
     parts: int | None = None
 
 
-def read_numbers(place: Place, version: int) -> dict[str, int] | None:
+def read_numbers(place: FilePlace, version: int) -> dict[str, int] | None:
     """Give the numbers that a table has at a version; None if its log has gone on since.
 
     Raises FileNotFoundError where the log is incomplete, msgspec.DecodeError where it is no log.
@@ -201,7 +201,7 @@ def _checkpoint_names(last: _LastCheckpoint) -> list[str]:
     return [f"{stem}.{n:010}.{last.parts:010}.parquet" for n in range(1, last.parts + 1)]
 
 
-def _in_checkpoint(place: Place, path: str) -> dict[str, int]:
+def _in_checkpoint(place: FilePlace, path: str) -> dict[str, int]:
     with place.open(path) as file:
         column = pq.ParquetFile(file).read(["txn"])["txn"].combine_chunks().drop_null()
     names, versions = (pc.struct_field(column, name) for name in ("appId", "version"))

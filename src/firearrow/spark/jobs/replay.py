@@ -184,8 +184,8 @@ def replay(
     }
     spans = {queue: span for queue, span in messages.spans.items() if selection.wants(queue.topic)}
 
-    def make() -> plans.Plan:
-        return plans.Plan(uuid.uuid4().hex, asked, tuple(_routes(spans, topic, options)))
+    def make() -> plans.JobPlan:
+        return plans.JobPlan(uuid.uuid4().hex, asked, tuple(_routes(spans, topic, options)))
 
     plan = plans.begin(job, asked, make, sleep)
     done = plans.do(workers, job, plan, messages, options, choose=selection, rate=rate)

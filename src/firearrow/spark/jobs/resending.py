@@ -88,7 +88,7 @@ STRIPPED: Final = frozenset(
 )
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
+class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     """How far a source queue is.
 
     All its chosen messages below ``next_offset`` are sent, ``sent`` in number. Others, if any, are
@@ -187,14 +187,14 @@ class Ledger:
         finally:
             os.close(descriptor)
 
-    def note(self, progress: Progress) -> None:
+    def note(self, progress: SourceProgress) -> None:
         """Have the progress on the disk."""
         replace_atomically(self._path, msgspec.json.encode(progress))
 
-    def read(self) -> Progress | None:
+    def read(self) -> SourceProgress | None:
         """Give what was noted last."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Progress)
+            return msgspec.json.decode(self._path.read_bytes(), type=SourceProgress)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -239,7 +239,7 @@ class Resend:
     window_bytes: int = WINDOW_BYTES
     batch_bytes: int = BATCH_BYTES
 
-    def run(self) -> Progress:
+    def run(self) -> SourceProgress:
         """Send what is not there yet; give the final progress.
 
         Raises OSError or BrokerError when the target does not take it in several attempts, or
@@ -262,16 +262,16 @@ class Resend:
                         raise
                     self.sleep(SETTLE_SECONDS)
 
-    def _attempt(self, noted: Progress | None) -> Progress:
+    def _attempt(self, noted: SourceProgress | None) -> SourceProgress:
         """Go on from what was noted."""
-        begun = noted or Progress(0, self.target.end())
+        begun = noted or SourceProgress(0, self.target.end())
         if noted is None:
             self.ledger.note(begun)
         arrived = _Arrived(begun, self.target, self.marks)
         for window in self._windows(self._messages(begun.next_offset), arrived):
             first = window[0]
             self.ledger.note(
-                Progress(first.offset, arrived.look_from(first), begun.sent + first.ordinal)
+                SourceProgress(first.offset, arrived.look_from(first), begun.sent + first.ordinal)
             )
             for batch in _cut(window, self.batch_bytes, BATCH_ROWS):
                 self.pace.wait(len(batch))
@@ -279,7 +279,7 @@ class Resend:
         count = self._count
         if self.marks is None:
             self._require_alone(begun.target_offset + count)
-        done = Progress(self._next_offset, self.target.end(), begun.sent + count, done=True)
+        done = SourceProgress(self._next_offset, self.target.end(), begun.sent + count, done=True)
         self.ledger.note(done)
         return done
 
@@ -314,7 +314,7 @@ class Resend:
 class _Arrived:
     """What of the source is in the target, after an unclean end."""
 
-    def __init__(self, begun: Progress, target: Target, marks: Marks | None) -> None:
+    def __init__(self, begun: SourceProgress, target: Target, marks: Marks | None) -> None:
         self._begun = begun
         self._target = target
         self._offsets: set[int] | None = None

@@ -52,14 +52,14 @@ def restore(
     messages = ArchiveMessages.of(archive, tuple(names))
     asked = {"job": "restore", **messages.place, "topics": names, "to": options.get("nameServer")}
 
-    def make() -> plans.Plan:
+    def make() -> plans.JobPlan:
         brokers = Brokers.of(options)
         try:
             routes = routes_of(messages.spans, names, list(brokers.addresses()))
             _make_topics(brokers, routes)
         finally:
             brokers.close()
-        return plans.Plan(uuid.uuid4().hex, asked, tuple(routes))
+        return plans.JobPlan(uuid.uuid4().hex, asked, tuple(routes))
 
     plan = plans.begin(job, asked, make, sleep)
     done = plans.do(workers, job, plan, messages, options, positional=True, rate=rate)

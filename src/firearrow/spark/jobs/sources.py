@@ -20,7 +20,7 @@ from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Source
 from firearrow.spark.jobs.delta import Archive, DataFile
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, Range, parse
 from firearrow.spark.tables import MESSAGES
@@ -58,7 +58,7 @@ class ArchiveMessages:
     files: tuple[DataFile, ...]
     spans: Spans
     place: Mapping[str, Any]
-    _root: Place
+    _root: FilePlace
 
     @classmethod
     def of(cls, archive: Archive, topics: Sequence[str] = ()) -> ArchiveMessages:

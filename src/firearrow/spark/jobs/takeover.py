@@ -27,9 +27,9 @@ from firearrow.errors import CorruptStore, StoreLocked
 from firearrow.files import sync_directory
 from firearrow.spark.jobs.delta import OLD, Archive, Change, DataFile, QueueRows, State
 from firearrow.spark.jobs.progress import (
+    ArchiveProgress,
     Gap,
     Mark,
-    Progress,
     numbers_of_gaps,
     numbers_of_offsets,
     taken,
@@ -200,5 +200,5 @@ def _change(old: _Old, state: State) -> Change:
     numbers |= numbers_of_offsets("next", offsets) | numbers_of_offsets("first", first)
     numbers |= numbers_of_gaps(old.gaps)
     for step, mark in enumerate(old.last.marks, -len(old.last.marks)):  # before any of the table's
-        numbers |= Progress.of(numbers).numbers_of_marks([mark], step)
+        numbers |= ArchiveProgress.of(numbers).numbers_of_marks([mark], step)
     return Change(what="take over", added=added, numbers=numbers)

@@ -29,7 +29,7 @@ from firearrow.spark.jobs.delta import (
     State,
 )
 from firearrow.spark.jobs.parquet import ORDER, queues_in
-from firearrow.spark.jobs.places import Place
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
 
@@ -42,7 +42,7 @@ PILED_UP: Final = 32  # small files of a topic and day: half an hour of steps, r
 class Look:
     """A file of which it must be known what it has of each queue."""
 
-    place: Place
+    place: FilePlace
     path: str
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from firearrow.store.batchqueue import messages_end
 from firearrow.store.offline.pieces import Stretch
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
+from firearrow.store.offline.walk import FileEnd, Gap, RecordRun, first_record, walk_file
 from firearrow.store.queues import Entries, Runs
 from firearrow.store.queues import Run as QueueRun
 from firearrow.store.scan import Ints
@@ -167,7 +167,7 @@ def derive(view: StoreView, piece: Deriving) -> Derived | None:
     records, reached, over = 0, start, False
     for part in walk_file(view, file, start, stretch.end):
         match part:
-            case Run():
+            case RecordRun():
                 dispatch(part.columns)
                 records += len(part.columns)
                 reached = part.columns.end

@@ -29,7 +29,7 @@ from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.offline.walk import RecordRun, walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.snapshot.entries import QueueKey, Span, StoredQueue, queue_range, without
 
@@ -101,7 +101,7 @@ def log_end(view: StoreView) -> int:
     for file in reversed(view.log.files):
         end = None
         for piece in walk_file(view, file):
-            if isinstance(piece, Run):
+            if isinstance(piece, RecordRun):
                 end = file.base + piece.columns.end
         if end is not None:
             return end
@@ -172,7 +172,7 @@ def _record_around(view: StoreView, physical_offset: int) -> MessageView | None:
     if file is None:
         return None
     for piece in walk_file(view, file):
-        if isinstance(piece, Run) and file.base + piece.columns.end > physical_offset:
+        if isinstance(piece, RecordRun) and file.base + piece.columns.end > physical_offset:
             columns = piece.columns
             row = int(columns.physical_offset.searchsorted(physical_offset, side="right")) - 1
             if row < 0:

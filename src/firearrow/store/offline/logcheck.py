@@ -29,7 +29,7 @@ from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Fi
 from firearrow.store.offline.pieces import Stretch, following
 from firearrow.store.offline.propertycheck import faults, is_utf8
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import FileEnd, Gap, Run, first_record, walk_file
+from firearrow.store.offline.walk import FileEnd, Gap, RecordRun, first_record, walk_file
 from firearrow.store.scan import Columns, Ints, gather
 from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.snapshot.mapped import StoreFile
@@ -122,7 +122,7 @@ class StretchCheck:
             return report
         for piece in walk_file(self._view, self._file, start, stretch.end):
             match piece:
-                case Run():
+                case RecordRun():
                     self._records(piece.columns)
                     report.reached = piece.columns.end
                 case Gap():

@@ -16,7 +16,7 @@ from firearrow.state import (
     OFFSETS,
     PARTS,
     TOPICS,
-    Part,
+    StatePart,
     has_database,
     object_of,
     state_in_rows,
@@ -170,7 +170,7 @@ def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> 
     return len(files) + len(kept)
 
 
-def _check_rows(directory: Path, part: Part, findings: Findings) -> None:
+def _check_rows(directory: Path, part: StatePart, findings: Findings) -> None:
     try:
         state_in_rows(directory, part, {})
     except CorruptStore as error:

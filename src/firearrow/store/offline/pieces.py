@@ -57,7 +57,7 @@ def stretches(view: StoreView, stretch_bytes: int = STRETCH_BYTES) -> list[Stret
     ]
 
 
-class Part(Protocol):
+class StretchResult(Protocol):
     """The result of a stretch, as far as it tells whether the next one follows.
 
     ``base`` is the file's, ``end`` that of the stretch; ``begin`` is the position of the first
@@ -77,7 +77,7 @@ class Part(Protocol):
     def over(self) -> bool: ...
 
 
-Some = TypeVar("Some", bound=Part)
+Some = TypeVar("Some", bound=StretchResult)
 
 
 def following(parts: Iterable[Some], again: Callable[[Stretch], Some | None]) -> Iterator[Some]:

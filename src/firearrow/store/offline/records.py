@@ -26,7 +26,7 @@ from firearrow.store.offline.compare import index_rows
 from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.offline.walk import RecordRun, walk_file
 from firearrow.store.scan import Columns, Ints, scan
 from firearrow.store.snapshot.entries import StoredQueue
 from firearrow.store.snapshot.indexrows import key_hash
@@ -201,7 +201,7 @@ def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     for file in _files(view, selection):
         start = _start_in(view, file, selection.physical_from)
         for piece in walk_file(view, file, start):
-            if isinstance(piece, Run):
+            if isinstance(piece, RecordRun):
                 for row in _rows(piece.columns, selection).tolist():
                     message = _decoded(piece.columns, row)
                     if message is None:

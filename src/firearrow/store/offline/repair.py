@@ -50,7 +50,7 @@ from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
-from firearrow.store.offline.walk import Run, walk
+from firearrow.store.offline.walk import RecordRun, walk
 from firearrow.store.segments import NAME_DIGITS
 from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.snapshot.mapped import Correction
@@ -487,7 +487,7 @@ def _stamp(view: StoreView, start: int) -> Stamp:
     assert file is not None
     files = [other for other in view.log.files if other.base <= file.base][-2:]
     for piece in walk(view, files[0].base, file.end):
-        if isinstance(piece, Run):
+        if isinstance(piece, RecordRun):
             columns = piece.columns
             before = np.flatnonzero(columns.physical_offset < start)
             if len(before):

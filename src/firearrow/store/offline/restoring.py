@@ -47,7 +47,7 @@ from firearrow.message.sysflag import (
 from firearrow.store.offline.padding import Lost
 from firearrow.store.offline.propertycheck import is_utf8
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import Gap, Run, walk
+from firearrow.store.offline.walk import Gap, RecordRun, walk
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
 from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
 from firearrow.store.snapshot.mapped import Correction, StoreFile
@@ -168,7 +168,7 @@ def _out_of_order(view: StoreView, keys: AbstractSet[QueueKey]) -> Iterator[Lost
         return
     seen: dict[QueueKey, list[Lost]] = {key: [] for key in wanted}
     for piece in walk(view):
-        if not isinstance(piece, Run):
+        if not isinstance(piece, RecordRun):
             continue
         columns = piece.columns
         topics, topic_number = columns.topics()

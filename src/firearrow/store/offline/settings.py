@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from firearrow.errors import CorruptStore, FirearrowError
-from firearrow.state import TOPICS, Part, object_of, stored_state, table_of
+from firearrow.state import TOPICS, StatePart, object_of, stored_state, table_of
 
 
-def stored_config(directory: Path, part: Part) -> dict[str, Any] | str:
+def stored_config(directory: Path, part: StatePart) -> dict[str, Any] | str:
     """What a part of the state in a configuration directory holds; or why it can't be read.
 
     Raises ConfigError where it is a database, and the package for it is missing.

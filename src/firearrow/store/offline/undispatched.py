@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from firearrow.errors import StoreError
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import Run, walk_file
+from firearrow.store.offline.walk import RecordRun, walk_file
 from firearrow.store.scan import Columns
 from firearrow.store.snapshot.entries import entry_at
 from firearrow.store.snapshot.rocksrows import RocksQueues
@@ -44,5 +44,5 @@ def _records(view: StoreView, start: int) -> Iterator[Columns]:
         if file.end <= start:
             continue
         for part in walk_file(view, file, max(start - file.base, 0)):
-            if isinstance(part, Run):
+            if isinstance(part, RecordRun):
                 yield part.columns

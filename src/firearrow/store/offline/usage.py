@@ -17,7 +17,7 @@ from firearrow.store.batchqueue import inner_counts
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.settings import stored_config
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.offline.walk import Gap, Run, walk_file
+from firearrow.store.offline.walk import Gap, RecordRun, walk_file
 from firearrow.store.scan import Columns, Ints
 from firearrow.store.snapshot.entries import QueueKey, queue_range
 
@@ -115,7 +115,7 @@ def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:
         end = view.log_start
         for file in view.log.files:
             for piece in walk_file(view, file):
-                if isinstance(piece, Run):
+                if isinstance(piece, RecordRun):
                     _count(view, piece.columns, tallies, whole)
                     end = file.base + piece.columns.end
                 elif isinstance(piece, Gap):

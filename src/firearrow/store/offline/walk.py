@@ -21,7 +21,7 @@ from firearrow.store.snapshot.walk import BLANK_MAGIC, RECORD_MAGICS, find_recor
 _LOOK_BYTES: Final = 1 << 20
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Some records of a file that follow each other; positions in ``columns`` are in the file."""
 
     file: StoreFile
@@ -59,7 +59,7 @@ class FileEnd(NamedTuple):
     blank: bool
 
 
-Piece = Run | Gap | FileEnd
+Piece = RecordRun | Gap | FileEnd
 
 
 def walk(view: StoreView, start: int = 0, end: int | None = None) -> Iterator[Piece]:
@@ -88,7 +88,7 @@ def walk_file(
     while at < end:
         for columns, _ in pieces(lambda _: (buffer, file.base), file.base + at, file.base + end):
             if len(columns):
-                yield Run(file, columns)
+                yield RecordRun(file, columns)
             at, stop = columns.end, columns.stop
         if at >= end:
             break
