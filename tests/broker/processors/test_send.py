@@ -500,7 +500,7 @@ def test_a_pull_waits_at_a_lmq(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "light", "code", "part"),
+    ("store", "lmq", "code", "part"),
     [
         ({}, "%LMQ%a", 13, "needs enableLmq=true and enableMultiDispatch=true"),
         ({"enable_lmq": True}, "%LMQ%a", 13, "needs enableLmq=true"),
