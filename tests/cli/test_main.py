@@ -76,8 +76,8 @@ def test_a_name_server_needs_no_store() -> None:
     program = (
         "import sys\n"
         "from firearrow.cli.main import build_parser\n"
-        "from firearrow.cli.settings import Plan\n"
-        "Plan.from_options(build_parser().parse_args(['namesrv']))\n"
+        "from firearrow.cli.settings import ServerPlan\n"
+        "ServerPlan.from_options(build_parser().parse_args(['namesrv']))\n"
         "import firearrow.namesrv.app, firearrow.cli.serve\n"
         "print(*sorted({'numpy', 'firearrow.store', 'firearrow.broker'} & set(sys.modules)))"
     )
