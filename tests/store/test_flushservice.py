@@ -21,6 +21,8 @@ from tests.broker.fakes import HandClock
 from tests.loglines import told
 from tests.store.stores import append, bodies, make_store, opened, settle
 
+Calls = queue.SimpleQueue[Callable[[], object]]
+
 
 class SlowDisk(FileSystem):
     """Brings the log to the disk when it is let; a file that is just made, at once."""
@@ -70,13 +72,18 @@ async def start(store: MessageStore) -> None:
         await service.start()
 
 
-def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) -> None:
-    disk = SlowDisk()
-    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-    loop = HandLoop(calls)
-    store = make_store(tmp_path, fs=disk, scheduler=loop, flush_disk_type="SYNC_FLUSH")
+def syncing(root: Path, disk: SlowDisk) -> tuple[MessageStore, Calls]:
+    """A store under SYNC_FLUSH, and what its threads hand to the event loop."""
+    calls: Calls = queue.SimpleQueue()
+    store = make_store(root, fs=disk, scheduler=HandLoop(calls), flush_disk_type="SYNC_FLUSH")
     store.open()
     asyncio.run(start(store))
+    return store, calls
+
+
+def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    store, calls = syncing(tmp_path, disk)
     told: list[tuple[int, bool]] = []
 
     def wait(number: int) -> None:
@@ -101,11 +108,7 @@ def test_one_flush_answers_all_who_came_before_it_in_one_call(tmp_path: Path) ->
 def test_the_next_flush_begins_once_the_last_is_answered(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.let.release(10)
-    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-    loop = HandLoop(calls)
-    store = make_store(tmp_path, fs=disk, scheduler=loop, flush_disk_type="SYNC_FLUSH")
-    store.open()
-    asyncio.run(start(store))
+    store, calls = syncing(tmp_path, disk)
     told: list[str] = []
 
     def wait(name: str) -> None:
@@ -127,11 +130,7 @@ def test_the_next_flush_begins_once_the_last_is_answered(tmp_path: Path) -> None
 
 def test_where_many_wait_the_next_flush_follows_at_once(tmp_path: Path) -> None:
     disk = SlowDisk()
-    calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-    loop = HandLoop(calls)
-    store = make_store(tmp_path, fs=disk, scheduler=loop, flush_disk_type="SYNC_FLUSH")
-    store.open()
-    asyncio.run(start(store))
+    store, calls = syncing(tmp_path, disk)
     told: list[bool] = []
     for number in range(MANY_WAITERS + 1):
         append(store, b"")

@@ -13,25 +13,24 @@ from firearrow.store.extension import ADDRESS_MAX, Extension
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.queuestructure import QueueLook
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
 from firearrow.store.snapshot.mapped import is_zero
 
 
-class QueueCheck:
+class QueueCheck(QueueLook):
     """Looks at one queue."""
 
     def __init__(
         self, view: StoreView, key: QueueKey, report: QueueReport, log_end: int, findings: Findings
     ) -> None:
-        self._view = view
-        self._topic, self._queue_id = key
         self._queue = view.queues.get(key)
+        super().__init__(view, key, self._queue, findings)
         self._size = view.entry_bytes
         self._report = report
         self._log_end = log_end
-        self._findings = findings
         self._lost: list[tuple[int, int]] = []
         self.behind = 0
         """How many messages it lacks at its end, as is to be expected."""
@@ -72,30 +71,6 @@ class QueueCheck:
         self._lost = [(gap.start, gap.end) for gap in gaps]
         self._wrong_entries()
         self._extra_entries()
-
-    def _found(
-        self,
-        invariant: str,
-        what: str,
-        queue_offset: int,
-        *,
-        times: int = 1,
-        physical_offset: int | None = None,
-        severity: Severity | None = None,
-    ) -> None:
-        name, position = self._view.place_of_entry(self._queue, queue_offset)
-        self._findings.add(
-            invariant,
-            what,
-            file=name,
-            position=position,
-            topic=self._topic,
-            queue_id=self._queue_id,
-            queue_offset=queue_offset,
-            physical_offset=physical_offset,
-            times=times,
-            severity=severity,
-        )
 
     def _wrong_entries(self) -> None:
         """Say of each entry that is not as the log wants it in what it differs."""

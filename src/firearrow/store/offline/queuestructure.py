@@ -37,11 +37,11 @@ def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
     return findings.all()
 
 
-class _Look:
+class QueueLook:
     """Names a queue in what is found."""
 
     def __init__(
-        self, view: StoreView, key: QueueKey, queue: StoredQueue, findings: Findings
+        self, view: StoreView, key: QueueKey, queue: StoredQueue | None, findings: Findings
     ) -> None:
         self._view = view
         self._topic, self._queue_id = key
@@ -49,7 +49,14 @@ class _Look:
         self._findings = findings
 
     def _found(
-        self, invariant: str, what: str, queue_offset: int, severity: Severity | None = None
+        self,
+        invariant: str,
+        what: str,
+        queue_offset: int,
+        *,
+        times: int = 1,
+        physical_offset: int | None = None,
+        severity: Severity | None = None,
     ) -> None:
         name, position = self._view.place_of_entry(self._place_of, queue_offset)
         self._findings.add(
@@ -60,11 +67,13 @@ class _Look:
             topic=self._topic,
             queue_id=self._queue_id,
             queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            times=times,
             severity=severity,
         )
 
 
-class _DirectoryLook(_Look, ABC):
+class _DirectoryLook(QueueLook, ABC):
     """Looks at the files of a queue; who derives from it says what its entries are."""
 
     unit_bytes: ClassVar[int]
@@ -223,7 +232,7 @@ class _FilesLook(_DirectoryLook):
             self._found("queue-pre-blank", text, first + at)
 
 
-class _RowsLook(_Look):
+class _RowsLook(QueueLook):
     """Looks at the rows of a queue."""
 
     def __init__(
