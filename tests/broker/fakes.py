@@ -12,6 +12,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
+from firearrow.broker.puts import Puts
 from firearrow.broker.requests import handlers_of
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.groups import GroupTable
@@ -175,6 +176,7 @@ class FakeBroker:
         self.context = BrokerContext(
             self.settings,
             store,
+            Puts(store, self.topics, self.clock, Random(1)),
             self.topics,
             self.groups,
             self.offsets,

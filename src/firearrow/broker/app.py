@@ -24,6 +24,7 @@ from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.puts import Puts
 from firearrow.broker.registration import Identity, Registration, addresses_of
 from firearrow.broker.requests import (
     Admission,
@@ -204,6 +205,7 @@ class Broker:
         return BrokerContext(
             self.settings,
             self.store,
+            Puts(self.store, self.topics, self._clock, self._chance),
             self.topics,
             self.groups,
             self.offsets,

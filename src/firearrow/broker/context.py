@@ -7,6 +7,7 @@ from random import Random
 from typing import NamedTuple
 
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.puts import Puts
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
@@ -26,6 +27,7 @@ class BrokerContext(NamedTuple):
 
     settings: Settings
     store: MessageStore
+    puts: Puts
     topics: TopicTable
     groups: GroupTable
     offsets: ConsumerOffsets

@@ -153,6 +153,7 @@ class CommitLog:
         born_host: bytes,
         now_ms: int,
         reconsume_times: int,
+        prepared_transaction_offset: int = 0,
     ) -> int:
         """Append one message to a queue and return its physical offset.
 
@@ -188,7 +189,7 @@ class CommitLog:
                     self.last_store_ms,
                     self.store_host,
                     reconsume_times,
-                    0,
+                    prepared_transaction_offset,
                     body_bytes,
                 ),
                 body,

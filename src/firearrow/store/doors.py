@@ -88,6 +88,7 @@ class Doors:
         born_host: bytes,
         now_ms: int,
         reconsume_times: int,
+        prepared_transaction_offset: int = 0,
     ) -> int:
         """Add a message to a queue and return its physical offset, see ``CommitLog.append``.
 
@@ -105,6 +106,7 @@ class Doors:
             born_host,
             now_ms,
             reconsume_times,
+            prepared_transaction_offset,
         )
         if not self.has_undispatched:
             self._work()

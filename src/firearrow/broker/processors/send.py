@@ -18,15 +18,13 @@ from functools import partial
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.puts import Draft
 from firearrow.broker.state.topics import UNIT_FLAG
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import (
-    create_unique_id,
     encode_offset_id,
-    month_start_ms,
-    unique_id_prefix,
 )
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import (
@@ -40,10 +38,7 @@ from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
     MESSAGES_MAX,
     ConsumeQueue,
-    MultiDispatch,
     Part,
-    QueueEnd,
-    lmq_names,
     members_alike,
     members_of,
     offset_ids,
@@ -99,6 +94,7 @@ class SendProcessor:
         self._settings = context.settings
         self._store = store = context.store
         self._put = store.put
+        self._puts = context.puts
         self._topics = context.topics
         self._topic_table = context.topics.table
         self._groups = context.groups
@@ -110,19 +106,14 @@ class SendProcessor:
         self._body_bytes_max = store.config.max_message_size
         self._sync_flush = store.sync_flush
         config = context.settings.broker
-        self._added = properties.encode(
-            {
-                "MSG_REGION": config.region_id,
-                "TRACE_ON": "true" if config.trace_on else "false",
-                "CLUSTER": config.broker_cluster_name,
-            }
-        )
+        self._own_properties = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": "true" if config.trace_on else "false",
+            "CLUSTER": config.broker_cluster_name,
+        }
+        self._added = properties.encode(self._own_properties)
         self._added_after_pair = _PAIR_END + self._added
-        host = unpack_host(store.store_host)
-        own = self._chance.getrandbits(31)
-        self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, own)
-        self._unique_counter = 0
-        id_prefix = encode_offset_id(host, 0)[:-16]
+        id_prefix = encode_offset_id(unpack_host(store.store_host), 0)[:-16]
         self._answers = SendAnswers(config.region_id, trace_on=config.trace_on, id_prefix=id_prefix)
         self._template = self._answers.template
 
@@ -148,9 +139,9 @@ class SendProcessor:
             queue_id = self._queue_id(target, queue_id)
         text = header.properties.encode()
         unique = _plain_unique(text)
-        queue: QueueEnd = target.queues[queue_id]
         if not unique:
-            text, unique, queue = self._prepare(peer, header, target.queues[queue_id])
+            return self._send_draft(peer, request, header, queue_id)
+        queue = target.queues[queue_id]
         stored = text + (self._added if text[-1:] == _PAIR_END else self._added_after_pair)
         body = request.body
         sys_flag = header.sys_flag
@@ -172,8 +163,10 @@ class SendProcessor:
             peer.received_ms,
             header.reconsume_times,
         )
-        if request.binary or not unique.isalnum():
-            answer = self._other_answer(request, physical_offset, queue_id, queue_offset, unique)
+        if request.binary:
+            answer = self._answers.binary_frame(
+                request.opaque, physical_offset, queue_id, queue_offset, unique
+            )
         else:
             head = self._template % (
                 physical_offset,
@@ -186,20 +179,6 @@ class SendProcessor:
         if self._sync_flush:
             return self._when_flushed(peer, request, text, answer)
         return answer
-
-    def _other_answer(
-        self,
-        request: AnyCommand,
-        physical_offset: int,
-        queue_id: int,
-        queue_offset: int,
-        unique: bytes,
-    ) -> Response | bytes:
-        """The answer to a send whose header is binary, or whose id JSON may have to escape."""
-        place = physical_offset, queue_id, queue_offset, unique
-        if request.binary:
-            return self._answers.binary_frame(request.opaque, *place)
-        return self._answers.response(*place)
 
     # --- batches ---
 
@@ -396,19 +375,36 @@ class SendProcessor:
             f"has {len(target.queues)} queues",
         )
 
-    def _prepare(
-        self, peer: Peer, header: AnySendMessage, queue: ConsumeQueue
-    ) -> tuple[bytes, bytes, QueueEnd]:
-        """Properties that may ask for more, as they are to be stored, the unique key, and what to
-        append to."""
+    def _send_draft(
+        self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int
+    ) -> Answer:
+        """Add a message whose properties may ask for more than to be stored."""
         kept = self._kept(properties.parse(header.properties))
-        unique = kept.pop("UNIQ_KEY", "") or self._new_unique_id(peer.received_ms)
-        end: QueueEnd = queue
-        lmq = kept.get(properties.INNER_MULTI_DISPATCH, "")
-        if lmq and names.takes_lmqs(header.topic):
-            end = together = self._together(queue, lmq)
-            kept[properties.INNER_MULTI_QUEUE_OFFSET] = together.lmq_offsets
-        return properties.encode({"UNIQ_KEY": unique, **kept}), unique.encode(), end
+        unique = kept.pop(properties.UNIQUE_KEY, "") or self._puts.new_unique_id(peer.received_ms)
+        text = properties.encode(kept)
+        if len(request.body) > self._body_bytes_max or header.sys_flag & _NOT_PLAIN_FLAGS:
+            raise _illegal(header, len(request.body), len(text), self._body_bytes_max)
+        draft = Draft(
+            header.topic,
+            queue_id,
+            request.body,
+            {properties.UNIQUE_KEY: unique, **kept, **self._own_properties},
+            header.born_timestamp,
+            peer.host_bytes,
+            header.flag,
+            header.sys_flag,
+            header.reconsume_times,
+        )
+        placed = self._puts.put(draft, peer.received_ms)
+        place = placed.physical_offset, queue_id, placed.queue_offset, unique.encode()
+        answer: Response | bytes = (
+            self._answers.binary_frame(request.opaque, *place)
+            if request.binary
+            else self._answers.response(*place)
+        )
+        if self._sync_flush:
+            return self._when_flushed(peer, request, text, answer)
+        return answer
 
     @staticmethod
     def _kept(found: dict[str, str]) -> dict[str, str]:
@@ -429,28 +425,6 @@ class SendProcessor:
             for name, value in found.items()
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
-
-    def _together(self, queue: ConsumeQueue, lmq: str) -> MultiDispatch:
-        """A queue and the LMQs that a message asks for."""
-        if not self._store.takes_lmqs:
-            raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is for LMQs too (property {properties.INNER_MULTI_DISPATCH}),"
-                " which needs enableLmq=true and enableMultiDispatch=true",
-            )
-        together = self._store.together(queue, lmq_names(lmq))
-        if together is None:
-            most = self._store.config.max_lmq_consume_queue_num
-            raise BrokerError(
-                ResponseCode.LMQ_QUOTA_EXCEEDED,
-                f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}",
-            )
-        return together
-
-    def _new_unique_id(self, now_ms: int) -> str:
-        self._unique_counter = (self._unique_counter + 1) & 0xFFFF
-        since = now_ms - month_start_ms(now_ms)
-        return create_unique_id(self._unique_prefix, since, self._unique_counter)
 
     def _when_flushed(
         self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes

@@ -1,0 +1,157 @@
+"""Messages that need more than to be appended, and those that the broker puts itself.
+
+A plain send goes straight to ``MessageStore.put``. Whatever else becomes a message is a `Draft`
+first: a send whose properties ask for something, a failed message that is sent back, one that is
+due, a half, an answer. ``Puts.put`` has each redirection look at it, in their order, and adds it
+where it then belongs. A redirection is a function that may give a draft another topic and queue,
+to wait there: with a delay in ``SCHEDULE_TOPIC_XXXX``, with a time in the timer's topic, within a
+transaction in that of halves. `wait_elsewhere` notes in its properties where it is to go at last.
+
+Source: upstream ``MessageExtBrokerInner``, ``PutMessageHook``, ``HookUtils``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from firearrow.broker.state.topics import TopicTable
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.message import names, properties
+from firearrow.message.hosts import unpack_host
+from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
+from firearrow.store import ConsumeQueue, MessageStore, MultiDispatch, QueueEnd, lmq_names
+from firearrow.wire.codes import ResponseCode
+
+
+class Draft(msgspec.Struct):
+    """A message before it is put.
+
+    ``born_host`` is packed as in a record (``message.hosts``). ``prepared_transaction_offset`` is
+    the physical offset of the half that a committed message was.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    born_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class Placed(NamedTuple):
+    """Where a message was put; ``end_offset`` is the physical offset behind its record."""
+
+    physical_offset: int
+    queue_offset: int
+    end_offset: int
+
+
+Redirection = Callable[[Draft, int], None]
+"""May change a draft that is about to be put, at a time in ms; raises BrokerError to refuse it."""
+
+
+def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
+    """Have a message wait in another topic, and note where it is to go."""
+    draft.properties[properties.REAL_TOPIC] = draft.topic
+    draft.properties[properties.REAL_QUEUE_ID] = str(draft.queue_id)
+    draft.topic, draft.queue_id = topic, queue_id
+
+
+class Puts:
+    """Puts drafts into the store, each where its redirections want it."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        clock: Clock,
+        chance: Random,
+        redirections: Sequence[Redirection] = (),
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._clock = clock
+        self._redirections = tuple(redirections)
+        host = unpack_host(store.store_host)
+        self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, chance.getrandbits(31))
+        self._unique_counter = 0
+
+    def put(self, draft: Draft, now_ms: int | None = None) -> Placed:
+        """Redirect a draft and add it.
+
+        Raises BrokerError if a redirection refuses it or its topic has no such queue, MessageError
+        if it is too large or malformed, DiskFull without room; nothing was added then.
+        """
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
+        for redirect in self._redirections:
+            redirect(draft, now_ms)
+        store = self._store
+        queue = self._queue(draft.topic, draft.queue_id)
+        end = self._end(draft, queue)
+        queue_offset = queue.next_offset
+        physical_offset = store.put(
+            end,
+            draft.body,
+            properties.encode(draft.properties),
+            draft.flag,
+            draft.sys_flag,
+            draft.born_ms,
+            draft.born_host,
+            now_ms,
+            draft.reconsume_times,
+            draft.prepared_transaction_offset,
+        )
+        return Placed(physical_offset, queue_offset, store.log_end_offset)
+
+    def new_unique_id(self, now_ms: int) -> str:
+        """Make an id as clients do, for a message that came without one."""
+        self._unique_counter = (self._unique_counter + 1) & 0xFFFF
+        since = now_ms - month_start_ms(now_ms)
+        return create_unique_id(self._unique_prefix, since, self._unique_counter)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        config = self._topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < count:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic {topic} has {count} queues",
+            )
+        return self._store.queue(topic, queue_id)
+
+    def _end(self, draft: Draft, queue: ConsumeQueue) -> QueueEnd:
+        """What to append to: the queue, or that and the LMQs that the message asks for."""
+        lmq = draft.properties.get(properties.INNER_MULTI_DISPATCH, "")
+        if not lmq or not names.takes_lmqs(draft.topic):
+            return queue
+        together = self._together(queue, lmq)
+        draft.properties[properties.INNER_MULTI_QUEUE_OFFSET] = together.lmq_offsets
+        return together
+
+    def _together(self, queue: ConsumeQueue, lmq: str) -> MultiDispatch:
+        if not self._store.takes_lmqs:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is for LMQs too (property {properties.INNER_MULTI_DISPATCH}),"
+                " which needs enableLmq=true and enableMultiDispatch=true",
+            )
+        together = self._store.together(queue, lmq_names(lmq))
+        if together is None:
+            most = self._store.config.max_lmq_consume_queue_num
+            raise BrokerError(
+                ResponseCode.LMQ_QUOTA_EXCEEDED,
+                f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}",
+            )
+        return together
