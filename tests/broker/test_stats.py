@@ -118,3 +118,18 @@ def test_totals_turn_with_the_day(clock: HandClock, stats: BrokerStats) -> None:
     stats.got("g", "T", 1, 1)
     assert stats.put_totals() == (5, 7, 7)
     assert stats.get_totals() == (0, 0, 1)
+
+
+def test_a_sample_of_very_many_counters_is_taken_in_steps(
+    clock: HandClock, stats: BrokerStats
+) -> None:
+    for number in range(5000):
+        count_puts(stats, f"T{number}", 10, 100)
+    clock.seconds += 10
+    waits = [stats.sample_step() for _ in range(2)]
+    stats.delete_topic("T4999")
+    while not waits[-1]:
+        waits.append(stats.sample_step())
+    assert waits == [0.0, 0.0, 10.0]
+    assert {stats.topic_put_tps(f"T{number}") for number in range(4999)} == {1.0}
+    assert stats.sample_step() == 0.0

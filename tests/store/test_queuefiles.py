@@ -295,7 +295,7 @@ def test_in_a_lmq_an_inner_batch_is_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds_for_each", "most"), [(0.0, NEW_QUEUES_MAX), (0.001, 5), (0.1, 1)]
+    ("seconds_for_each", "most"), [(0.0, NEW_QUEUES_MAX), (0.001, 4), (0.1, 1)]
 )
 def test_a_step_of_dispatch_makes_few_new_queues(
     tmp_path: Path, seconds_for_each: float, most: int, monkeypatch: pytest.MonkeyPatch

@@ -258,7 +258,7 @@ class Broker:
             store.acknowledging,
             self._held,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
-            self._every("counters", SAMPLE_SECONDS, self.stats.sample),
+            self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
             self._registration,
         ]
 

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 # Records of a step after one that met too many new queues, and for what is left of that one. Such a
 # step makes files for 16 queues at most, so it need not read many more records than that.
-_NEW_QUEUES_RECORDS: Final = 64
+_NEW_QUEUES_RECORDS: Final = 24
 _NEW_QUEUES_RECORDS_LEAST: Final = 1
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH | COMPRESSED

@@ -47,7 +47,7 @@ NEW_QUEUES_MAX: Final = 16
 """Queues that get their first file in one round, and the seconds that these may take. One costs a
 tenth of a millisecond, a directory included, and ten times that while the disk is busy; whoever
 sends or reads waits for the whole round."""
-NEW_QUEUES_SECONDS: Final = 0.004
+NEW_QUEUES_SECONDS: Final = 0.003
 
 
 def _no_time() -> float:
