@@ -15,8 +15,8 @@ from firearrow.message.compress import (
     compress,
     compression_of,
     decompress,
-    with_compression,
 )
+from tests.message.writing import with_compression
 
 KINDS = list(Compression)
 kinds = st.sampled_from(KINDS)

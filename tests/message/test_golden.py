@@ -6,16 +6,16 @@ import pytest
 
 from firearrow.message import names
 from firearrow.message.batch import BatchMember, encode_batch, split_batch
-from firearrow.message.ids import decode_offset_id, decode_unique_id
+from firearrow.message.ids import decode_offset_id
 from firearrow.message.record import (
     BLANK_BYTES,
     RECORD_BYTES_MIN,
     encode_blank,
-    encode_view,
     iter_records,
     verify_crc_property,
 )
 from tests.golden import ADDED_BY_CLIENT, as_java_prints, expected, extract, golden_names
+from tests.message.writing import decode_unique_id, encode_view
 
 
 class Store:

@@ -10,6 +10,7 @@ from firearrow.errors import MessageError
 from firearrow.message import ids
 from firearrow.message.hosts import Host
 from tests.message.strategies import addresses, hosts, i32, i64
+from tests.message.writing import decode_unique_id
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_an_offset_id_reads_as_it_was_written(host: Host, physical_offset: int) 
 def test_a_unique_id_of_the_java_client() -> None:
     """The first message of a golden store: its client had an IPv6 address."""
     text = "FD0000000000000000000000000000022D3F30946E096676544A030E"
-    decoded = ids.decode_unique_id(text)
+    decoded = decode_unique_id(text)
     assert decoded == ("fd00::2", 0x2D3F, 0x30946E09, 0x6676544A, 0x030E)
     prefix = ids.unique_id_prefix(decoded.ip, decoded.pid, decoded.loader_hash)
     assert ids.create_unique_id(prefix, decoded.since_month_ms, decoded.counter) == text
@@ -46,8 +47,8 @@ def test_a_unique_id_reads_as_it_was_made(
 ) -> None:
     prefix = ids.unique_id_prefix(ip, pid, loader_hash)
     text = ids.create_unique_id(prefix, since_month_ms, counter)
-    assert len(text) in ids.UNIQUE_ID_LENGTHS
-    assert ids.decode_unique_id(text) == (ip, pid, loader_hash, since_month_ms, counter)
+    assert len(text) in (32, 56)
+    assert decode_unique_id(text) == (ip, pid, loader_hash, since_month_ms, counter)
 
 
 def test_large_numbers_wrap() -> None:
@@ -60,8 +61,6 @@ def test_large_numbers_wrap() -> None:
 def test_other_texts_are_no_ids(text: str) -> None:
     with pytest.raises(MessageError, match="hex digits"):
         ids.decode_offset_id(text)
-    with pytest.raises(MessageError, match="hex digits"):
-        ids.decode_unique_id(text)
 
 
 def test_a_month_starts_at_midnight_of_local_time() -> None:

@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from firearrow.errors import MessageError
-from firearrow.message.compress import Compression, compress, with_compression
+from firearrow.message.compress import Compression, compress
 from firearrow.message.hosts import pack_host
 from firearrow.message.model import Message, MessageView
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import TRANSACTION_COMMIT
+from tests.message.writing import with_compression
 
 
 def view(body: bytes = b"", properties: bytes = b"", sys_flag: int = 0) -> MessageView:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
-from firearrow.message.ids import decode_unique_id
 from firearrow.message.names import java_hash
 from firearrow.message.properties import parse
 from firearrow.spark.outgoing import COLUMNS, Ids, Rows, check_columns, rows_of
+from tests.message.writing import decode_unique_id
 
 PREFIX = "0123456789ABCDEF0123"
 MAP = pa.map_(pa.string(), pa.string())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import MessageError
-from firearrow.message.compress import Compression, decompress, with_compression
+from firearrow.message.compress import Compression, decompress
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.model import MessageView
 from firearrow.message.names import tag_code
@@ -21,6 +21,7 @@ from firearrow.store import GetResult, GetStatus, MessageStore, reader
 from firearrow.store.soundness import Damaged, Fault
 from tests.broker.fakes import HandClock
 from tests.loglines import told
+from tests.message.writing import with_compression
 from tests.store.stores import ALWAYS, BORN_HOST, append, make_store, opened, settle
 
 COUNT = 40

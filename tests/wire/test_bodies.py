@@ -154,7 +154,6 @@ def test_the_crc_has_no_sign_bit() -> None:
 def test_data_versions_go_up() -> None:
     version = DataVersion(1, 5, 7)
     assert version.next_version(9) == DataVersion(1, 9, 8)
-    assert version.next_version(9, state_version=4) == DataVersion(4, 9, 8)
 
 
 @pytest.mark.parametrize(

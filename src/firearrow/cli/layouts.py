@@ -49,14 +49,14 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def layout_of(options: argparse.Namespace, directory: Path | None = None) -> Layout:
-    """A command's store, or another, by the options and the broker's file. Raises ConfigError."""
+def layout_of(options: argparse.Namespace) -> Layout:
+    """A command's store, by its options and the broker's file. Raises ConfigError."""
     from firearrow.store.offline import Layout
 
     settings = _settings(options)
     slots = settings.get("maxHashSlotNum")
     return Layout.of(
-        directory or options.directory,
+        options.directory,
         settings.get("storePathCommitLog"),
         int(slots) if slots else None,
         settings.get("messageDelayLevel"),

@@ -69,11 +69,6 @@ def is_as_said(body: bytes, sys_flag: int) -> bool:
     return kind is None or body.startswith(_BEGINNINGS[kind])
 
 
-def with_compression(sys_flag: int, kind: Compression) -> int:
-    """Return a system flag that says the body is compressed, and how."""
-    return sys_flag & ~COMPRESSION_MASK | COMPRESSED | kind << COMPRESSION_SHIFT
-
-
 def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
     """Compress a body. ``level`` is the codec's own scale; LZ4 is always fast.
 

@@ -42,16 +42,13 @@ from firearrow.message.hosts import (
     Host,
     pack_address,
     pack_host,
-    unpack_address,
     unpack_host,
 )
 
 OFFSET_ID_LENGTHS = (2 * (HOST_V4_BYTES + 8), 2 * (HOST_V6_BYTES + 8))
-UNIQUE_ID_LENGTHS = (32, 56)
 
 _OFFSET = Struct(">q")
 _CLIENT = Struct(">Hi")
-_MOMENT = Struct(">iH")
 
 
 class OffsetId(NamedTuple):
@@ -61,16 +58,6 @@ class OffsetId(NamedTuple):
     physical_offset: int
 
 
-class UniqueId(NamedTuple):
-    """What a client put into a unique id."""
-
-    ip: str
-    pid: int
-    loader_hash: int
-    since_month_ms: int
-    counter: int
-
-
 def encode_offset_id(store_host: Host | tuple[str, int], physical_offset: int) -> str:
     """Return the offset message id: 32 characters for IPv4, 56 for IPv6."""
     return (pack_host(store_host) + _OFFSET.pack(physical_offset)).hex().upper()
@@ -78,8 +65,15 @@ def encode_offset_id(store_host: Host | tuple[str, int], physical_offset: int) -
 
 def decode_offset_id(text: str) -> OffsetId:
     """Read an offset message id; MessageError when it is none."""
-    raw = _unhex(text, OFFSET_ID_LENGTHS, "offset message id")
-    return OffsetId(unpack_host(raw[:-8]), _OFFSET.unpack_from(raw, len(raw) - 8)[0])
+    if len(text) in OFFSET_ID_LENGTHS:
+        try:
+            raw = bytes.fromhex(text)
+        except ValueError:
+            raw = b""
+        if len(raw) * 2 == len(text):  # fromhex skips white space
+            return OffsetId(unpack_host(raw[:-8]), _OFFSET.unpack_from(raw, len(raw) - 8)[0])
+    short, long = OFFSET_ID_LENGTHS
+    raise MessageError(f"{text!r} does not have {short} or {long} hex digits", "offset message id")
 
 
 def unique_id_prefix(ip: str, pid: int, loader_hash: int) -> str:
@@ -97,28 +91,8 @@ def create_unique_id(prefix: str, since_month_ms: int, counter: int) -> str:
     return f"{prefix}{since_month_ms & 0xFFFF_FFFF:08X}{counter & 0xFFFF:04X}"
 
 
-def decode_unique_id(text: str) -> UniqueId:
-    """Read a unique id; MessageError when it is none. Ids of other makers are not an error in
-    a message: `UNIQ_KEY` may hold any text."""
-    raw = _unhex(text, UNIQUE_ID_LENGTHS, "unique id")
-    pid, loader_hash = _CLIENT.unpack_from(raw, len(raw) - 12)
-    since_month_ms, counter = _MOMENT.unpack_from(raw, len(raw) - 6)
-    return UniqueId(unpack_address(raw[:-12]), pid, loader_hash, since_month_ms, counter)
-
-
 def month_start_ms(now_ms: int) -> int:
     """Return 00:00 local time of the first of the month of a moment, both in ms since 1970."""
     moment = datetime.fromtimestamp(now_ms / 1000)  # noqa: DTZ006 - the format wants local time
     start = moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
     return int(start.timestamp()) * 1000
-
-
-def _unhex(text: str, lengths: tuple[int, int], kind: str) -> bytes:
-    if len(text) in lengths:
-        try:
-            raw = bytes.fromhex(text)
-        except ValueError:
-            raw = b""
-        if len(raw) * 2 == len(text):  # fromhex skips white space
-            return raw
-    raise MessageError(f"{text!r} does not have {lengths[0]} or {lengths[1]} hex digits", kind)

@@ -67,7 +67,7 @@ from typing import Any, NamedTuple, TypeAlias
 from firearrow.errors import MessageError
 from firearrow.message import properties as properties_codec
 from firearrow.message.crc import crc32
-from firearrow.message.hosts import pack_host, unpack_host
+from firearrow.message.hosts import unpack_host
 from firearrow.message.model import MessageView
 from firearrow.message.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
@@ -159,7 +159,6 @@ def encode_record(
     store_host: bytes,
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
-    crc: int | None = None,
 ) -> bytes:
     """Return the bytes of a record.
 
@@ -169,7 +168,6 @@ def encode_record(
         properties: the encoded properties string, at most 32,767 bytes.
         sys_flag: its two address bits are set from the sizes of the hosts.
         born_host, store_host: 8 or 20 bytes, see `firearrow.message.hosts.pack_host`.
-        crc: `body_crc` of the body if it is known already, for instance from outside a lock.
 
     Raises MessageError for a topic, properties or numbers that no record can hold.
     """
@@ -182,7 +180,7 @@ def encode_record(
         fixed = head.pack(
             total,
             magic,
-            crc32(body) & 0x7FFF_FFFF if crc is None else crc,
+            body_crc(body),
             queue_id,
             flag,
             queue_offset,
@@ -201,29 +199,6 @@ def encode_record(
     record = b"".join((fixed, body, topic_bytes, _I16.pack(len(properties)), properties))
     assert len(record) == total
     return record
-
-
-def encode_view(view: MessageView) -> bytes:
-    """Return the record of a decoded message, for instance after its topic was replaced.
-
-    Size and CRC are computed again; all else is as in the view.
-    """
-    return encode_record(
-        view.topic,
-        view.body,
-        properties_codec.encode(view.properties),
-        view.queue_id,
-        view.queue_offset,
-        view.physical_offset,
-        view.flag,
-        view.sys_flag,
-        view.born_timestamp_ms,
-        pack_host(view.born_host),
-        view.store_timestamp_ms,
-        pack_host(view.store_host),
-        view.reconsume_times,
-        view.prepared_transaction_offset,
-    )
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
@@ -301,16 +276,14 @@ def decode_record(
     )
 
 
-def iter_records(
-    buffer: Buffer, start: int = 0, end: int | None = None, *, check_body_crc: bool = False
-) -> Iterator[MessageView]:
+def iter_records(buffer: Buffer, *, check_body_crc: bool = False) -> Iterator[MessageView]:
     """Read records that follow one another, as pull answers and log files hold them.
 
-    Ends at ``end``, or where a log file ends: at a blank, or at a size of 0, which is what bytes
-    that were never written read as. Raises MessageError like `decode_record`.
+    Ends with the bytes, or where a log file ends: at a blank, or at a size of 0, which is what
+    bytes that were never written read as. Raises MessageError like `decode_record`.
     """
-    end = len(buffer) if end is None else min(end, len(buffer))
-    at = start
+    end = len(buffer)
+    at = 0
     while at < end and not _is_file_end(buffer, at, end):
         view = decode_record(buffer, at, end, check_body_crc=check_body_crc)
         yield view

@@ -39,7 +39,6 @@ import pyarrow.compute as pc
 
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message import properties
-from firearrow.message.ids import UNIQUE_ID_LENGTHS
 from firearrow.message.names import java_hash, validate_topic
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 
@@ -51,7 +50,6 @@ DELAY_LEVEL_MAX: Final = 18
 
 _HEAD_BYTES: Final = 20
 _MEMBER_BYTES_MIN: Final = 22
-_ID_CHARS: Final = UNIQUE_ID_LENGTHS[0]
 _ID_PREFIX_CHARS: Final = 20
 _ID_NUMBERS: Final = 1 << 48
 _DIGIT_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.dtype("V2"))

@@ -9,7 +9,6 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS: Final = 2.0
-_MIB: Final = 1 << 20
 
 
 class Progress:

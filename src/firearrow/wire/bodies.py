@@ -62,10 +62,9 @@ class DataVersion(Body, frozen=True):
     timestamp: int = 0
     counter: int = 0
 
-    def next_version(self, now_ms: int, state_version: int | None = None) -> DataVersion:
+    def next_version(self, now_ms: int) -> DataVersion:
         """The version after one more change, made at ``now_ms``."""
-        state = self.state_version if state_version is None else state_version
-        return DataVersion(state, now_ms, self.counter + 1)
+        return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
 class TopicConfig(Body, frozen=True):

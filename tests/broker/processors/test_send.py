@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from firearrow.message.batch import encode_batch, split_batch
-from firearrow.message.ids import decode_offset_id, decode_unique_id
+from firearrow.message.ids import decode_offset_id
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.record import decode_record, iter_records
 from firearrow.store.fs import FileSystem
 from firearrow.wire import fastjson
 from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import Caller, Serving, calling, pull_fields, send_fields
+from tests.message.writing import decode_unique_id
 
 UNIQUE = "UNIQ_KEY\x01U1\x02"
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "C"}
