@@ -1,8 +1,8 @@
 """RocksDB databases: which options they are opened with, and whose errors they raise.
 
-RocketMQ keeps ConsumeQueues and some configuration in RocksDB if it is told to. The options here
-let either broker open what the other has written. Memory and open files are limited: the original
-takes a gigabyte of cache and every file.
+RocketMQ keeps ConsumeQueues and some configuration in RocksDB with ``storeType=defaultRocksDB``.
+The options here let either broker open what the other has written. Memory and open files are
+limited: the original takes a gigabyte of cache and every file.
 
 RocksDB comes with the package ``rocksdict``, which is installed by the extra ``rocksdb``.
 Source: upstream ``RocksDBOptionsFactory``, ``ConfigHelper``.
@@ -194,7 +194,7 @@ class Database:
         self.tables = {name: Table(part, path) for name, part in parts.items()}
 
     def handle(self, family: str) -> ColumnFamily:
-        """What ``Batch`` calls a family by."""
+        """The handle of a family, for ``Batch``."""
         handle: ColumnFamily = self._handles[family]
         return handle
 
@@ -224,7 +224,7 @@ class Database:
 
 
 class Snapshot:
-    """What a database has on the disk, read beside whoever writes it.
+    """What a database has on the disk, read while another process writes it.
 
     Nothing is written to its directory and no lock is taken. Raises ConfigError without the
     package, OSError or CorruptStore where the database can't be opened.

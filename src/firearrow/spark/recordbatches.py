@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from firearrow.client.queues import Span
 from firearrow.errors import CorruptStore
-from firearrow.message.record import MAGIC_V1, MAGIC_V2
+from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
 from firearrow.spark.commitlogorder import InOrder, Wanted
@@ -28,7 +28,7 @@ from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
 from firearrow.spark.textcolumns import Texts
-from firearrow.store.scan import RECORD_BYTES_MIN, Buffer, Columns, Ints, gather
+from firearrow.store.scan import Buffer, Columns, Ints, gather
 
 Mask = npt.NDArray[np.bool_]
 

@@ -1,15 +1,16 @@
-"""Who waits until what was put is safe, and when that is so.
+"""Senders that wait until their messages are safe.
 
-What makes it safe is a list of conditions, each of which knows up to where in the log it holds: the
-disk has it; a number of replicas have it. A message is safe once all hold; with none, at once.
+A message is safe once all conditions hold for it: the disk has it, or a number of replicas have it.
+Each condition knows up to which offset of the log it holds. Without conditions a message is safe at
+once.
 
-Those who wait belong to the event loop alone. The first of them asks the conditions to hold; once
-they do, all whom that covers are told in one call, and then the next are asked for if others have
-come meanwhile. To ask for those before the answers are out was slower with a request at a time on
-each connection: the senders fell into two groups that waited for each other's flushes. Where many
-wait (``MANY_WAITERS``), the loop has enough to do, and the next flush follows the last at once.
+The waiters belong to the event loop alone. The first waiter asks the conditions to hold. Once they
+do, one call answers all waiters up to that offset, and then asks again if others have come
+meanwhile. To ask before the answers are out was slower with one request at a time on each
+connection: the senders fell into two groups that waited for each other's flushes. Where many wait
+(``MANY_WAITERS``), the loop has enough to do, and the next flush follows the last at once.
 
-Who has waited for ``syncFlushTimeout`` (5 s) is told so; the message stays stored.
+A sender that has waited for ``syncFlushTimeout`` (5 s) gets an error; its message stays stored.
 
 Source: upstream ``GroupCommitService``, ``FlushDiskWatcher``.
 """
@@ -34,7 +35,7 @@ OnSafe = Callable[[bool], None]
 
 
 class Condition(Protocol):
-    """Something that has to hold for what is put before who put it is told."""
+    """What has to hold for a message before its sender gets an answer."""
 
     @property
     def reached(self) -> int:
@@ -52,8 +53,8 @@ class Condition(Protocol):
 
 
 class Acknowledging(Service):
-    """Tells those who wait. ``answer`` is to be called, in the event loop, when a condition may
-    hold for more than before."""
+    """Answers the waiters. Call ``answer``, in the event loop, when a condition may hold for more
+    than before."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Acknowledging(Service):
         )
 
     async def start(self) -> None:
-        """Look now and then for those who have waited too long."""
+        """Look every ``SWEEP_SECONDS`` for those who have waited too long."""
         if self._sweep is not None:
             await self._sweep.start()
 
@@ -110,7 +111,7 @@ class Acknowledging(Service):
             condition.ask()
 
     def answer(self) -> None:
-        """Tell those for whom all conditions hold, or who wait for what will not be."""
+        """Answer the waiters for whom all conditions hold, and all if one never will."""
         waiters = self._waiters
         reached = min(condition.reached for condition in self._conditions)
         while waiters and waiters[0][0] <= reached:
@@ -121,12 +122,12 @@ class Acknowledging(Service):
             self.ask()
 
     def expire(self) -> None:
-        """Tell who has waited too long that no answer came."""
+        """Answer those who have waited too long: their message is not confirmed."""
         waiters, now = self._waiters, self._monotonic()
         while waiters and waiters[0][1] <= now:
             waiters.popleft()[2](False)
 
     def refuse(self) -> None:
-        """Tell all who wait that what they put is not confirmed."""
+        """Answer all waiters that their messages are not confirmed."""
         while self._waiters:
             self._waiters.popleft()[2](False)

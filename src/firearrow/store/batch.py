@@ -38,6 +38,7 @@ _MEMBER_HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")]
 )
 _MEMBER_STRUCT: Final = struct.Struct(">iiiii")
+assert _MEMBER_STRUCT.size == _MEMBER_HEAD.itemsize
 _MEMBER_HEAD_BYTES: Final = 20
 _MEMBER_BYTES_MIN: Final = 22
 _PROPERTIES_SIZE: Final = np.dtype(">i2")

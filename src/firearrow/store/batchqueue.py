@@ -64,6 +64,7 @@ UNIT_DTYPE: Final = np.dtype(
         ("reserved", ">i4"),
     ]
 )
+assert UNIT_DTYPE.itemsize == UNIT_BYTES == 46
 MESSAGES_MAX: Final = 0x7FFF
 """How many messages a record may have."""
 _NOT_COMPACTED: Final = -1
@@ -132,7 +133,7 @@ def messages_end(entries: Entries, run: Run) -> int:
 class Units(ABC):
     """The units of a queue.
 
-    To who asks by ``read``, each message of a record has an entry of its own.
+    ``read`` gives an entry for each message of a record.
     """
 
     __slots__ = ()
@@ -161,7 +162,7 @@ class Units(ABC):
     def number_at_or_after(self, physical_offset: int) -> int:
         """The first unit whose record is at or after a physical offset.
 
-        One that is plainly no unit, as a loss of power may leave them, is taken for a later one.
+        Bytes that are clearly no unit, which a loss of power may leave, count as a later unit.
         """
         units = self.numbers
         return units.start + bisect_left(units, physical_offset, key=self._place)
@@ -308,6 +309,7 @@ class FileBatchQueue(Units, FileQueue):
                 f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
                 f"its next message has {first}"
             )
+        assert not self.numbers or self._end_bytes <= self.segments.end_offset
         at, data = self._end_bytes, units.tobytes()
         if not self.segments.files:
             self._min_offset = -1  # it need not begin at 0

@@ -1,7 +1,7 @@
 """What is known of topics, kept for the next batch of records.
 
-A broker has few topics and meets each again and again; who makes up names without end must not fill
-the memory with them.
+A broker has few topics and meets each again and again. Clients that make up names without end must
+not fill the memory with them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Lets what was left out catch up with the log, in small steps, while everything else goes on.
 
 A queue is left out when it can't be written (``leftout``), the index when it can't be. Both are
-tried again after a second, then after ever longer waits up to a minute. Where the files are still
-as they were, dispatch is repeated from the first record that is lacking; else what there is of a
-queue goes to the quarantine, and it is rebuilt from the start of the log. Readers keep what they
-had all the time: the queue takes the new files over once they have all that dispatch has passed.
+tried again after a second, then after longer and longer waits, up to a minute. Where the files are
+still as they were, dispatch is repeated from the first missing record. Else the queue's files go to
+the quarantine, and it is rebuilt from the start of the log. Readers keep the old files meanwhile:
+the queue takes the new ones over once they have everything that dispatch has passed.
 
 Java has no such thing: ConsumeQueue#putMessagePositionInfoWrapper retries for 150 s, in which no
 queue gets entries, and then gives the queue up until the store is opened again.
@@ -63,9 +63,9 @@ class Targets:
 
 
 class CatchUp:
-    """Takes the steps; ``main`` is the dispatcher that all is to catch up with.
+    """Takes the steps, until all queues and the index are as far as ``main``.
 
-    ``dispatcher`` makes another one, for some queues and perhaps the index.
+    ``dispatcher`` makes another dispatcher, for some queues and perhaps the index.
     """
 
     def __init__(
@@ -144,6 +144,7 @@ class CatchUp:
         self._put_off()  # the next try, if this one fails
         if not begins:
             return
+        assert self._run is None, "one try at a time"
         self._targets = Targets(targets, self._main.queues.is_batch)
         self._run = self._dispatcher(self._targets, index, targets.keys() | ())
         self._run.offset = min(begins)
@@ -172,6 +173,8 @@ class CatchUp:
                 self._queues.take_over(key, targets.queues.pop(key)) for key in list(targets.queues)
             ]
             self._on_arrivals(whole)
+        left = bool(targets.queues or run.index)
+        assert not left or run.offset >= self._main.offset, "who goes on lacks nothing"
         if run.index is not None:
             self._main.index, self._main.index_left_out = run.index, False
             log.info("index has all keys again")

@@ -15,8 +15,8 @@ offset field
 
 ``abort`` exists while a broker serves and holds its pid: a start that finds it is an abnormal one.
 ``lock`` is locked for as long as the store is open; its bytes are ``lock``, and the holder's pid is
-in ``abort``. The directory is locked, too, by ``flock``, which RocketMQ does not know: whoever
-deletes ``lock`` lets no second process of ours in.
+in ``abort``. The directory is locked, too, by ``flock``, which RocketMQ does not know: after
+somebody has deleted ``lock``, no second Firearrow gets in.
 
 ``settled`` is Firearrow's own. It is there from the end of recovery on, and names the process, the
 boot of the machine and the directory: if all three are still the same at the next start, then only
@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")
+# Of what is written in place, no more than a sector is there whole or not at all.
+assert _FIELDS.size <= 512
 _LOCK_TEXT: Final = b"lock"
 # File locks hold between processes only; this one holds between the stores of this process.
 _held: set[Path] = set()
@@ -77,7 +79,11 @@ class Checkpoint:
         return Checkpoint(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else Checkpoint()
 
     def save(self, path: Path, fs: FileSystem = OS_FILES) -> None:
-        """Write all fields in place and return once they are on the disk."""
+        """Write all fields in place and return once they are on the disk.
+
+        The fields are in one sector, so they need no new file and no rename, which would cost the
+        sync of a directory each time.
+        """
         fields = _FIELDS.pack(
             self.log_ms,
             self.queues_ms,
@@ -98,7 +104,7 @@ class End(Enum):
 
 
 def _boot_id() -> str:
-    """What the machine calls the time since it was started."""
+    """The machine's id of its last boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -123,6 +129,7 @@ class StoreGuard:
 
         Raises StoreLocked, naming the holder's pid, when another process has it.
         """
+        assert self._fd < 0, "a store is locked once"
         ensure_directory(self._fs, self._lock.parent)
         if self._lock.resolve() in _held:
             raise StoreLocked(f"store {self._lock.parent} is open in this process already")
@@ -195,7 +202,12 @@ class StoreGuard:
         return f"process {pid}" if pid else "another process"
 
     def mark(self) -> None:
-        """Leave the mark that only ``release(clean=True)`` takes away."""
+        """Leave the mark that only ``release(clean=True)`` takes away.
+
+        It is on the disk, with its name, before recovery writes anything. What an earlier run has
+        settled goes first: in a container this one may have the same pid.
+        """
+        assert self._fd >= 0, "who marks a store holds it"
         if self._settled.exists():
             self._fs.remove(self._settled)
         pid = str(os.getpid()).encode()
@@ -203,7 +215,12 @@ class StoreGuard:
         self._fs.sync_directory(self._abort.parent)
 
     def settle(self) -> None:
-        """Note that recovery is done: from here on the end of this process alone loses nothing."""
+        """Note that recovery is done: from here on the end of this process alone loses nothing.
+
+        Its name need not be on the disk: only after another boot would it be missing, and then it
+        would not count.
+        """
+        assert self._fd >= 0, "who settles a store holds it"
         facts = self._facts(str(os.getpid())).encode()
         if facts:
             self._fs.replace_head(self._settled, facts, len(facts))
@@ -213,6 +230,7 @@ class StoreGuard:
         if self._fd < 0:
             return
         try:
+            # `abort` last: until it is gone, the next start takes the end for an unclean one.
             for mark in (self._settled, self._abort):
                 if clean and mark.exists():
                     self._fs.remove(mark)

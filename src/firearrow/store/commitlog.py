@@ -116,6 +116,7 @@ class CommitLog:
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at ``end_offset``, behind a record that was stored at ``last_store_ms``."""
+        assert 0 <= end_offset <= self.segments.end_offset
         self.end_offset = self.own_from = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
@@ -259,7 +260,7 @@ class CommitLog:
         """
         if at != self.end_offset:
             raise StoreError(f"the CommitLog ends at {self.end_offset}, {at} is not its next byte")
-        file_size = self.segments.file_size_bytes
+        file_size, end_offset = self.segments.file_size_bytes, at + len(data)
         while data:
             if self._map is None or self.end_offset == self._base + file_size:
                 self._roll(0)
@@ -269,6 +270,7 @@ class CommitLog:
             self.end_offset += len(piece)
             self.doubt(self.end_offset)  # this process knows nothing of what it holds
             data = data[len(piece) :]
+        assert self.end_offset == end_offset, "all of it is there, and nothing else"
         self._noted.clear()
 
     @property
@@ -333,6 +335,7 @@ class CommitLog:
             base = at - at % file_size
         else:
             base = self._base + file_size
+        assert base >= at, "a log grows"
         segment = self._take_next(base)
         if self._map is not None and at < base:
             start = at - self._base

@@ -27,10 +27,10 @@ from __future__ import annotations
 from typing import Final
 
 from firearrow.errors import CorruptStore
+from firearrow.message.record import RECORD_BYTES_MIN
 from firearrow.store.extension import Extension
 from firearrow.store.filequeue import FileQueue
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, Place
-from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.segments import Segment
 
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
@@ -150,6 +150,7 @@ class FileConsumeQueue(FileQueue):
             return queue_offset, entries
         if queue_offset == 0:
             self._begin_again()
+            assert self.max_offset == 0, "it begins at 0 again"
         elif complete and not self.segments.files:
             self._jump(queue_offset)
         elif complete and 0 < (lost := queue_offset - self.max_offset) <= self._room_for(entries):
@@ -168,6 +169,7 @@ class FileConsumeQueue(FileQueue):
 
     def _jump(self, queue_offset: int) -> None:
         """Begin an empty queue at an offset that is not 0: the log before it is gone."""
+        assert not self.segments.files, "only an empty queue begins elsewhere"
         file_size = self.segments.file_size_bytes
         at = queue_offset * ENTRY_BYTES
         segment = self.segments.create(at - at % file_size)

@@ -52,10 +52,10 @@ _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
 
 class Dispatcher:
-    """``offset`` is how far the log has been dispatched; with ``only``, for these queues.
+    """Dispatches the log from ``offset`` on; with ``only``, to these queues.
 
-    ``lmq`` says that LMQs get their entries too, ``index_may_wait`` that an index that
-    can't be written is left out (``catchup`` sees to it).
+    With ``lmq``, LMQs get their entries too. With ``index_may_wait``, an index that can't be
+    written is left out until it has caught up (``catchup``).
     """
 
     def __init__(

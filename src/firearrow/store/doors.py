@@ -1,4 +1,4 @@
-"""The ways into a store: whoever adds messages, for whatever reason, does it here.
+"""The ways into a store: all messages are added here.
 
 ``put`` is the one door; beside it are those for many messages at once (``put_batch``), for several
 as one record (``put_inner``), and for the very bytes of another log (``put_raw``). Behind each the

@@ -72,7 +72,7 @@ class MessageStore(Doors):
 
     ``store_host`` is the broker's advertised address as records hold it (see
     ``firearrow.message.hosts.pack_host``). ``scheduler`` is the event loop that the store runs in;
-    without one its owner calls ``dispatch``. ``events`` are told what ``store.events`` has.
+    without one its owner calls ``dispatch``. ``events`` get what ``store.events`` has.
     ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
     """
@@ -340,13 +340,13 @@ class MessageStore(Doors):
 
     @property
     def services(self) -> list[Service]:
-        """What the store does by time, for its owner to start and stop, if it has a scheduler."""
+        """The store's services, for its owner to start and stop, if it has a scheduler."""
         found = self._flusher, self.dispatching
         return [service for service in found if service is not None]
 
     @property
     def acknowledging(self) -> Service:
-        """Tells those who wait, by time as well; to be stopped while they can be told."""
+        """Answers those who wait for the disk. Stop it while they can still be answered."""
         return self._acknowledging
 
     def close(self) -> None:
@@ -435,7 +435,7 @@ class MessageStore(Doors):
         self._acknowledging.ask()
 
     def expire_waiters(self) -> None:
-        """Tell who has waited for ``syncFlushTimeout`` that the disk has not answered."""
+        """Answer those who have waited for ``syncFlushTimeout``: their message is not confirmed."""
         self._acknowledging.expire()
 
     def flush_step(self) -> None:

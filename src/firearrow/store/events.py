@@ -1,4 +1,4 @@
-"""What happens in a store, for those who want to know (``firearrow.events``)."""
+"""The events of a store (``firearrow.events``)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class MessagesArrived:
 
 
 class QueuesDeleted(NamedTuple):
-    """Queues are gone, all of a topic or (``queue_id``) one: who keeps one must ask for it
-    again."""
+    """Queues are deleted, all of a topic or (``queue_id``) one: whoever keeps one has to ask the
+    store for it again."""
 
     topic: str
     queue_id: int | None = None

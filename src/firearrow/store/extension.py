@@ -35,6 +35,7 @@ ADDRESS_MAX: Final = -(1 << 31) - 1
 """What is no more than this, in place of a tag code, is an address. Java: isExtAddr."""
 _FIRST_ADDRESS: Final = -(1 << 63)
 _UNIT: Final = struct.Struct(">hqqh")
+assert _UNIT.size == 20
 _NAME_DIGITS: Final = 20
 
 

@@ -1,11 +1,10 @@
-"""What queues with files of their own have in common, whatever their units are.
+"""What queues with files of their own have in common: ConsumeQueues and queues of batches.
 
 A queue is a directory of files of one size, which together are one space of bytes: unit ``n`` is at
-``n * unit_bytes`` of it, and what is behind the last one is zero.
+``n * unit_bytes``, and all bytes behind the last unit are zero.
 
-After a loss of power, sectors that were not flushed are as they were, zero, or as they were to be.
-So of a unit on two sectors a part may be zero, and what it says then of the log may
-look as good as any.
+After a loss of power, a sector that was not flushed has its old bytes, zeros, or its new bytes. So
+a part of a unit on two sectors may be zero, and such a unit can look as good as any.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _beginning: Final = Lock()  # again of a queue, against a flush of what it was; 
 
 
 class FileQueue(ABC):
-    """One queue; who derives from it says what its units are."""
+    """One queue; a subclass says what its units are."""
 
     __slots__ = (
         "_lives",
@@ -81,7 +80,7 @@ class FileQueue(ABC):
 
     @abstractmethod
     def _find_end(self) -> None:
-        """Learn from the files where the units end, and what the last one says."""
+        """Find in the files where the units end, and what the last one says."""
 
     @abstractmethod
     def _place(self, number: int) -> int:
@@ -118,6 +117,7 @@ class FileQueue(ABC):
             extra={"topic": self.topic, "queue_id": self.queue_id},
         )
         self.segments.cut(0)
+        assert not self.segments.files, "nothing is left of the earlier topic"
         with _beginning:
             self._lives += 1
             self._forget()
@@ -130,7 +130,7 @@ class FileQueue(ABC):
         return segment
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files all of whose records are before a physical offset, but the last."""
+        """Take out the files, but the last, that have only records before a physical offset."""
         gone: list[Path] = []
         files = self.segments.files
         while len(files) > 1:
@@ -151,17 +151,19 @@ class FileQueue(ABC):
     def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> bool:
         """Forget the units of records at or after a physical offset; say whether there were any.
 
-        With ``has_record`` also what a loss of power has left of units, and beyond a gap: it must
-        have left those of the records before.
+        With ``has_record`` also forget torn units and all behind a gap, which a loss of power may
+        leave. The units of records before that offset must be whole.
         """
         before = self._end_bytes, len(self.segments.files)
         while self.max_physical_offset >= log_end_offset or self._last_is_torn(has_record):
             last = self._end_bytes - self.unit_bytes
             self.segments.cut(min(self._bytes_before(log_end_offset), last))
             self._find_end()
+            assert self._end_bytes <= last, "each turn forgets a unit, so this ends"
             files = self.segments.files  # the zeros behind the end must reach the disk too
             self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
         if has_record is not None:  # an empty queue keeps its first file, which says its offset
+            # What power left behind a gap must not be found once the queue has grown up to it.
             first_end = self.segments.first_offset + self.unit_bytes
             self.segments.cut(max(self._end_bytes, first_end))
         return (self._end_bytes, len(self.segments.files)) != before
@@ -204,7 +206,8 @@ class FileQueue(ABC):
             self.next_offset = max(self.next_offset, queue_offset)
 
     def take_over(self, other: FileQueue) -> None:
-        """Be what another object is that has the files of this queue; ``next_offset`` stays."""
+        """Take the files of another object of this queue; ``next_offset`` stays."""
+        assert (other.topic, other.queue_id) == (self.topic, self.queue_id)
         next_offset, earlier = self.next_offset, self.segments
         with _beginning:
             self._lives += 1

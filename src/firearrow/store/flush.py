@@ -40,6 +40,7 @@ class LogFlush:
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._failed = _Failed(_PASSING)
+        assert 0 <= flushed_offset <= commit_log.end_offset
         self.flushed_offset = flushed_offset
 
     @property
@@ -127,6 +128,11 @@ class DerivedFlush:
 
         ``last`` takes the IndexFile that is being filled as well. Raises OSError if the disk
         refuses; the checkpoint stays where it is, now and later.
+
+        How far dispatch is, is noted first and said last. A record before what the checkpoint says
+        of queues counts as one that was on the disk: a start that misses it stops
+        (``Recovery._was_on_disk``) instead of cutting the log there. So the log comes before the
+        queues, and both before the checkpoint. A database of queues says itself how far it is.
         """
         self._failed.check()
         stored_ms = self._dispatcher.last_store_ms
@@ -135,6 +141,8 @@ class DerivedFlush:
             self._log_flush.flush()
             self._queues.flush(0)
             if stored_ms and self._queues.dispatched_offset is None:
+                flushed_offset = self._log_flush.flushed_offset
+                assert physical_offset < flushed_offset, "the log is there before the checkpoint"
                 self._checkpoint.queues_ms = self._log_flush.not_after(stored_ms)
                 self._checkpoint.queues_physical_offset = physical_offset
             self._flush_index(last=last)
@@ -144,7 +152,7 @@ class DerivedFlush:
 
     def save_checkpoint(self) -> None:
         """Write the checkpoint if it has moved; OSError if that fails, it may be tried again."""
-        with self._saving:
+        with self._saving:  # `go_back` comes from the event loop, all else from the thread
             current = replace(self._checkpoint)
             if current != self._saved and not self._log_flush.is_broken:
                 current.save(self._root / "checkpoint", self._fs)
@@ -154,7 +162,8 @@ class DerivedFlush:
         """Have the log go on at an earlier time; OSError if the checkpoint can't be written.
 
         Recovery takes what was stored before the times of the checkpoint for flushed. So what is on
-        the disk must not name one that records to come may be before.
+        the disk must not name one that records to come may be before: without this, simulated
+        losses of power lost messages.
         """
         self._log_flush.go_back(now_ms)
         self.save_checkpoint()

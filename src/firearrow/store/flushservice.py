@@ -159,6 +159,7 @@ class FlushService(Service):
         asked = self._asked
         if asked:  # whoever asks from here on asks for the next step
             self._asked = False
+        assert now >= self._log_at, "its clock never goes back"
         interval = config.flush_interval_commit_log / 1000
         timely = now >= self._log_at + interval
         thorough = now >= self._log_thorough_at + config.flush_commit_log_thorough_interval / 1000
@@ -174,6 +175,7 @@ class FlushService(Service):
     def _derived_step(self) -> float:
         """Flush queues and index if it is time; return the seconds until the next time."""
         config, now = self._config, self._monotonic()
+        assert now >= self._derived_at, "its clock never goes back"
         interval = config.flush_interval_consume_queue / 1000
         thorough_interval = config.flush_consume_queue_thorough_interval / 1000
         if now >= self._derived_at + interval:
@@ -270,6 +272,7 @@ class LoopWorker(Worker):
 
     def start(self) -> None:
         """Take a step soon."""
+        assert self._timer is None, "it takes its steps one after another"
         self._timer = self._scheduler.call_soon(self._run)
 
     def wake(self) -> None:

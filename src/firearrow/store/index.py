@@ -51,6 +51,7 @@ INDEX_ENTRY: Final = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
 _ENTRY_STRUCT: Final = struct.Struct(">iqii")
+assert _ENTRY_STRUCT.size == INDEX_ENTRY.itemsize
 NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
 _ALWAYS_MS: Final = 1 << 62
@@ -108,6 +109,7 @@ class IndexFile:
             file.begin_ms = file.end_ms = previous.end_ms
             file.begin_physical_offset = previous.end_physical_offset
             file.end_physical_offset = previous.end_physical_offset
+        assert file.count == 1, "a new file has no key"
         file._write_header()
         return file
 
@@ -223,6 +225,7 @@ class IndexFile:
         if end > self._reserved_bytes:
             start = self._reserved_bytes
             upto = min(end + _RESERVE_STEP_BYTES, len(self.map))
+            assert end <= upto, "entries are within the file"
             self._fs.reserve(self.path, start, upto - start)
             self._reserved_bytes = upto
 
@@ -357,6 +360,7 @@ class Index:
         while kept and self.files[kept - 1].end_physical_offset >= log_end_offset:
             kept -= 1
         self._drop_from(kept)
+        assert self.end_physical_offset < log_end_offset
 
     def keep_what_is_there(self) -> None:
         """Forget the files from the first on that was removed behind our back; OSError if those
@@ -445,6 +449,7 @@ class Index:
             name = max(name, int(self.files[-1].path.name) + 1)
         while (self._directory / f"{name:0{NAME_DIGITS}d}").exists():  # one that was ignored
             name += 1
+        assert not self.files or name > int(self.files[-1].path.name), "files are in order by name"
         return f"{name:0{NAME_DIGITS}d}"
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:

@@ -65,6 +65,7 @@ def parse(data: bytes | memoryview, checkpoint: int) -> Inventory | None:
 
 def save(root: Path, inventory: Inventory, fs: FileSystem) -> None:
     """Write the note; it is on the disk on return. OSError if it can't be."""
+    assert inventory.log[0] <= inventory.log[1]
     replace_file(fs, root / NAME, [msgspec.json.encode(inventory)])
 
 
@@ -81,7 +82,7 @@ def load(root: Path) -> Inventory | None:
 
 
 def remove(root: Path, fs: FileSystem) -> None:
-    """Remove the note: from now on there is more, or other."""
+    """Remove the note: from now on the store changes."""
     if (root / NAME).exists():
         fs.remove(root / NAME)
         fs.sync_directory(root)

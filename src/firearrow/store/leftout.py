@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 NAME: Final = "left-out-queues.tsv"
 Key = tuple[str, int]
 
-# Want that is everyone's, of room or descriptors: who waits for its end loses nothing.
+# All files lack this, room or descriptors: to wait until there is some again loses nothing.
 _OF_ALL: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS}
 )
@@ -38,7 +38,7 @@ UNREACHABLE: Final = frozenset(
 class LeftOut(NamedTuple):
     """Why a queue is left out, from which record on, and the end that it would have.
 
-    With ``needs_rebuild``, what there is of it can't be gone on with.
+    ``needs_rebuild``: its files can't be continued.
     """
 
     reason: str
@@ -53,7 +53,7 @@ def concerns_all(error: OSError) -> bool:
 
 
 class LeftOutFile:
-    """The file; what it ``noted`` is as on the disk. Any thread may write."""
+    """The file; ``noted`` is its content on the disk. Any thread may write."""
 
     def __init__(self, root: Path, fs: FileSystem) -> None:
         self._path = root / NAME
@@ -82,7 +82,7 @@ class LeftOutFile:
                 self._write(self.noted | ends)
 
     def renew(self, whole: set[Key], ends: dict[Key, int] | None = None) -> None:
-        """Forget queues, all of whose entries are on the disk, and note the ends of others."""
+        """Forget the ``whole`` queues: all their entries are on the disk; note ends of others."""
         with self._lock:
             left = self.noted | (ends or {})
             left = {key: end for key, end in left.items() if key not in whole}

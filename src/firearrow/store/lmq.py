@@ -1,8 +1,8 @@
 """LMQs: one message in several queues.
 
-A message names LMQs in a property, and each of them has an entry for its record, which
-stands in the log once, in the queue that it was sent to. An LMQ needs no topic: its name
-begins with ``%LMQ%``, and it is queue 0 of the topic of that name.
+A message names LMQs in a property, and each of them gets an entry for its record. The record is in
+the log once, and belongs to the queue that it was sent to. An LMQ needs no topic: its name begins
+with ``%LMQ%``, and it is queue 0 of the topic of that name.
 
 ======================== ===========================================================
 property                 value
@@ -85,6 +85,7 @@ class MultiDispatch:
 
     @next_offset.setter
     def next_offset(self, queue_offset: int) -> None:
+        assert queue_offset == self._queue.next_offset + 1, "LMQs take messages one by one"
         for one in self._lmq:
             one.next_offset += 1
         self._queue.next_offset = queue_offset

@@ -20,10 +20,10 @@ RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 
 
 class Dispatching(Service):
-    """Has ``dispatch`` called, which says whether there is more; ``behind_bytes`` says how much,
+    """Calls ``dispatch``, which returns whether there is more. ``behind_bytes`` gives how much, and
     ``stuck`` why nothing can be dispatched.
 
-    ``watchers`` is how many wait for messages at present.
+    ``watchers`` is the number of those who wait for messages at present.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Dispatching(Service):
         return self._stuck() or None
 
     def wake(self) -> None:
-        """There is something where there was nothing: dispatch it now if the last batch is a while
-        ago, else when its interval is over."""
+        """Dispatch the first new message: now if the last batch is long enough ago, else when the
+        interval is over."""
         if self._planned is not None:  # for what others have dispatched meanwhile
             return
         interval = WAITED_FOR_SECONDS if self.watchers else UNWAITED_SECONDS
         self._plan(max(self._last + interval - self._scheduler.time(), 0.0))
 
     def watch(self) -> None:
-        """Somebody waits from now on: what is pending must not take the long interval."""
+        """Somebody waits from now on: pending messages must not wait for the long interval."""
         self.watchers += 1
         if self.watchers == 1 and self._planned is not None:
             self.cancel()

@@ -41,6 +41,7 @@ from firearrow.store.queues import (
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+assert _ENTRY.itemsize == ENTRY_BYTES
 AnyQueue = FileConsumeQueue | FileBatchQueue
 
 NEW_QUEUES_MAX: Final = 16
@@ -390,6 +391,7 @@ class FileConsumeQueues:
             left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], needs_rebuild=True)
             queue = self._by_key.pop(key, None) or self._make(*key)
             queue.close()
+            assert ends[key] >= queue.next_offset, "no queue offset is given a second time"
             queue.next_offset = ends[key]
             try:
                 self._clear_way(key, directory)
@@ -508,6 +510,7 @@ class FileConsumeQueues:
 
     def take_over(self, key: Key, fresh: AnyQueue) -> tuple[AnyQueue, int]:
         """Have a queue go on with what has caught up; return it with its first new offset."""
+        assert (fresh.topic, fresh.queue_id) == key
         fresh.begin_at(self.left_out[key].end)
         queue = self._by_key.get(key) or self._shut.pop(key)
         first = queue.max_offset

@@ -21,11 +21,12 @@ ENTRY_BYTES: Final = 20
 ENTRY: Final = struct.Struct(">qiq")
 """An entry as ``ConsumeQueue.read`` gives it: physical offset, size, tag code; see
 ``consumequeue``."""
+assert ENTRY.size == ENTRY_BYTES
 
 
 class ManyNewQueues(Exception):
-    """A round would make files for too many queues at once: a part of it is written, the rest is to
-    be asked for again."""
+    """A round would make files for too many queues at once: a part of it is written, and the caller
+    asks for the rest again."""
 
 
 class Run(NamedTuple):
@@ -63,8 +64,8 @@ class Runs(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """What one round of dispatch has for the queues: columns in order of the queues, and the runs
-    that they are made of, one after another. A queue may have several.
+    """The entries of one round of dispatch: columns in the order of the queues, and the runs that
+    make them up, one after another. A queue may have several runs.
 
     ``messages`` is how many messages each record holds in a queue of batches, from ``queue_offset``
     on; None: one each.
@@ -112,8 +113,8 @@ class Entries(NamedTuple):
 
 
 class QueuesLeft(NamedTuple):
-    """Queues with messages whose topic somebody lacks: up to which number they go, where the last
-    record of any of them is, and whether they are of batches."""
+    """Queues with messages whose topic is missing: the number of queues, the place of their last
+    record, and whether they are queues of batches."""
 
     topic: str
     queue_nums: int
@@ -198,11 +199,11 @@ class ConsumeQueue(QueueEnd, Protocol):
         """Up to ``count`` entries (``ENTRY``) from an offset on; empty where none are."""
 
     def extended_tag_code(self, address: int) -> int | None:
-        """The tag code behind an address that stands in an entry in its place (``extension``); None
-        if it is not known."""
+        """The tag code behind an address that an entry has in its place (``extension``); None if it
+        is not known."""
 
     def stored_ms(self, queue_offset: int) -> int | None:
-        """Store time (ms) of a message; None where only its record says it."""
+        """Store time (ms) of a message; None where only its record has it."""
 
     def gap_end(self, queue_offset: int) -> int:
         """Where to go on when ``read`` has nothing at an offset."""
@@ -211,7 +212,7 @@ class ConsumeQueue(QueueEnd, Protocol):
         """The queue offset of the first entry whose record is at or after a physical offset."""
 
 
-# Told of the queues that have new messages, each with its first new queue offset.
+# Called with the queues that have new messages, each with its first new queue offset.
 OnArrivals = Callable[[Iterable[tuple[ConsumeQueue, int]]], None]
 
 
@@ -223,8 +224,8 @@ class WritableQueues(Protocol):
         (``batchqueue``)."""
 
     def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Write what a round of dispatch has, then tell who has it; what a queue has already is
-        skipped.
+        """Write the entries of a round of dispatch, then report the queues that got some. Entries
+        that a queue has already are skipped.
 
         A queue that would get a hole, or can't be written for a reason of its own, is left out,
         with the reason logged. ``complete`` says that the log is being dispatched from its start:
@@ -296,9 +297,9 @@ class ConsumeQueues(WritableQueues, Protocol):
         """Forget a topic's queues and all that the disk has of them."""
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
-        """Move what there is of queues that are left out below ``directory``; return which.
+        """Move the files of queues that are left out below ``directory``; return which queues.
 
-        They are empty then, and can be rebuilt from the log.
+        These are empty then, and can be rebuilt from the log.
         """
 
     def clear(self) -> int:

@@ -19,13 +19,13 @@ from typing import Final
 
 import msgspec
 
+from firearrow.message.record import RECORD_BYTES_MIN
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue, Unit
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
-from firearrow.store.scan import RECORD_BYTES_MIN
 from firearrow.store.soundness import (
     AHEAD_ENTRIES,
     PLAIN_MIN,

@@ -10,8 +10,8 @@ closed: an appender's count and dispatch's must be the same object's.
 Entries are written in each round of dispatch, one batch for all queues, by columns: with very many
 queues each message is a run of its own. A queue's row in ``offset``, which says how far it goes,
 and the row that says how far dispatch has come are written when the entries that they vouch for are
-on the disk (``flush``). So whatever is on the disk after any end, no queue claims an entry that is
-missing; entries that none claims are written over.
+on the disk (``flush``). So however the broker ends, no queue claims a missing entry; entries that
+none claims are written over.
 
 Source: upstream ``RocksDBConsumeQueueStore``.
 """
@@ -31,11 +31,12 @@ import numpy as np
 from firearrow.database import Batch, Database, Family, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.message.names import is_lmq
+from firearrow.message.record import RECORD_BYTES_MIN
 from firearrow.store import rocksformat as rows
 from firearrow.store.queues import Entries, HasRecord, OnArrivals, QueueRange, Run, Runs
 from firearrow.store.rocksoffsets import QueueEnds
 from firearrow.store.rocksqueue import NO_PLACE, RocksConsumeQueue, RocksTopic
-from firearrow.store.scan import RECORD_BYTES_MIN, Ints
+from firearrow.store.scan import Ints
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class RocksConsumeQueues:
     """
 
     def __init__(self, directory: Path, elsewhere: Path, compression: str) -> None:
-        """Have the queues in ``directory``; that none are ``elsewhere`` is checked by ``load``."""
+        """The queues in ``directory``; ``load`` checks that none are ``elsewhere``."""
         self._directory = directory
         self._elsewhere = elsewhere
         self._families = [
@@ -105,8 +106,9 @@ class RocksConsumeQueues:
             self._families,
             cache_bytes=_CACHE_BYTES,
             open_files_max=_OPEN_FILES_MAX,
-            log_ahead=False,
+            log_ahead=False,  # the CommitLog is that log: each entry would be written twice
         )
+        assert not self._topics, "queues are loaded before they are used"
         value = self._offsets.get(rows.DISPATCHED_KEY)
         self.dispatched_offset = rows.DISPATCHED.unpack(value)[0] if value else 0
 
@@ -125,7 +127,15 @@ class RocksConsumeQueues:
         return self._open_database.tables[rows.OFFSETS]
 
     def flush(self, least_pages: int) -> None:
-        """Bring to the disk what was put before the call, see ``ConsumeQueues.flush``."""
+        """Bring to the disk what was put before the call, see ``ConsumeQueues.flush``.
+
+        The entries come first; then the rows that say how far queues go, and the one that says how
+        far dispatch is, as they were before the entries were flushed. A power failure between the
+        two leaves entries that no row claims, and they are dispatched again. The other order would
+        leave rows that claim missing entries. (Upstream flushes both column families together; the
+        binding that we use can't.) The price is that a flush writes a row for each queue that has
+        changed.
+        """
         if least_pages and self._unflushed_entries < _FLUSH_ENTRIES:
             return
         with self._flushing:
@@ -135,6 +145,7 @@ class RocksConsumeQueues:
                 slots = self.ends.begin_saving()
                 ends = self.ends.max_offset[slots]
                 physical_offsets = self.ends.max_physical_offset[slots]
+            assert 0 not in slots, "the slot of forgotten queues has nothing to save"
             try:
                 self.entries.flush()
                 self._save(slots, rows.places(physical_offsets, ends - 1))
@@ -154,7 +165,12 @@ class RocksConsumeQueues:
             self._offsets.flush()
 
     def _save(self, slots: Ints, places: list[bytes]) -> None:
-        """Write the rows of queues whose entries are on the disk, but of those forgotten since."""
+        """Write the rows of queues whose entries are on the disk, but of those forgotten since.
+
+        In steps, each under the lock: to take all 262,144 rows at once held the interpreter, and so
+        the event loop, for some ten milliseconds.
+        """
+        assert len(places) == len(slots), "each slot has a place"
         for at in range(0, len(slots), _FLUSH_STEP_QUEUES):
             step = slice(at, at + _FLUSH_STEP_QUEUES)
             batch = self._open_database.batch()
@@ -275,6 +291,7 @@ class RocksConsumeQueues:
         with self._writing:
             batch = self._open_database.batch()
             queues, heads = self._queues_of(entries.runs)
+            assert len(queues) == len(entries.runs.start), "each run has a queue"
             slots = np.array([queue.slot for queue in queues], np.int64)
             before = ends.max_offset[slots], ends.max_physical_offset[slots]
             first = entries.queue_offset[entries.runs.start]
@@ -292,7 +309,7 @@ class RocksConsumeQueues:
         on_arrivals(_Arrived(queues, first))
 
     def _queues_of(self, runs: Runs) -> tuple[list[RocksConsumeQueue], list[bytes]]:
-        """The queue of each run, and what the keys of its topic begin with; under the lock."""
+        """The queue of each run, and the beginning of its topic's keys; called under the lock."""
         queues: list[RocksConsumeQueue] = []
         heads: list[bytes] = []
         before = -1
@@ -313,16 +330,19 @@ class RocksConsumeQueues:
         heads = staged.heads
         if len(heads) < len(values):
             heads = np.array(heads, object).repeat(runs.end - runs.start).tolist()
+        # Entries are in the order of these keys, as topics are numbered in it (``Columns.topics``):
+        # the database takes them so in half the time.
         keys = rows.entry_keys(heads, entries.queue_id, queue_offset)
         slots = staged.slots
         fits = staged.first == ends.max_offset[slots]
         fits &= physical[runs.start] > ends.max_physical_offset[slots]
-        fits[1:] &= slots[1:] != slots[:-1]
+        fits[1:] &= slots[1:] != slots[:-1]  # the second run of a queue goes by the first's end
         if np.count_nonzero(fits) == len(fits):
             last = runs.end - 1
             ends.max_offset[slots] = queue_offset[last] + 1
             ends.max_physical_offset[slots] = physical[last]
         else:
+            # From the end on, so that the numbers of the rows before stay what they are.
             for start, end in reversed(self._fit_each(batch, staged, values, complete)):
                 del keys[start:end], values[start:end]
         batch.put_all(rows.ENTRIES, keys, values)
@@ -342,6 +362,7 @@ class RocksConsumeQueues:
                 or int(physical[start]) <= queue.max_physical_offset
             ):
                 start = self._fit_or_leave_out(batch, queue, run, physical, values, complete)
+                assert run.start <= start <= run.end, "rows that are left out are the run's"
                 known.append((run.start, start))
             if start == run.end:
                 staged.first[number] = -1
@@ -443,6 +464,7 @@ class RocksConsumeQueues:
         """Forget the entries of records at or after a physical offset; rows are never torn."""
         if self.dispatched_offset <= log_end_offset:
             return
+        assert not self.ends.saving.any(), "queues are cut before any is flushed"
         self.dispatched_offset = log_end_offset
         batch = self._open_database.batch()
         for queue in self._filled():
@@ -453,6 +475,7 @@ class RocksConsumeQueues:
 
     def _cut_queue(self, batch: Batch, queue: RocksConsumeQueue, log_end_offset: int) -> None:
         end = queue.first_at_or_after(log_end_offset)
+        assert end <= queue.max_offset, "a cut adds nothing"
         start = queue.head + end.to_bytes(8, "big")
         batch.delete_range(rows.ENTRIES, start, rows.entry_range(queue.head)[1])
         physical_offset = queue.physical_offset_at(end - 1)
@@ -473,8 +496,8 @@ class RocksConsumeQueues:
         return []
 
     def _remove_expired(self, log_start_offset: int) -> None:
-        """Remove the entries of records before a physical offset; of queues with entries on the
-        disk only, and without any queue in memory.
+        """Remove the entries of records before a physical offset, as far as they are on the disk.
+        No queue is loaded into memory for it.
 
         Java: RemoveConsumeQueueCompactionFilter drops them whenever files are merged.
         """
@@ -514,6 +537,7 @@ class RocksConsumeQueues:
     def delete_queues(self, keys: set[tuple[str, int]]) -> None:
         """Forget single queues; that they are deleted is on the disk on return."""
         self._delete(keys)
+        # Only these rows make a queue: entries that come back are claimed by none.
         self._offsets.flush()
 
     def _delete(self, keys: set[tuple[str, int]]) -> None:
@@ -552,8 +576,8 @@ class RocksConsumeQueues:
 
 
 class _Staged(NamedTuple):
-    """What is being put: of each run the queue, its slot, what its keys begin with, and the first
-    queue offset that is new, -1 for none."""
+    """A round that is being put: of each run the queue, its slot, the beginning of its keys, and
+    the first new queue offset, -1 for none."""
 
     entries: Entries
     queues: list[RocksConsumeQueue]

@@ -83,6 +83,11 @@ _VALUE: Final = np.dtype(
     [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
 )
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("queue_offset", ">i8")])
+assert VALUE.size == VALUE_BYTES
+assert _VALUE.itemsize == VALUE_BYTES, "columns write what single rows are read as"
+assert _PLACE.itemsize == PLACE.size
+assert _ENTRY_KEY_REST.itemsize == ENTRY_KEY_MIDDLE.size + 8
+assert _MAX_KEY_REST.itemsize == _OFFSET_KEY_REST_BYTES
 
 
 def topic_head(topic: str) -> bytes:

@@ -1,7 +1,7 @@
-"""How far each of very many queues goes, as columns.
+"""The ends of very many queues, as columns.
 
-Dispatch looks at the ends of all queues that a round has messages for, and moves them: by columns
-that costs little for each, where as many objects would cost a wait for memory each.
+Dispatch compares and moves the ends of all queues that a round has messages for. As columns that
+costs little for each queue; as objects, each would cost a wait for memory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ QueueT = TypeVar("QueueT", bound=HasSlot)
 class QueueEnds(Generic[QueueT]):
     """Columns by slot; each queue in memory has one, and ``queues`` says whose it is.
 
-    Slots are taken and given up under the lock that a flush takes them to save under: columns that
-    grow are others than before.
+    Slots are taken and given up under the same lock as a flush reads them: columns that grow are
+    replaced by others.
 
     ``max_offset`` and ``max_physical_offset`` are as in ``ConsumeQueue``. A slot is ``unsaved`` if
     its row in the database does not say this yet, and ``saving`` while it is being written. The
@@ -51,17 +51,20 @@ class QueueEnds(Generic[QueueT]):
         """Give a queue a slot."""
         if self._free:
             slot = self._free.pop()
+            assert self.queues[slot] is None, "a free slot is nobody's"
             self.queues[slot] = queue
         else:
             slot = len(self.queues)
             self.queues.append(queue)
             if slot == len(self.max_offset):
                 self._grow(2 * slot)
+        assert not self.unsaved[slot], "a new queue has nothing to save"
         self.max_offset[slot] = max_offset
         self.max_physical_offset[slot] = max_physical_offset
         return slot
 
     def _grow(self, slots: int) -> None:
+        assert slots > len(self.max_offset), "columns only grow"
         for name in ("max_offset", "max_physical_offset", "unsaved", "saving"):
             old: npt.NDArray[np.int64 | np.bool_] = getattr(self, name)
             new = np.zeros(slots, old.dtype)
@@ -70,24 +73,26 @@ class QueueEnds(Generic[QueueT]):
         self.max_offsets = memoryview(self.max_offset)
 
     def give_up(self, queue: QueueT) -> None:
-        """Take the slot of a queue that is forgotten."""
+        """Take a slot back from a queue that is forgotten."""
         slot, queue.slot = queue.slot, 0
+        assert self.queues[slot] is queue, "a slot is given up once, by its queue"
         self.queues[slot] = None
         self.settled(slot)
         self._free.append(slot)
 
     def settled(self, slot: int) -> None:
-        """Have nothing more be written of a slot, as it is now."""
+        """Note that a slot needs no row as it is now."""
         self.unsaved[slot] = self.saving[slot] = False
 
     def begin_saving(self) -> Ints:
-        """Take the slots that are unsaved: they are saving now."""
+        """Return the slots that are unsaved, and mark them as saving."""
+        assert not self.saving.any(), "one flush at a time"
         slots = self.unsaved.nonzero()[0]
         self.unsaved[slots] = False
         self.saving[slots] = True
         return slots
 
     def give_back(self) -> None:
-        """Have the slots that are saving be unsaved again: the disk refused them."""
+        """Mark the slots that are saving as unsaved again: the disk refused them."""
         self.unsaved |= self.saving
         self.saving[:] = False

@@ -67,8 +67,7 @@ class RocksConsumeQueue:
     def __init__(
         self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
     ) -> None:
-        """Have the queue of which ``place`` says where the record of its last message is, and
-        that one's queue offset."""
+        """A queue; ``place`` is the physical offset and the queue offset of its last message."""
         self.of_topic = of_topic
         self.queue_id = queue_id
         self.magic = of_topic.magic
@@ -86,7 +85,7 @@ class RocksConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """What dispatch has written up to."""
+        """The first queue offset that dispatch has not written yet."""
         return int(self.of_topic.store.ends.max_offset[self.slot])
 
     @property
@@ -103,7 +102,9 @@ class RocksConsumeQueue:
         return self._min[1]
 
     def set_end(self, max_offset: int, max_physical_offset: int) -> None:
-        """Take note of what was written."""
+        """Move the end behind entries that were written."""
+        assert (max_offset == 0) == (max_physical_offset < 0), "who has messages has a last one"
+        assert self.slot, "a forgotten queue gets nothing"
         ends = self.of_topic.store.ends
         ends.max_offset[self.slot] = max_offset
         ends.max_physical_offset[self.slot] = max_physical_offset
@@ -178,7 +179,7 @@ class RocksConsumeQueue:
         return found
 
     def gap_end(self, queue_offset: int) -> int:
-        """Where to go on when ``read`` has nothing at an offset: at the next entry there is."""
+        """Where to go on when ``read`` has nothing at an offset: at the next entry."""
         found = self._entries.some(self._key(queue_offset), 1)
         if not found or not found[0][0].startswith(self.head):
             return self.max_offset

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.message.crc import crc32
-from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from firearrow.store.crc import ROW_BYTES_MAX, ROWS_MIN, crc32_of_rows
 
@@ -30,7 +30,6 @@ Buffer = bytes | bytearray | memoryview | mmap.mmap
 Ints = npt.NDArray[np.int64]
 
 RECORDS_MAX: Final = 8192  # bounds the memory of one scan; a caller goes on at ``Columns.end``
-RECORD_BYTES_MIN: Final = 91
 
 _EVENLY_MIN: Final = 8  # positions, below which it takes longer to see that they are even
 _EACH_SIZE_MIN: Final = 64  # records by topic size, below which each record is looked at by itself
@@ -57,6 +56,7 @@ _FIXED: Final = np.dtype(
         *((name, _TAIL[name]) for name in _TAIL.names or ()),
     ]
 )
+assert _FIXED.itemsize + 3 == RECORD_BYTES_MIN, "all but three bytes of the least record"
 _FIXED_BYTES: Final = np.dtype((np.void, _FIXED.itemsize))  # copied a fifth faster than by fields
 _U16: Final = np.dtype(">u2")
 

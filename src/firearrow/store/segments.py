@@ -28,8 +28,8 @@ _ZEROS = bytes(_STEP_BYTES)
 
 
 class Segment:
-    """One mapped file; ``base`` is the offset of its first byte, ``reserved_bytes`` how much of it
-    surely has blocks on the disk."""
+    """One mapped file. ``base`` is the offset of its first byte; its first ``reserved_bytes`` have
+    blocks on the disk."""
 
     __slots__ = ("base", "map", "path", "reserved_bytes", "size_bytes")
 
@@ -150,8 +150,10 @@ class Segments:
     def create(self, base: int) -> Segment:
         """Create the file that starts at ``base``, not yet part of the space (see ``attach``).
 
-        Raises OSError if it can't be. What is left then has no data, and is no obstacle later.
+        Raises OSError if it can't be made. A file that is left then has no data, and a later call
+        replaces it.
         """
+        assert base % self.file_size_bytes == 0, "files start at multiples of their size"
         path = self.path_of(base)
         reserved = min(self._reserve_step_bytes, self.file_size_bytes)
         try:
@@ -167,7 +169,7 @@ class Segments:
         return Segment(base, path, mapped, reserved)
 
     def _remove_blank(self, path: Path) -> None:
-        """Remove what an earlier try to create it has left; FileExistsError if it holds data."""
+        """Remove the file of an earlier attempt; FileExistsError if it holds data."""
         if not path.is_file():
             raise FileExistsError(errno.EEXIST, "something else is in the place of a file", path)
         if path.stat().st_size:
@@ -189,11 +191,13 @@ class Segments:
     def attach(self, segment: Segment) -> None:
         """Put a created file at the end of the space."""
         assert not self.files or segment.base == self.files[-1].end
+        assert segment.size_bytes == self.file_size_bytes
         self.files.append(segment)
 
     def reserve(self, segment: Segment, end_bytes: int) -> None:
         """Make sure that the first ``end_bytes`` of a file have blocks; OSError on a full disk."""
         if end_bytes > segment.reserved_bytes:
+            assert end_bytes <= segment.size_bytes, "nothing is written behind a file"
             steps = -(-end_bytes // self._reserve_step_bytes)
             upto = min(steps * self._reserve_step_bytes, segment.size_bytes)
             self._fs.reserve(segment.path, segment.reserved_bytes, upto - segment.reserved_bytes)
@@ -204,6 +208,7 @@ class Segments:
 
         Says whether a file begins in them: its name is then to follow. Any thread may call it.
         """
+        assert start <= end
         touched = [
             segment for segment in list(self.files) if segment.base < end and segment.end > start
         ]
@@ -224,7 +229,11 @@ class Segments:
             zero_after(last, offset - last.base)
 
     def cut_durably(self, offset: int) -> None:
-        """``cut``, and return once that is on the disk: a crash can't bring back what was there."""
+        """``cut``, and return once that is on the disk: a crash can't bring back what was there.
+
+        Names are synced one by one and the zeros last, for simulated losses of power found a start
+        that met a later file without the one before it, and bytes from behind the cut.
+        """
         while self.files and self.files[-1].base >= offset:
             self.drop(self.files.pop())
             self._fs.sync_directory(self.directory)  # in this order: no gap at any moment
@@ -311,6 +320,7 @@ def zero_after(segment: Segment, start: int) -> None:
 
     Holes are left alone: to write into one would need blocks that a full disk does not have.
     """
+    assert 0 <= start <= segment.size_bytes
     for begin, end in _written(segment, start):
         for piece in range(begin, end, _STEP_BYTES):
             size = min(_STEP_BYTES, end - piece)
