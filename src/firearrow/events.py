@@ -1,8 +1,8 @@
-"""What happens in a server, and who is told of it.
+"""Events in a server, and their listeners.
 
-A kind of happening is a class, and what happened is a value of it. Who makes it happen keeps the
-`Event` of the kind at hand and calls it; anybody may listen. Listeners are called in the order in
-which they came, in the thread that makes it happen, which is that of the event loop.
+Each kind of event is a class, and what happened is a value of it. The part of the server where it
+happens keeps the `Event` of that class and calls it; anybody may listen. Listeners are called in
+the order in which they came, in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Happening = TypeVar("Happening")
 
 
 class Event(Generic[Happening]):
-    """One kind of happening. Where it happens often, ask ``listeners`` first: it is empty as long
-    as nobody wants to know."""
+    """One kind of event. Where it happens often, look at ``listeners`` first: it is empty as long
+    as nobody listens."""
 
     __slots__ = ("listeners",)
 
@@ -27,7 +27,7 @@ class Event(Generic[Happening]):
         self.listeners += (listener,)
 
     def __call__(self, happening: Happening) -> None:
-        """Tell all that it has happened."""
+        """Call all listeners."""
         for listener in self.listeners:
             listener(happening)
 

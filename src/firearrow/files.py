@@ -186,7 +186,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Have an OSError name the file: calls on descriptors and writes don't know it."""
+    """Add the file's name to an OSError: calls on descriptors don't know it."""
     try:
         yield
     except OSError as error:
@@ -257,7 +257,7 @@ def _fallbacks(path: StoredPath, generations: list[_Generation]) -> list[StoredP
 
 
 def _check_sum(path: StoredPath, data: bytes, generations: list[_Generation]) -> None:
-    """Raise ValueError for data that are not what was once written at that time."""
+    """Raise ValueError for data that differ from what was written at that time."""
     modified_ns = path.stat().st_mtime_ns if generations else 0
     for generation in generations:
         if path == generation.path or modified_ns == generation.modified_ns:

@@ -1,10 +1,10 @@
-"""What has changed in a state since its JSON file was written, beside that file.
+"""The changes of a state since its JSON file was written, in files beside it.
 
-To write ``topics.json`` for each of ten thousand topics takes longer with each of them. So a change
-is a line at the end of ``topics.json.journal.1``, and the JSON file follows at its own pace. When
-it is to be written, the next change begins a new file, with the next number; once the JSON file is
-on the disk, the files before that are removed. A broker that was stopped leaves none, and RocketMQ
-does not look at them.
+To write ``topics.json`` for each of ten thousand new topics takes longer and longer. So a change is
+a line at the end of ``topics.json.journal.1``, and the JSON file follows later. When it is about to
+be written, the next change begins a new journal, with the next number; once the JSON file is on the
+disk, the earlier journals are removed. A broker that was stopped leaves none, and RocketMQ does not
+look at them.
 
 ====== ==== ========================================================
 offset size field
@@ -15,10 +15,11 @@ offset size field
 9 + n  1    a newline
 ====== ==== ========================================================
 
-A change has the data version ``after`` which it was made, the ``new`` data version with what else
-is new, of a table only the entries that are others now, and by table which are ``gone``. A line
-counts where it follows on what was read so far. So lines that the JSON file has already are passed
-over, and so are all where somebody else has written that file since. Worked example::
+A change has the data version that it comes ``after``; under ``new`` the next data version and all
+new values, of a table only the entries that have changed; and under ``gone``, by table, the entries
+that were deleted. A line counts only if it comes after the data version that was read so far. So
+lines that the JSON file has already are passed over, and so are all lines if somebody else has
+written that file since. Worked example::
 
     1cb88a52 {"after":{"counter":1},"new":{"dataVersion":{"counter":2},"t":{"a":7}},"gone":{}}
 """
@@ -48,7 +49,7 @@ _encode: Final = msgspec.json.Encoder().encode  # a fifth of the time that ``fas
 
 
 class Change(NamedTuple):
-    """What is other in a state than ``after`` that data version."""
+    """What has changed in a state since the data version ``after``."""
 
     after: Any
     new: Mapping[str, Any]
@@ -58,8 +59,8 @@ class Change(NamedTuple):
 class Journal:
     """The changes of the state in one JSON file, at ``path``, as they are noted.
 
-    `sync` may be called in any thread, `drop` in that which has written the JSON file, one at a
-    time; the rest is for one thread.
+    `sync` may be called in any thread, `drop` in the thread that has written the JSON file, one at
+    a time; all else belongs to one thread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,6 +76,7 @@ class Journal:
     def resume(self) -> None:
         """Go on behind the files that are there, which are removed with those that follow."""
         self._paths += [self._path.with_name(file.name) for file in _files_of(self._path)]
+        assert self._file is None, "who goes on has not begun yet"
         if self._paths:
             self._number = int(self._paths[-1].suffix[1:])
 
@@ -88,6 +90,7 @@ class Journal:
             text = _encode(fields)
         except TypeError:  # a field that this release does not know has objects as keys
             text = fastjson.dumps(fields)
+        assert b"\n" not in text, "a change is one line"
         lines = b"%s%08x %s\n" % (self._pending, crc32(text), text)
         try:
             self._write(lines)
@@ -111,13 +114,14 @@ class Journal:
             self._paths.append(path)
             self._end = 0
             self._unnamed = True
-        written = os.pwrite(self._file, lines, self._end)
-        if written < len(lines):  # the next line is written over this one
+        written = 0
+        while written < len(lines):  # if the disk refuses the rest, the next line goes over this
             written += os.pwrite(self._file, lines[written:], self._end + written)
         self._end += written
 
     def sync(self) -> None:
         """Return once all that was noted before the call is on the disk; OSError if it refuses."""
+        # Taken before anything is synced: a file that is made meanwhile is of the next call.
         paths, unnamed, self._unnamed = (*self._covered, *self._paths), self._unnamed, False
         try:
             for path in paths:
@@ -138,7 +142,11 @@ class Journal:
         self._pending = b""
 
     def drop(self) -> None:
-        """Remove what the JSON file has, now that it is on the disk."""
+        """Remove what the JSON file has, now that it is on the disk.
+
+        If power fails before that is, they come back and are passed over: no line of theirs follows
+        on the JSON file.
+        """
         for path in self._covered:
             path.unlink(missing_ok=True)
         self._covered = []
@@ -150,8 +158,8 @@ class Journal:
 def changes_beside(path: StoredPath) -> list[Content]:
     """The changes in all journals of a JSON file.
 
-    Who reads beside a running broker reads them before the JSON file: that may be newer than they
-    are, but then lacks nothing of them.
+    Beside a running broker, read them before the JSON file: it may then be newer than they are, but
+    it lacks none of them.
     """
     changes: list[Content] = []
     for file in _files_of(path):
@@ -189,11 +197,11 @@ def bring_up_to_date(
     *,
     current: bool = True,
 ) -> bool:
-    """Make the changes that what a JSON file holds lacks; say whether there were any.
+    """Apply the changes that the content of a JSON file lacks; say whether there were any.
 
-    ``tables`` are the fields that have entries. A content that is not ``current``, an earlier one
-    in place of what can't be read, may lack changes that nobody has: then those that are there
-    count nevertheless.
+    ``tables`` are the fields that have entries. Content that is not ``current`` is an earlier one,
+    in place of a file that can't be read. Changes between it and the journal may be lost: then the
+    changes of the journal count nevertheless.
     """
     made = 0
     for change in changes:
@@ -235,6 +243,7 @@ def _numbers(version: Any) -> tuple[int, ...]:
 
 
 def _sync(path: Path) -> None:
+    # By a descriptor of its own: `cut`, in another thread, closes the one that is written by.
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # the JSON file is on the disk meanwhile, and has it all

@@ -1,8 +1,8 @@
-"""What a server does by time, without being asked.
+"""What a server does by time, without a request.
 
-A `Service` has a life: it is started, does something again and again, and is stopped; all that
-while it can say how it is. When things happen is decided by the `Scheduler` that it is given: the
-event loop of a server, a virtual one in a simulation.
+A `Service` is started, does something again and again, and is stopped; at any time it can say what
+keeps it from its work. Its `Scheduler` decides when: the event loop of a server, or a virtual one
+in a simulation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Timer(Protocol):
     """A call that is planned."""
 
     def cancel(self) -> None:
-        """Have the call not be made."""
+        """Cancel the call."""
         ...
 
 
@@ -23,24 +23,24 @@ class Scheduler(Protocol):
     """What services need of an event loop."""
 
     def time(self) -> float:
-        """Give the seconds by which calls are planned."""
+        """Give the time, in seconds, by which calls are planned."""
         ...
 
     def call_soon(self, call: Callable[[], object], /) -> Timer:
-        """Have a call made after what is going on now."""
+        """Plan a call for after the present one."""
         ...
 
     def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
-        """Have a call made in so many seconds."""
+        """Plan a call in so many seconds."""
         ...
 
     def call_soon_threadsafe(self, call: Callable[[], object], /) -> Timer:
-        """Have a call made soon; any thread may ask for it."""
+        """Plan a call for soon; any thread may do so."""
         ...
 
 
 class Service:
-    """Something with a life; ``name`` says in logs and reports what it is."""
+    """A part of a server with a start and a stop; ``name`` is for logs and reports."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,10 +58,10 @@ class Service:
 
 
 class Every(Service):
-    """Makes a call every so many seconds, the first time after as many.
+    """Makes a call at a fixed interval, the first after one interval.
 
-    What the call raises is for the scheduler to report; it is made again all the same. A call may
-    give the seconds until the next one.
+    The scheduler reports what a call raises; the next call is made all the same. A call may return
+    the seconds until the next one.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Every(Service):
 
     async def start(self) -> None:
         """Make the first call when the first interval is over."""
+        assert self._timer is None, "a service is started once"
         self._plan(self._seconds)
 
     async def stop(self) -> None:

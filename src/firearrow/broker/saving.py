@@ -66,6 +66,7 @@ class Saving(Service):
         return self._held(peer, request, (yield from steps))
 
     def _held(self, peer: Peer, request: AnyCommand, answer: Finished) -> Finished:
+        # Whoever made the change: the answer may tell of it.
         if isinstance(answer, Response) and any(file.unsynced for file in self._kept):
             self._waiting.append((peer, request, answer))
             peer.owed += 1
@@ -88,6 +89,7 @@ class Saving(Service):
                 )
             for peer, request, answer in waiting:
                 peer.owed -= 1
+                assert peer.owed >= 0, "what is owed is answered once"
                 peer.reply(request, refusal or answer)
         self._syncing = None
 
@@ -98,6 +100,7 @@ class Saving(Service):
             self._write_due()
 
     def _write_due(self) -> None:
+        assert self._writing is None, "one thread at a time writes"
         due, self._due = self._due, {}
         writes = [write for file in due if (write := file.prepare()) is not None]
         if writes:

@@ -97,7 +97,7 @@ class Pending:
         self._error = error
 
     def answer(self) -> AnyCommand:
-        """Wait for the answer, whatever its code.
+        """Wait for the answer, with any code.
 
         Raises ConnectionError when the connection breaks and TimeoutError when nothing comes in
         time; then the connection is closed, for its server may be gone without a word.

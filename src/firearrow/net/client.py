@@ -135,7 +135,7 @@ class Client:
         fields: Mapping[str, FieldValue] = NO_FIELDS,
         body: bytes = b"",
     ) -> None:
-        """Send a one-way request: no answer comes, whatever the server makes of it.
+        """Send a one-way request: no answer comes, not even a refusal.
 
         Raises ConnectionError when the server can't be reached, ConfigError when the address is
         none.

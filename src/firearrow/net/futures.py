@@ -12,7 +12,7 @@ Answered = asyncio.Future[AnyCommand]
 
 
 class FutureCalls:
-    """The calls on one connection; ``on_overdue`` is told, in a sentence, when one was overdue."""
+    """The calls on one connection; ``on_overdue`` gets a sentence when one was overdue."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class FutureCalls:
         return frame, future
 
     def take(self, answer: AnyCommand) -> None:
-        """Give an answer to whoever waits for it."""
+        """Give an answer to its waiter."""
         self._calls.take(answer)
 
     def end(self, why: str) -> None:
@@ -57,6 +57,6 @@ class FutureCalls:
         why = self._calls.expire(max(self._rings_at, self._loop.time()))
         if why is not None:
             self._on_overdue(why)
-        following = self._calls.next_deadline
-        if following is not None:
-            self._ring_at(following)
+        deadline = self._calls.next_deadline
+        if deadline is not None:
+            self._ring_at(deadline)

@@ -116,7 +116,7 @@ class Peer(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the peer and tell who keeps something for it (called by asyncio)."""
+        """Forget the peer and end its calls (called by asyncio)."""
         self._transport = None
         self._take_backlog()
         if self._calls is not None:
@@ -230,13 +230,14 @@ class Peer(asyncio.Protocol):
         """Go on with the backlog in a later turn, and read nothing until then."""
         if self._transport is None or not self._backlog or self._paused:
             return  # a peer that doesn't read goes on when it does
-        self._transport.pause_reading()
+        self._transport.pause_reading()  # or the backlog would grow with each read
         if not self.is_planned:
             self.is_planned = True
             self._server.plan(self)
 
     def go_on(self, began_ms: int) -> None:
         """Handle what waits until the turn is over (called by the server)."""
+        assert self.is_planned, "each turn was planned"
         self.is_planned = False
         if self._transport is None or self._transport.is_closing():
             self._take_backlog()
@@ -263,6 +264,7 @@ class Peer(asyncio.Protocol):
         self._steps = None
         self._backlog.popleft()
         self._backlog_bytes -= _size_in_backlog(request)
+        assert self._backlog_bytes >= 0, "what waits is counted in and out alike"
         self._send_all([self._encoded(request, answer)])
         return True
 
@@ -313,7 +315,7 @@ class Peer(asyncio.Protocol):
             self.send(encode_request(command))
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
-        """Send a request of ours, and give what will be its answer, whatever the code of that.
+        """Send a request of ours, and give what will be its answer, with any code.
 
         It ends by TimeoutError when nothing comes in time (the connection stays: a client may be
         at work), and by ConnectionError when the connection ends. Raises ConnectionError when it
@@ -337,7 +339,7 @@ class Peer(asyncio.Protocol):
             self._server.budget.gave(len(frames))
 
     def close(self, reason: str) -> None:
-        """Close after what was already written has left; a second time, whatever is unsent."""
+        """Close after what was already written has left; a second call closes at once."""
         if self._transport is None:
             return
         if self._transport.is_closing():
@@ -347,7 +349,7 @@ class Peer(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is still unsent."""
+        """Close at once; what is unsent is lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -434,7 +436,7 @@ class Peer(asyncio.Protocol):
 
 
 class ConnectionClosed(NamedTuple):
-    """A connection has ended, by whom ever."""
+    """A connection has ended, from either side."""
 
     peer: Peer
 
@@ -478,8 +480,8 @@ def _connections_max() -> int:
 class Server:
     """Listens and hands each request to the handler of its code.
 
-    ``bulk_handlers`` have a say first where reads have nothing but requests of their code, all of
-    which want an answer. ``events`` are told of `ConnectionClosed` and `RequestUnserved`.
+    ``bulk_handlers`` come first where reads have only requests of their code, all of which want an
+    answer. ``events`` get `ConnectionClosed` and `RequestUnserved`.
     ``memory_bytes_max`` is what unfinished requests and unread answers may hold; 0 is a quarter of
     the memory.
     """
@@ -528,6 +530,7 @@ class Server:
 
         Clients are not accepted before ``serve``: what their requests need may not be there yet.
         """
+        assert self._server is None, "a server is bound once, or again after its stop"
         self.loop = asyncio.get_running_loop()
         self._all_gone = None
         listening = self.loop.create_server(
@@ -628,13 +631,14 @@ class Server:
         return True
 
     def answer_gathered(self) -> None:
-        """Answer what was gathered, in order; such as are of one size together."""
+        """Answer what was gathered, in order; requests of one size together."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         for peer, _ in gathered:
             peer.is_gathered = False
         for (code, _), alike in groupby(gathered, _code_and_size):
             asked = list(alike)
             answers = self._answers(code, asked) if len(asked) > 1 else None
+            assert answers is None or len(answers) == len(asked), "each request has its answer"
             at = 0
             for peer, group in groupby(asked, _peer_of):
                 own = [request for _, request in group]
@@ -659,6 +663,7 @@ class Server:
         """
         if self._planned and not self._takes_turn:
             return True
+        # By the clock of store times, at which each read has looked anyway for its messages.
         return not 0 <= self.now_ms() - began_ms < TURN_MS  # if the clock is set back, it is over
 
     def plan(self, peer: Peer) -> None:
@@ -669,11 +674,12 @@ class Server:
 
     def _take_turn(self) -> None:
         """Have those that wait go on, one after another, until the turn is over."""
+        assert not self._takes_turn, "turns are not taken within turns"
         self._next_turn = None
         began_ms = self.now_ms()
         self._takes_turn = True
         while self._planned:
-            self._planned.popleft().go_on(began_ms)
+            self._planned.popleft().go_on(began_ms)  # who is not done is the last one again
             if self.is_over(began_ms):
                 break
         self._takes_turn = False

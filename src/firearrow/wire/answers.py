@@ -1,4 +1,4 @@
-"""The answers that are given most of all, to sends and pulls, made by templates.
+"""The most frequent answers, to sends and pulls, made by templates.
 
 A template spares an answer the dictionary of its fields and the JSON writer: 0.9 µs for a send's
 against 3.9. It holds what ``wire.frame.encode_response`` would write, which a test compares. Fields
@@ -21,9 +21,9 @@ _END: Final = f"{_BEFORE_OPAQUE}%d{_BEHIND_OPAQUE}"
 
 
 class SendAnswers:
-    """What sends are answered by a broker of a region.
+    """The answers to sends, for a broker of a region.
 
-    ``id_prefix`` is what offset message ids begin with there, all but their last 16 digits.
+    ``id_prefix`` is the beginning of its offset message ids, all but their last 16 digits.
     ``template`` is the header of an answer in JSON: it takes the physical offset, queue id, queue
     offset, the unique id (which JSON need not escape) and the opaque.
     """

@@ -1,9 +1,9 @@
 """RocketMQ's binary header (serialisation 1), read and written; ``wire.frame`` has its layout.
 
-What a client sends again and again it lays out alike, so most headers are read by a *shape* that an
-earlier one has left: the bytes between the values, which are names and lengths. A header that has
-the same bytes at the same places has the same fields, and these are cut out in one go: 5 µs for a
-send's, where the first of a shape takes 23.
+A client lays out its headers alike again and again. So most headers are read by the *shape* of an
+earlier one: the bytes between the values, which are names and lengths. A header that has the same
+bytes at the same places has the same fields, and these are cut out in one go: 5 µs for that of a
+send, where the first of a shape takes 23.
 
 Source: upstream ``RocketMQSerializable``.
 """

@@ -1,9 +1,9 @@
 """Calls and their answers on one connection, whichever side asks, without socket and clock.
 
-A request carries a number, its opaque, and the answer to it the same. ``Calls`` gives requests
-their numbers and keeps who waits for which until the answer is here, the time is over, or the
-connection is. ``Line`` is all of a client's end of a connection but its socket: it reads what
-comes, and answers what the server asks. A server has ``Calls`` for what it asks its clients.
+A request carries a number, its opaque, and its answer carries the same. ``Calls`` gives requests
+their numbers and keeps who waits for which answer until it is here, or until the time or the
+connection is over. ``Line`` is a client's end of a connection without the socket: it reads what
+comes, and answers the server's requests. A server has ``Calls`` for its requests to clients.
 
 Times are seconds of any clock that the caller has.
 """
@@ -28,7 +28,7 @@ NO_HANDLERS: Final[Mapping[int, Answering]] = {}
 
 
 class Waiting(Protocol):
-    """Who waits for an answer: an ``asyncio.Future`` can."""
+    """Somebody who waits for an answer, such as an ``asyncio.Future``."""
 
     def done(self) -> bool:
         """Whether it does not wait any more."""
@@ -91,7 +91,7 @@ class Calls(Generic[W]):
         return frame
 
     def tell(self, command: AnyCommand) -> bytes:
-        """Give the frame of a request that nobody waits for."""
+        """Give the frame of a request without a waiter."""
         opaque = self._opaque % OPAQUE_MAX + 1
         while opaque in self._calls:  # it has been waited for since the numbers began again
             opaque = opaque % OPAQUE_MAX + 1
@@ -99,7 +99,7 @@ class Calls(Generic[W]):
         return encode_request(command)
 
     def take(self, answer: AnyCommand) -> None:
-        """Give an answer to whoever waits for it; else it is dropped."""
+        """Give an answer to its waiter; without one it is dropped."""
         call = self._calls.pop(answer.opaque, None)
         if call is not None and not call.waiting.done():
             call.waiting.set_result(answer)
@@ -109,7 +109,7 @@ class Calls(Generic[W]):
         self._calls.pop(command.opaque, None)
 
     def expire(self, now: float) -> str | None:
-        """End what is overdue, by TimeoutError; says so in one sentence, if anything was."""
+        """End overdue calls by TimeoutError; return one sentence on that if there were any."""
         overdue = [opaque for opaque, call in self._calls.items() if call.deadline <= now]
         why = None
         for opaque in overdue:
@@ -121,7 +121,7 @@ class Calls(Generic[W]):
         return why
 
     def end(self, why: str) -> None:
-        """End all, by ConnectionError, and let none begin: the connection is lost."""
+        """End all calls by ConnectionError, and refuse new ones: the connection is lost."""
         self._why = why
         calls, self._calls = self._calls, {}
         for call in calls.values():

@@ -125,6 +125,7 @@ class Connection:
         return f"a frame of {total} bytes is above the limit of {self._frame_bytes_max}"
 
     def _hold(self, rest: bytes) -> None:
+        assert not self._chunks, "one frame at a time is held"
         self._chunks.append(rest)
         self.held_bytes = len(rest)
         self.frames_begun += 1

@@ -10,8 +10,8 @@ Reading: sound JSON, nearly all there is, is read by msgspec. What it refuses go
 and a parser that accept what fastjson2 does: those keys, single quotes, trailing commas, comments,
 a byte order mark, raw control characters. A bare integer key becomes an ``int`` (a quoted one stays
 text), an object key becomes an `ObjectKey`. Nesting is limited, so no input can exhaust the stack.
-The parser takes some microseconds for a token, msgspec a hundredth of that: what a stranger sends
-is read within `Limits`, so that a server stops for nobody.
+The parser takes some microseconds for a token, msgspec a hundredth of that. So what a stranger
+sends is read within `Limits`: nobody can hold up a server.
 
 Writing: fields of a struct by wire name in alphabetical order, without those that are None; maps in
 their own order; bare integer keys and object keys; no spaces. The pretty form, that of the config
@@ -59,6 +59,8 @@ STEP_ENTRIES: Final = 100  # of a map or a list that are written at a time; a mi
 PIECE_WORK: Final = 1000
 FORMATTED_WORK: Final = 20
 
+# What is possessive (``++``, ``*+``) is not tried again in shorter pieces, so that the time a text
+# takes is in proportion to its length, whatever a stranger has put into it.
 _TOKEN: Final = re.compile(
     r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z))*+"""
     r"""(?P<token>[{}\[\]:,]"""
@@ -314,8 +316,9 @@ def _write_in_steps(
     for start in range(0, len(items) or 1, STEP_ENTRIES):
         part: list[str] = []
         write(items[start : start + STEP_ENTRIES], part, "")
-        text = "".join(part)[:-1]
-        out.append(f",{text[1:]}" if start else text)
+        text = "".join(part)
+        assert text.endswith(closing), "a part is a map or a list by itself"
+        out.append(f",{text[1:-1]}" if start else text[:-1])
         yield
     out.append(closing)
 
@@ -323,8 +326,8 @@ def _write_in_steps(
 class PrettyText:
     """Writes a map again and again, in the pretty form; only what has changed is formatted.
 
-    What counts are the entries of the maps that it holds, and that they are equal: they must not
-    be changed themselves. It has as much memory as the text of its map.
+    It compares the entries of the maps in the map with those of the last time, so the entries
+    themselves must not be changed. It holds as much memory as the text of the map.
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def signature(ext: Mapping[str, str], body: bytes, secret_key: str) -> str:
 
 
 def sign(ext: dict[str, str], body: bytes, credentials: Credentials) -> None:
-    """Add to the ext fields of a request those that say, and prove, who sends it."""
+    """Add to the ext fields of a request those that name and prove its sender."""
     ext[ACCESS_KEY] = credentials.access_key
     if credentials.security_token:
         ext[SECURITY_TOKEN] = credentials.security_token
