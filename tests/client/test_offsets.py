@@ -95,7 +95,7 @@ def test_a_group_is_told_how_far_it_is(address: str, caplog: pytest.LogCaptureFi
         fields: dict[str, FieldValue] = {"consumerGroup": "g", "topic": "T", "queueId": 1}
         answer = client.call(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert answer.ext["offset"] == "7"
-    lines = [line for line in told(caplog) if line["event"] == "offset was not told"]
+    lines = [line for line in told(caplog) if line["event"] == "offset is not committed"]
     assert [(line["broker_name"], line["queue_id"]) for line in lines] == [
         ("gone", 1),
         ("broker-a", 99),

@@ -303,7 +303,7 @@ def test_a_group_is_told_how_far_it_is(server: Server, caplog: pytest.LogCapture
     assert answer.ext["offset"] == "42"
     [line] = told(caplog)
     assert str(line.pop("error")).startswith("no name server knows where")
-    assert line == {"event": "offset was not told", **gone.fields}
+    assert line == {"event": "offset is not committed", **gone.fields}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The command line: `firearrow serve`, `firearrow namesrv`, `firearrow broker`."""
 
 EMBEDDED_STORE = "data/store"
-"""Where `firearrow serve` has its store unless it is told, from where it is started."""
+"""Where `firearrow serve` has its store by default, below the working directory."""
 
 INTERRUPTED = 130
 """The exit code of a command that SIGINT ends, as shells have it: 128 and the signal's number."""

@@ -1,7 +1,7 @@
-"""What is found wrong with a command line of `firearrow pipeline` before Spark is started.
+"""Checks of a command line of `firearrow pipeline` before Spark is started.
 
-Spark takes seconds to start, so nothing that can be known without it waits for it: whether sources
-are there, whether rules and options are any, whether what is written has a place.
+Spark takes seconds to start. So what can be checked without it is checked first: whether sources
+exist, whether rules and options are valid, whether the output can be written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_spark(option: str, options: Namespace) -> None:
 
 
 def check_places(options: Namespace) -> None:
-    """Raise ConfigError where what is asked for can't be written."""
+    """Raise ConfigError where the output can't be written."""
     for name in ("report", "spark_log"):
         _require_file(name, getattr(options, name, None))
     for name in ("to", "job", "audit", "checkpoint"):

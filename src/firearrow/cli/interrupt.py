@@ -22,7 +22,7 @@ _CLEAR: Final = "\r\x1b[K"  # a bar may stand on the terminal's line
 
 
 class Ending:
-    """What is done about SIGINT, and which directories go with the process."""
+    """The handling of SIGINT, and the directories that are removed when the process ends."""
 
     def __init__(self, stderr: int) -> None:
         self._stderr = stderr

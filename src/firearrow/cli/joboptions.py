@@ -74,7 +74,7 @@ def _add_archive_place(place: argparse._MutuallyExclusiveGroup) -> None:
 
 
 def add_now(parser: Parser) -> None:
-    """Of a job that counts ages: to when."""
+    """For a job that counts ages: until when."""
     parser.add_argument(
         "--now",
         type=moment,
@@ -134,7 +134,7 @@ def add_report(parser: Parser) -> None:
 
 
 def add_progress(parser: Parser) -> None:
-    """Whether it is shown how far a command is."""
+    """Whether a command shows its progress."""
     parser.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
@@ -159,7 +159,7 @@ def add_retention(parser: Parser) -> None:
 
 
 def add_window(parser: Parser, seconds: int, what: str) -> None:
-    """Over how many seconds something is taken."""
+    """The seconds over which rates are taken."""
     parser.add_argument(
         "--window",
         type=count,

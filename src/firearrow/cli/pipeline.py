@@ -115,7 +115,7 @@ def started(
 ) -> Iterator[SparkSession]:
     """Have the Spark of ``options``: master, conf, spark_log and progress.
 
-    ``ending`` is told what is to go if the process ends at once. Raises ConfigError where something
+    ``ending`` learns what to remove if the process ends at once. Raises ConfigError where something
     is not installed, and where Spark does not start.
     """
     require_pyspark()
@@ -290,7 +290,7 @@ def show(options: argparse.Namespace, report: Report) -> None:
 
 
 def _settings(options: argparse.Namespace, directory: str, *, is_small: bool) -> dict[str, str]:
-    """What Spark is told; what the options say wins. ``directory`` is for what is temporary."""
+    """Spark's settings; those of the options win. ``directory`` is for temporary files."""
     settings = {
         "spark.master": options.master,
         "spark.ui.enabled": "false",

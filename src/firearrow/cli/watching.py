@@ -1,4 +1,4 @@
-"""`firearrow pipeline watch`: a query that runs until it is stopped, and tells alerts."""
+"""`firearrow pipeline watch`: a query that runs until it is stopped, and prints alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("window", "rule", "subject", "value", "id")
 
 
 def report_watch(run: ReportRun) -> list[Table]:
-    """Watch until the query ends (``--once``: at once); give what was told."""
+    """Watch until the query ends (``--once``: at once); return the alerts."""
     told: list[Alert] = []
     rules = [parse_rule(text) for text in run.options.alert]
     tell = _teller(run)

@@ -1,4 +1,4 @@
-"""What asks a cluster for messages and gives it some: routes, offsets, pulls and sends.
+"""Clients of a cluster: routes, offsets, pulls and sends.
 
-Messages are bytes here, as they are stored and sent; whoever uses this makes of them what it needs.
+Messages are bytes here, as they are stored and sent; the caller decodes them.
 """

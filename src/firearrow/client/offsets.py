@@ -75,9 +75,9 @@ class Offsets:
         return found if found < end else None
 
     def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> dict[Queue, int]:
-        """About where in each queue what was stored at or after a time begins.
+        """The offset of a time in each queue, as brokers answer it: only about right.
 
-        That is what brokers answer, see ``offset_at``.
+        See ``offset_at``.
         """
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         asked = in_turns(queues, lambda queue: self._begin(queue, code, timestamp=timestamp_ms))
@@ -94,7 +94,7 @@ class Offsets:
         return read_number(pending.result(), "offset", self._routes.address_of(queue))
 
     def _stored_ms(self, queue: Queue, queue_offset: int) -> int:
-        """When a message was stored; -1 if it is not there any more."""
+        """When a message was stored; -1 if it is deleted."""
         fields = self._asking.fields(queue, queue_offset, 1)
         address = self._routes.address_of(queue)
         answer = self._client.begin(address, RequestCode.PULL_MESSAGE, fields).answer()
@@ -103,7 +103,7 @@ class Offsets:
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a broker's log has at a place: ``NOT_STORED`` where no record begins there, and None
-        where the broker does not tell, or the place is deleted."""
+        where the broker does not answer that, or the place is deleted."""
         address = self._routes.address(broker)
         fields: dict[str, FieldValue] = {"offset": physical_offset}
         try:
@@ -118,7 +118,7 @@ class Offsets:
         return Stored(record.store_timestamp_ms, record.born_timestamp_ms)
 
     def _has_place(self, address: str, physical_offset: int) -> bool:
-        """Whether a log has not deleted a place, as far as the broker tells."""
+        """Whether the log still has a place, as far as the broker answers that."""
         try:
             answer = self._client.call(address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         except BrokerError:
@@ -130,9 +130,9 @@ class Offsets:
     # --- progress ---
 
     def commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Tell the brokers up to where the group has read.
+        """Commit to the brokers how far the group has read.
 
-        What can't be told is logged: the next time it will be, or is out of date.
+        What can't be committed is logged: the next commit repeats it, or has gone beyond it.
         """
         group, asked = self._asking.group, list[tuple[Queue, Pending]]()
         for queue, queue_offset in offsets.items():
@@ -140,14 +140,14 @@ class Offsets:
             try:
                 begun = self._begin(queue, code, consumerGroup=group, commitOffset=queue_offset)
             except (OSError, BrokerError) as error:
-                log.warning("offset was not told", extra={**queue.fields, "error": error})
+                log.warning("offset is not committed", extra={**queue.fields, "error": error})
             else:
                 asked.append((queue, begun))
         for queue, pending in asked:
             try:
                 pending.result()
             except (OSError, BrokerError) as error:
-                log.warning("offset was not told", extra={**queue.fields, "error": error})
+                log.warning("offset is not committed", extra={**queue.fields, "error": error})
 
 
 def in_turns(

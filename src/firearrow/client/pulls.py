@@ -134,7 +134,8 @@ class Pulls:
         raise BrokerError.of(answer.code, answer.remark, self._address)
 
     def _ask_ahead(self) -> None:
-        """Ask for more, in one go: a write costs more than what is written."""
+        """Ask for more stretches by one write: a write costs more than its bytes."""
+        assert self._at <= self._asked <= self._end
         spans: list[Span] = []
         while self._asked < self._end and len(self._under_way) + len(spans) < AHEAD:
             end = min(self._asked + self._stretch, self._end)
@@ -148,7 +149,7 @@ class Pulls:
         return [_Stretch(*span, pending) for span, pending in zip(spans, asked, strict=True)]
 
     def _prepare_again(self, error: OSError | BrokerError) -> None:
-        """Ask again for what is not answered, perhaps elsewhere; or raise the error."""
+        """Ask again for all without an answer, perhaps at another address; or raise the error."""
         if self._attempts == ATTEMPTS_MAX:
             raise error
         pause(self._attempts)
@@ -242,7 +243,7 @@ def _queue_offset_of(records: bytes) -> int:
 
 
 def _before(records: bytes, end: int) -> bytes:
-    """Those of some records that come before a queue offset: a broker that filters looks far."""
+    """The records before a queue offset: a broker that filters may give others, too."""
     at = 0
     while at < len(records) and _queue_offset_of(records[at : at + 28]) < end:
         at += int.from_bytes(records[at : at + 4], "big")

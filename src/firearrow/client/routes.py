@@ -2,7 +2,7 @@
 
 Name servers don't know of each other; any one that answers will do. One that can't be reached, or
 has just been started and says so, is passed over for the next, and the one that answered last is
-asked first. What they say is believed for a while, as RocketMQ's clients do.
+asked first. Their answers are kept for a while, as RocketMQ's clients do.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Cluster:
 
 
 class Routes:
-    """What the name servers said lately, and where the brokers are that they named."""
+    """The latest routes, and the addresses of the brokers in them."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self.cluster = cluster

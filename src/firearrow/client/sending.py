@@ -171,7 +171,7 @@ class Sender:
     # --- on the way ---
 
     def _launch(self, batch: _Batch) -> None:
-        """Bring a batch on its way, as soon as there is room."""
+        """Send a batch as soon as there is room."""
         while True:
             try:
                 target = self._target_of(batch)
@@ -336,7 +336,7 @@ class Sender:
 
 
 def _queue_of(batch: _Batch) -> tuple[str, str, int] | None:
-    """The queue that a batch must go to, whatever its broker's address; None if any will do."""
+    """The queue that a batch must go to, without the broker's address; None if any will do."""
     target = batch.piece.target
     return None if target is None else (batch.piece.topic, target.broker_name, target.queue_id)
 

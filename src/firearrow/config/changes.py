@@ -1,10 +1,10 @@
 """What a client may change of a server's configuration while the server runs (requests 25 and 318).
 
 A request is taken as a whole or refused as a whole. It may change keys that are `LIVE` in their
-table, and keys of RocketMQ's that have no effect here, which are kept for whoever asks. A key that
-takes effect only at the start is refused unless it has that value already: it would be in the file
-and in each answer, and yet not be obeyed. Java: Configuration#update takes such keys, skips values
-that it can't read, and goes on.
+table, and keys of RocketMQ's that have no effect here: these are kept and shown. A key that takes
+effect only at the start is refused unless it has that value already: else the file and each answer
+would have a value that the server does not obey. Java: Configuration#update takes such keys, skips
+values that it can't read, and goes on.
 """
 
 import logging

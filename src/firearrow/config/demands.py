@@ -2,7 +2,7 @@
 
 Most of RocketMQ's keys that have no effect here tune what does not exist, a thread pool for
 example: a warning is enough. The keys of this table ask for more: that clients are checked, that
-messages are on a second broker, that data are elsewhere. To go on without would leave open what was
+messages are on a second broker, that data are elsewhere. To ignore them would open what was
 protected, or lose what was safe. So a server does not start with them, and a client can't set them.
 Values that ask for nothing, such as RocketMQ's defaults, pass.
 

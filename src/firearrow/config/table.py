@@ -17,8 +17,8 @@ A key that the struct lacks is kept in `extra`, and a `Note` says what that mean
 knows 548 keys, and the ones that have no effect here are told apart from the misspelt. Those that
 ask for more than this version can do are `firearrow.config.demands`.
 
-A field that is marked `LIVE` is obeyed from the moment on that a client changes it. All others
-count when the server starts, and no client may change them (`firearrow.config.changes`).
+A field that is marked `LIVE` takes effect as soon as a client changes it. All others take effect
+when the server starts, and no client may change them (`firearrow.config.changes`).
 """
 
 import re
@@ -135,7 +135,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """What a key that no struct has amounts to."""
+    """What a key without a field in any struct does."""
 
     UNKNOWN = "unknown"
     """RocketMQ 5.5.0 does not know it either."""

@@ -1,1 +1,1 @@
-"""The name server: which broker has which topic, told to whoever asks."""
+"""The name server: it answers which broker has which topic."""

@@ -1,7 +1,7 @@
-"""A name server as a whole: its tables, its socket, and the two things it does unasked.
+"""A name server as a whole: its tables, its socket, and the two things it does without a request.
 
-It looks every few seconds for brokers that went silent, and tells brokers of a change of the
-smallest broker id among them (when configured). Everything else happens when a request arrives.
+It looks every few seconds for brokers that went silent, and, if configured, notifies brokers when
+their smallest broker id has changed. Everything else happens when a request arrives.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ filter servers  cluster, broker address                      addresses
 mappings        static topic, broker name                    which logical queues are there
 =============== ============================================ ===============================
 
-All values are immutable and replaced on change; ``version`` counts the changes, so whoever keeps
-something made of these tables knows when it is outdated. The tables are pure: they know no sockets,
-a channel is whatever object stands for a broker's connection.
+All values are immutable and replaced on change. ``version`` counts the changes: what was made from
+these tables is outdated when it has changed. The tables know no sockets; a channel is any object
+that stands for a broker's connection.
 
 Source of the rules: upstream ``RouteInfoManager``.
 """
@@ -97,7 +97,7 @@ class Routes:
     """The tables of a name server.
 
     ``config`` is asked at each use, because it can be changed while the server runs.
-    ``on_min_broker_id`` is told of changes of the smallest broker id.
+    ``on_min_broker_id`` is called when the smallest broker id changes.
     """
 
     def __init__(
