@@ -93,7 +93,7 @@ class Model:
         assert (self.calls.expire(self.now) is not None) is bool(overdue)
 
     def tell(self, _: int) -> None:
-        assert sent(self.calls.tell(request(1, oneway=True))).opaque not in self.waiting
+        assert sent(self.calls.one_way(request(1, oneway=True))).opaque not in self.waiting
 
     def end(self, _: int) -> None:
         self.has_ended = True
@@ -142,7 +142,7 @@ def test_calls_end_as_in_the_model(
 
 def test_numbers_have_31_bits() -> None:
     calls: Calls[Waiter] = Calls("server", last_opaque=OPAQUE_MAX - 1)
-    numbers = [sent(calls.tell(request(1))).opaque for _ in range(3)]
+    numbers = [sent(calls.one_way(request(1))).opaque for _ in range(3)]
     assert numbers == [2**31 - 1, 1, 2]
 
 

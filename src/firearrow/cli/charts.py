@@ -1,4 +1,4 @@
-"""Charts as SVG that stands in a page; colours are the page's (`--ink`, `--faint`, `--c0` ...)."""
+"""Charts as SVG inside a page; colours are the page's (`--ink`, `--faint`, `--c0` ...)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Where the `firearrow` command begins: Ctrl-C is one line from here on.
 
 To import the command line takes a tenth of a second, and to import what a command needs takes
-longer. An exception would not do for that time: class statements and C extensions that are being
-imported make another one of it. A command that has something to end or to stop takes SIGINT itself.
+longer. An exception won't do meanwhile: class statements and C extensions that are being imported
+turn it into another one. A command that has something to end or to stop takes SIGINT itself.
 The start of the interpreter, before this module is read, is out of reach.
 """
 

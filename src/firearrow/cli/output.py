@@ -20,7 +20,7 @@ def naming_output() -> AbstractContextManager[None]:
 
 
 def forget_output() -> None:
-    """Have what is not written yet go nowhere: it can't be written."""
+    """Discard what is not written yet: it can't be written."""
     with suppress(OSError, ValueError):  # a test's output is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""What all commands have in common on the command line: how they answer slips, and examples.
+"""The parser of all commands: its errors, suggestions and examples.
 
 $ firearrow serve --stroe data
 usage: firearrow serve [options]

@@ -1,8 +1,8 @@
 """What a job found, ready to be shown: tables with a unit for each column, and charts of them.
 
 One report is printed on a terminal (`firearrow.cli.screen`), written as a page
-(`firearrow.cli.page`) or as JSON. What stands in cells may come from anybody who can send a
-message: `visible` makes characters harmless that would move a cursor or turn text around.
+(`firearrow.cli.page`) or as JSON. Cells may hold text of anybody who can send a message: `visible`
+spells out characters that would move a cursor or turn text around.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def heading(column: str) -> str:
 
 
 def is_number(table: Table, column: str) -> bool:
-    """Tell whether a column stands to the right."""
+    """Tell whether a column is aligned to the right."""
     return any(
         isinstance(value, int | float) and not isinstance(value, bool)
         for value in table.values(column)

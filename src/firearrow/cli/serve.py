@@ -4,7 +4,7 @@ Standard output gets one line, when every server answers and the broker is regis
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
 
-Name servers that did not take the registration are named behind that, and asked on and on:
+Name servers that did not take the registration are named at the end, and asked again and again:
 
     ready broker=127.0.0.1:10911 (not registered with 10.0.0.1:9876)
 

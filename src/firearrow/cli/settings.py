@@ -1,6 +1,6 @@
 """From the command line to the configuration of the servers that it asks for.
 
-What is said twice is decided in this order, the first wins: an option of its own (`--store`,
+Where a setting is given twice, the first of these wins: an option of its own (`--store`,
 `--broker-port`, `-n`), `--set`, the file of `-c`, the environment (`NAMESRV_ADDR`), the default.
 
 The modules of a server are imported when that server is asked for: a name server alone needs

@@ -166,10 +166,10 @@ class Pulls:
 
     def _take(self, stretch: _Stretch, answer: AnyCommand) -> bytes:
         """The records of an answer; what it left of its stretch is asked for again."""
-        following = read_number(answer, "nextBeginOffset", self._address)
+        next_offset = read_number(answer, "nextBeginOffset", self._address)
         records = answer.body if answer.code == 0 else b""
         if records:
-            following = max(following, stretch.start + 1)
+            next_offset = max(next_offset, stretch.start + 1)
             first = _queue_offset_of(records)
             if first < stretch.start != self._start:  # an inner batch that was given before
                 records = records[int.from_bytes(records[:4], "big") :]
@@ -177,31 +177,31 @@ class Pulls:
                 records = _before(records, stretch.end)
             elif first > stretch.start:
                 self._lost(stretch.start, min(first, stretch.end), "are deleted")
-        elif self._is_lost(stretch, answer, following):
+        elif self._is_lost(stretch, answer, next_offset):
             self._under_way.clear()
             self._at = self._asked = (
-                min(following, self._end) if following > self._at else self._end
+                min(next_offset, self._end) if next_offset > self._at else self._end
             )
             return b""
-        self._at = min(following, stretch.end)
-        if following < stretch.end:
-            self._under_way.extendleft(self._ask([Span(following, stretch.end)]))
-        self._adapt(stretch, following)
+        self._at = min(next_offset, stretch.end)
+        if next_offset < stretch.end:
+            self._under_way.extendleft(self._ask([Span(next_offset, stretch.end)]))
+        self._adapt(stretch, next_offset)
         return records
 
-    def _is_lost(self, stretch: _Stretch, answer: AnyCommand, following: int) -> bool:
+    def _is_lost(self, stretch: _Stretch, answer: AnyCommand, next_offset: int) -> bool:
         """Whether an answer without messages means that they are gone; else none had the tags."""
         start = stretch.start
         if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.remark != _REMOVING:
-            if following > start:
+            if next_offset > start:
                 return False
             raise RemoteProtocolError(
                 f"{self._address} does not continue from offset {start} of {_named(self._queue)}"
             )
-        if following > start:
-            self._lost(start, min(following, self._end), "are deleted")
+        if next_offset > start:
+            self._lost(start, min(next_offset, self._end), "are deleted")
         else:
-            self._lost(start, self._end, f"are not there: the queue ends at {following}")
+            self._lost(start, self._end, f"are not there: the queue ends at {next_offset}")
         return True
 
     def _lost(self, start: int, end: int, how: str) -> None:
@@ -218,12 +218,12 @@ class Pulls:
             },
         )
 
-    def _adapt(self, stretch: _Stretch, following: int) -> None:
+    def _adapt(self, stretch: _Stretch, next_offset: int) -> None:
         """Ask for as much as answers hold."""
         if self._asking.tags:
             return
-        if following < stretch.end:
-            self._stretch = max(min(following - stretch.start, STRETCH_MAX), 1)
+        if next_offset < stretch.end:
+            self._stretch = max(min(next_offset - stretch.start, STRETCH_MAX), 1)
             self._full_answers = 0
             return
         self._full_answers += 1

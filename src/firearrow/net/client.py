@@ -59,7 +59,7 @@ class _Connection(asyncio.Protocol):
 
     def tell(self, command: AnyCommand) -> None:
         """Write a one-way request."""
-        self._write(self._line.calls.tell(command))
+        self._write(self._line.calls.one_way(command))
 
     async def call(self, command: AnyCommand, began: float, seconds: float) -> AnyCommand:
         """Write a request and wait for its answer."""

@@ -188,11 +188,11 @@ class Peer(asyncio.Protocol):
                     rest = chain((request,), waiting)
                     break
                 answer = self._encoded(request, answer)
-                if self._server.is_over(began_ms):
+                if self._server.turn_is_over(began_ms):
                     rest = waiting
             replies.append(answer)
             size += len(answer)
-            if not len(replies) % TURN_CHECK_REPLIES and self._server.is_over(began_ms):
+            if not len(replies) % TURN_CHECK_REPLIES and self._server.turn_is_over(began_ms):
                 rest = waiting
             if rest is not None:
                 break
@@ -254,7 +254,7 @@ class Peer(asyncio.Protocol):
         request = self._backlog[0]
         answer: Finished = None
         try:
-            while not self._server.is_over(began_ms):
+            while not self._server.turn_is_over(began_ms):
                 next(steps)
             return False
         except StopIteration as end:
@@ -275,7 +275,7 @@ class Peer(asyncio.Protocol):
             return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
         if isinstance(error, StoreError):
             if not isinstance(error, DiskFull):  # the store has said so, once
-                self._server.tell_of(error, request.code, self.address)
+                self._server.log_store_error(error, request.code, self.address)
             return Response(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
@@ -315,7 +315,7 @@ class Peer(asyncio.Protocol):
             self.send(encode_request(command))
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
-        """Send a request of ours, and give what will be its answer, with any code.
+        """Send a request of ours, and give what will be its answer, whatever the code of that.
 
         It ends by TimeoutError when nothing comes in time (the connection stays: a client may be
         at work), and by ConnectionError when the connection ends. Raises ConnectionError when it
@@ -598,7 +598,7 @@ class Server:
             )
         peer.abort()
 
-    def tell_of(self, error: StoreError, code: int, address: str) -> None:
+    def log_store_error(self, error: StoreError, code: int, address: str) -> None:
         """Log an error of the store, but the same one not again soon: each consumer of a queue that
         can't be read meets it with each pull."""
         text, now = str(error), self.loop.time()
@@ -656,7 +656,7 @@ class Server:
             log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)
             return None
 
-    def is_over(self, began_ms: int) -> bool:
+    def turn_is_over(self, began_ms: int) -> bool:
         """Whether a peer that began at a time is to go on in another turn.
 
         It has no more than one request at a time while others wait for their turn.
@@ -680,7 +680,7 @@ class Server:
         self._takes_turn = True
         while self._planned:
             self._planned.popleft().go_on(began_ms)  # who is not done is the last one again
-            if self.is_over(began_ms):
+            if self.turn_is_over(began_ms):
                 break
         self._takes_turn = False
         if self._planned and self._next_turn is None:

@@ -139,7 +139,7 @@ class CatchUp:
                     begins.append(max(since, start))
         index = self._index if self._main.index_left_out else None
         if index is not None:
-            index.keep_what_is_there()
+            index.forget_missing()
             begins.append(max(index.end_physical_offset, start))
         self._put_off()  # the next try, if this one fails
         if not begins:

@@ -36,8 +36,8 @@ from firearrow.store.retention import (
     forced_percent,
     pressure_of,
     retention_verdicts,
-    told,
     unconsumed_in,
+    unconsumed_text,
     warning_percent,
 )
 from firearrow.store.segments import Segment
@@ -195,7 +195,10 @@ class Cleaner:
             if verdict.unconsumed and self.config.unconsumed_policy == "warn":
                 log.error(
                     "file is deleted with messages that were not consumed",
-                    extra={"path": verdict.segment.path, "unconsumed": told(verdict.unconsumed)},
+                    extra={
+                        "path": verdict.segment.path,
+                        "unconsumed": unconsumed_text(verdict.unconsumed),
+                    },
                 )
             going.append(verdict)
         return going

@@ -14,8 +14,8 @@ On a full disk a record that needs a new file is refused (``no_room``), and the 
 once a second at most: its refusals are slow. A log can also be told to refuse everything
 (``refuse``), which costs an append nothing: the limit of the current file becomes zero.
 
-Store times don't fall while the clock is set back by no more than ``CLOCK_BACK_MS_MAX``: they wait
-for it. A clock that is further back is right now and was wrong before, so they follow it.
+Store times don't fall when the clock is set back by no more than ``CLOCK_BACK_MS_MAX``: they wait
+for the clock. If it is set back further, it was wrong before, so store times follow it.
 
 Record layout: ``firearrow.message.record``. Source: upstream ``CommitLog#asyncPutMessage``,
 ``MessageExtEncoder``, ``AllocateMappedFileService``.
@@ -59,12 +59,12 @@ _ASK_AGAIN_SECONDS: Final = 1.0
 
 
 def _no_time() -> float:
-    """Time for who has no clock: each moment is later than all that was to be waited for."""
+    """The time for a log without a clock: every wait is over."""
     return math.inf
 
 
-def _no_matter(now_ms: int) -> None:
-    """What a clock that was set back means where nothing is kept of times."""
+def _ignore_clock(now_ms: int) -> None:
+    """What to do about a clock that was set back, where no times are kept: nothing."""
 
 
 class CommitLog:
@@ -72,9 +72,9 @@ class CommitLog:
 
     Records from ``own_from`` on go out without a check (``soundness``): this process itself has
     written them, since it was last in doubt. The system keeps what was just written in memory, so
-    no disk has had a hand in it. What another process writes over them there is not seen until
-    then; to look for it would cost a pull of 32 records half as much again as all else that the
-    store does for it.
+    no disk can have damaged it. What another process writes over them is not noticed until the next
+    doubt; to look for it would make all that the store does for a pull of 32 records half as much
+    again.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CommitLog:
         self.end_offset = 0
         self.last_store_ms = 0
         self.own_from = _NOWHERE
-        self.on_clock_back: Callable[[int], None] = _no_matter
+        self.on_clock_back: Callable[[int], None] = _ignore_clock
         self._map: mmap.mmap | None = None
         self._base = 0
         self._limit = 0  # no record may end behind it: room for the blank is kept
@@ -253,10 +253,10 @@ class CommitLog:
         self._noted.clear()
 
     def append_raw(self, at: int, data: bytes) -> None:
-        """Append what another log has at an offset: any part of it, blanks included.
+        """Append the bytes that another log has at an offset: any part of it, blanks included.
 
-        Files end where the other's do, so they must be of one size. Raises StoreError if this log
-        ends elsewhere, DiskFull without room for all of it; what had room is there then.
+        The files of both logs must be of one size. Raises StoreError if this log ends elsewhere,
+        DiskFull without room for all of it: then it has what there was room for.
         """
         if at != self.end_offset:
             raise StoreError(f"the CommitLog ends at {self.end_offset}, {at} is not its next byte")
@@ -290,7 +290,7 @@ class CommitLog:
         self._limit = self._base + self.segments.file_size_bytes - BLANK_BYTES if room else 0
 
     def _roll(self, size: int) -> int:
-        """Find ``size`` bytes where the current file has them not; return their offset.
+        """Find ``size`` bytes that the current file does not have; return their offset.
 
         Raises DiskFull, or MessageError for what no file has room for.
         """

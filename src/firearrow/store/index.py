@@ -186,7 +186,7 @@ class IndexFile:
         return found
 
     def repair_slots(self) -> bool:
-        """Write the slots as the entries want them; False if header or entries lack something.
+        """Write the slots that follow from the entries; False if header or entries lack something.
 
         A process that was killed while it put keys leaves slots of entries that don't count yet.
         """
@@ -268,8 +268,8 @@ class Index:
         self._complete_until = -1  # no key of a record up to here is missing
 
     def load(self, synced_until_ms: int | None) -> None:
-        """Map the files; ``synced_until_ms`` is None after a clean end, else what the checkpoint
-        knows to be on the disk.
+        """Map the files. ``synced_until_ms`` is None after a clean end, else the store time up to
+        which the checkpoint knows the index to be on the disk.
 
         After an unclean end a file is kept if it is full and was synced, or if it can be
         repaired (``IndexFile.repair_slots``); the first that can't goes, with those behind it, and
@@ -362,9 +362,9 @@ class Index:
         self._drop_from(kept)
         assert self.end_physical_offset < log_end_offset
 
-    def keep_what_is_there(self) -> None:
-        """Forget the files from the first on that was removed behind our back; OSError if those
-        behind it can't be removed. Who puts keys from ``end_physical_offset`` on then lacks none.
+    def forget_missing(self) -> None:
+        """Forget the first file that somebody has removed, and all behind it; OSError if these
+        can't be removed. Keys from ``end_physical_offset`` on are then to be put again.
         """
         kept = next((n for n, file in enumerate(self.files) if not file.path.is_file()), None)
         if kept is not None:

@@ -1,10 +1,10 @@
 """Finding messages other than by pulling: by time, by key, one queue entry after another.
 
-Store times rise along a queue, so the place of a time is found by bisection, some 24 looks into ten
-million messages. Behind messages that were stored while the clock was ahead, a place may be found
-too early, which leaves nothing out; behind some that were stored while it was back, too late, as
-upstream. A key leads by its hash to candidates, newest first, which are compared with the key
-itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
+Store times rise along a queue, so the place of a time is found by bisection, with some 24 looks
+among ten million messages. After messages that were stored while the clock was ahead, a place may
+be too early, which leaves nothing out; after messages that were stored while it was behind, too
+late, as upstream. The hash of a key leads to candidates, newest first, which are compared with the
+key itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
 
 Source: upstream ``ConsumeQueue#getOffsetInQueueByTime``, ``ConsumeQueueStore``,
 ``DefaultMessageStore#queryMessage``, ``ConsumeQueueInterface#iterateFrom``.
@@ -210,7 +210,7 @@ class Lookup:
         return f"no message of topic {topic} has it"
 
     def _outside(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
-        """What became of a key's messages that are not within a window; empty if none are known."""
+        """Where the messages of a key outside a window are; empty if none are known."""
         candidates = self._candidates(topic, key, kind, *_ALWAYS_MS)
         for physical_offset in candidates:
             record = self.record_at(physical_offset)

@@ -2,10 +2,10 @@
 
 The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files. Topics with the
 attribute ``queue.type=BatchCQ`` have ``batchconsumequeue/TOPIC/QUEUE_ID/`` instead, see
-``batchqueue``. Of which kind a topic is, is settled when its first queue is loaded or made, and
-stays so until it is deleted: files of queues of batches say it, else the attribute does. RocketMQ
-does not start where files and attribute disagree; here usual queues of such a topic are set aside
-and rebuilt, and queues of batches without the attribute are served.
+``batchqueue``. The kind of a topic is decided when its first queue is loaded or made, and stays
+until the topic is deleted: files of queues of batches decide it, else the attribute. RocketMQ does
+not start if files and attribute disagree; here usual queues of such a topic are set aside and
+rebuilt, and queues of batches without the attribute are served.
 
 Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 """
@@ -52,7 +52,7 @@ NEW_QUEUES_SECONDS: Final = 0.003
 
 
 def _no_time() -> float:
-    """Time for who has no clock: files take none."""
+    """The time for queues without a clock: it stands still."""
     return 0.0
 
 
@@ -190,7 +190,7 @@ class FileConsumeQueues:
             queue.close()
 
     def is_batch(self, topic: str) -> bool:
-        """Whether a topic's queues are such as ``batchqueue`` has."""
+        """Whether a topic's queues are queues of batches (``batchqueue``)."""
         settled = self._kinds.get(topic)
         return self._wants_batches(topic) if settled is None else settled
 
@@ -455,10 +455,11 @@ class FileConsumeQueues:
         return self.left_out.keys() > self._hopeless
 
     def try_again(self, key: Key, quarantine: Path) -> tuple[AnyQueue, int] | None:
-        """Give the queue as it is on the disk, or an empty one, and from which record on it is to
-        catch up; None if it still can't be written. OSError where that is for want of something.
+        """Return the queue as it is on the disk, or an empty one, and the record from which on it
+        has to catch up; None if it still can't be written. OSError if disk or descriptors are
+        short.
 
-        Readers keep the one that they had until ``take_over``.
+        Readers keep their object until ``take_over``.
         """
         if key in self._hopeless:
             return None
@@ -526,7 +527,7 @@ class FileConsumeQueues:
         return queue, first
 
     def _forget(self, keys: set[Key]) -> None:
-        """Know no longer that queues are left out: they are deleted."""
+        """Forget that queues are left out: they are deleted."""
         for key in keys:
             self.left_out.pop(key, None)
             self._broken.pop(key, None)
@@ -575,7 +576,7 @@ class FileConsumeQueues:
 
 
 def rows_of(entries: Entries) -> bytes:
-    """What dispatch has as entries of queues in files, one after another."""
+    """A round of dispatch as entries of queues in files, one after another."""
     rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
     rows["physical_offset"] = entries.physical_offset
     rows["size"] = entries.size

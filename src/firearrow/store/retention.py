@@ -11,11 +11,11 @@ A file goes when three things hold: there is an occasion, it is its turn, and no
 
 The age of a file is taken from the messages, not from the file system, where a copy or a restored
 backup would be new again: its last message is not younger than the first of the next file. Clocks
-get set. A time that is still to come says nothing, so the next file that has another is asked; and
-a file is not older than its own first message.
+get set. So times in the future are passed over for those of the next file, and a file is not older
+than its own first message.
 
-``firearrow.store.cleaner`` does what is decided here, and `why_not_deleted` reports it for a store
-that nobody need have open. Source of the rules: upstream
+``firearrow.store.cleaner`` does what is decided here, and `why_not_deleted` reports it for a store,
+open or not. Source of the rules: upstream
 ``DefaultMessageStore.CleanCommitLogService``, ``MappedFileQueue#deleteExpiredFileByTime``; Java
 takes the age from the file's modification time.
 """
@@ -261,10 +261,12 @@ def _protections(
     if segment.end > circumstances.settled_offset:
         yield Reason(Obstacle.IN_USE, "it is not wholly on the disk and in the queues yet")
     if unconsumed and config.unconsumed_policy == "keep":
-        yield Reason(Obstacle.UNCONSUMED, f"unconsumedPolicy=keep, and {told(unconsumed)}")
+        yield Reason(
+            Obstacle.UNCONSUMED, f"unconsumedPolicy=keep, and {unconsumed_text(unconsumed)}"
+        )
 
 
-def told(unconsumed: Sequence[Unconsumed]) -> str:
+def unconsumed_text(unconsumed: Sequence[Unconsumed]) -> str:
     """Say which groups have yet to consume how many messages, those with most of them first."""
     sums: dict[tuple[str, str], int] = {}
     for group, topic, _, messages in unconsumed:
@@ -290,9 +292,9 @@ def _first_ms(segment: Segment) -> int | None:
     return int(first.store_ms[0])
 
 
-def _last_ms(segment: Segment, following: Sequence[Segment], now_ms: int) -> int:
-    """When the last message of a file was stored, as far as can be told without reading it."""
-    times = (_first_ms(file) for file in following)
+def _last_ms(segment: Segment, later: Sequence[Segment], now_ms: int) -> int:
+    """When the last message of a file was stored: by the files behind it, else by its own time."""
+    times = (_first_ms(file) for file in later)
     last_ms = next((ms for ms in times if ms is not None and ms <= now_ms), None)
     if last_ms is None:
         return segment.path.stat().st_mtime_ns // 1_000_000

@@ -86,11 +86,11 @@ class Calls(Generic[W]):
             raise ConnectionError(
                 f"{len(self._calls)} calls to {self._address} wait for answers: that is the limit"
             )
-        frame = self.tell(command)
+        frame = self.one_way(command)
         self._calls[command.opaque] = _Call(waiting, now + seconds, seconds)
         return frame
 
-    def tell(self, command: AnyCommand) -> bytes:
+    def one_way(self, command: AnyCommand) -> bytes:
         """Give the frame of a request without a waiter."""
         opaque = self._opaque % OPAQUE_MAX + 1
         while opaque in self._calls:  # it has been waited for since the numbers began again
