@@ -22,6 +22,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
 from firearrow.errors import BrokerError, DiskFull
+from firearrow.message.hosts import Host, pack_host
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Finished
 from firearrow.store import Boundary, MessageStore, QueueRange
@@ -91,6 +92,7 @@ class FakeStore:
         self.deleted: list[str] = []
         self.is_full = False
         self.log_end_offset = 4096
+        self.store_host = pack_host(Host("127.0.0.1", 10911))
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         return self.queues.get((topic, queue_id), (0, 0, False))[0]
