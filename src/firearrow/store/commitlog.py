@@ -116,7 +116,7 @@ class CommitLog:
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at ``end_offset``, behind a record that was stored at ``last_store_ms``."""
-        assert 0 <= end_offset <= self.segments.end_offset
+        assert end_offset >= 0
         self.end_offset = self.own_from = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
