@@ -36,7 +36,6 @@ from firearrow.store.offline.metadata import configured_topics
 from firearrow.store.offline.settings import stored_config
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.client_bodies import SubscriptionGroupConfig
 from tests import golden
 from tests.broker.fakes import HandClock
 from tests.spark.test_storetables import rows_of
@@ -138,11 +137,12 @@ def test_a_database_of_which_all_rows_were_deleted_is_no_older(tmp_path: Path) -
     groups = group_table(tmp_path, in_database=True)
     for group in list(groups.table):
         groups.delete(group)
+    groups.forbid_read("g", "T", True)
     groups.file.save()
     groups.close()
     write(tmp_path, GROUPS, {"dataVersion": {"counter": 1}, "subscriptionGroupTable": {"g": {}}})
     _, seen, _ = check(tmp_path)
-    assert seen["subscriptionGroupTable"] == {}
+    assert (seen["subscriptionGroupTable"], seen["forbiddenTable"]) == ({}, {"g": {"T": 4}})
 
 
 def saved(root: Path) -> Path:
@@ -194,19 +194,17 @@ def test_what_a_killed_broker_has_only_noted(
 ) -> None:
     path = saved(tmp_path)
     topics, groups = topic_table(tmp_path), group_table(tmp_path)
-    groups.put(SubscriptionGroupConfig("first"))
+    groups.forbid_read("first", "T", True)
     groups.save()
     topics.put(TopicConfig("Third"))
     topics.delete("First")
-    groups.put(SubscriptionGroupConfig("second"))
-    groups.delete("first")
+    groups.forbid_read("second", "T", True)
     if damage is not None:
         damage(path)
     seen, seen_groups, _ = check(tmp_path)
     assert "Third" in seen["topicConfigTable"]
     assert "First" not in seen["topicConfigTable"]
-    assert "second" in seen_groups["subscriptionGroupTable"]
-    assert "first" not in seen_groups["subscriptionGroupTable"]
+    assert seen_groups["forbiddenTable"].keys() == {"first", "second"}
 
 
 def test_a_journal_beside_a_json_file_that_is_newer_than_the_database(tmp_path: Path) -> None:

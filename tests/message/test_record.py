@@ -203,7 +203,7 @@ def test_a_mapped_file_reads_the_same() -> None:
 def test_a_record_in_the_middle_of_a_buffer() -> None:
     buffer = b"\xff" * 5 + VECTOR + b"\xff" * 9
     assert decode_record(buffer, 5) == decode_record(VECTOR)
-    assert list(iter_records(buffer[5:-9])) == [decode_record(VECTOR)]
+    assert list(iter_records(buffer, 5, 5 + len(VECTOR))) == [decode_record(VECTOR)]
 
 
 # --- ends of files ----------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_damaged_body_is_found_when_asked() -> None:
 def test_a_cut_record_at_the_end_is_an_error() -> None:
     for end in range(121, 240):
         with pytest.raises(MessageError, match="totalSize at byte 120"):
-            list(iter_records((VECTOR * 2)[:end]))
+            list(iter_records(VECTOR * 2, 0, end))
 
 
 @given(st.binary(max_size=400), st.integers(-10, 410))

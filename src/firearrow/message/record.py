@@ -276,14 +276,16 @@ def decode_record(
     )
 
 
-def iter_records(buffer: Buffer, *, check_body_crc: bool = False) -> Iterator[MessageView]:
+def iter_records(
+    buffer: Buffer, start: int = 0, end: int | None = None, *, check_body_crc: bool = False
+) -> Iterator[MessageView]:
     """Read records that follow one another, as pull answers and log files hold them.
 
-    Ends with the bytes, or where a log file ends: at a blank, or at a size of 0, which is what
-    bytes that were never written read as. Raises MessageError like `decode_record`.
+    Ends at ``end``, or where a log file ends: at a blank, or at a size of 0, which is what bytes
+    that were never written read as. Raises MessageError like `decode_record`.
     """
-    end = len(buffer)
-    at = 0
+    end = len(buffer) if end is None else min(end, len(buffer))
+    at = start
     while at < end and not _is_file_end(buffer, at, end):
         view = decode_record(buffer, at, end, check_body_crc=check_body_crc)
         yield view

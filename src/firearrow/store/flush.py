@@ -36,11 +36,11 @@ class LogFlush:
     def __init__(
         self, commit_log: CommitLog, checkpoint: Checkpoint, flushed_offset: int = 0
     ) -> None:
+        assert 0 <= flushed_offset <= commit_log.end_offset
         self._log = commit_log
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._failed = _Failed(_PASSING)
-        assert 0 <= flushed_offset <= commit_log.end_offset
         self.flushed_offset = flushed_offset
 
     @property

@@ -2,7 +2,6 @@
 
 import pytest
 
-from firearrow.broker.state.groups import FORBIDDEN_READ
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import ITEMS_MAX, MessageQueue, SubscriptionGroupConfig
 from firearrow.wire.command import FieldValue, Response
@@ -68,7 +67,7 @@ def test_looking_a_group_up_creates_it(broker: FakeBroker) -> None:
 
 
 def test_all_groups_or_pages_of_them(broker: FakeBroker) -> None:
-    broker.groups.forbidden["g"] = {"T": FORBIDDEN_READ}
+    broker.groups.forbid_read("g", "T", True)
     body = broker.ask(201)
     names = list(broker.groups.table)
     assert list(body["subscriptionGroupTable"]) == names

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.state.groups import FORBIDDEN_READ, GroupTable
+from firearrow.broker.state.groups import GroupTable
 from firearrow.errors import BrokerError
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
@@ -69,7 +69,7 @@ def test_put_keeps_attributes_that_are_not_mentioned() -> None:
 def test_delete_forgets_the_group_and_what_it_was_forbidden() -> None:
     groups = table_of()
     groups.find("g")
-    groups.forbidden["g"] = {"T": FORBIDDEN_READ}
+    groups.forbid_read("g", "T", True)
     assert groups.is_read_forbidden("g", "T")
     assert groups.delete("g")
     assert not groups.delete("g")
@@ -77,7 +77,7 @@ def test_delete_forgets_the_group_and_what_it_was_forbidden() -> None:
     assert not groups.is_read_forbidden("g", "T")
 
 
-def test_what_the_original_forbade_holds_and_is_kept(tmp_path: Path) -> None:
+def test_forbidding_leaves_other_bits_alone(tmp_path: Path) -> None:
     path = tmp_path / "config" / "subscriptionGroup.json"
     path.parent.mkdir()
     path.write_text('{"forbiddenTable":{"g":{"T":2,"U":4}}}')
@@ -85,9 +85,15 @@ def test_what_the_original_forbade_holds_and_is_kept(tmp_path: Path) -> None:
     groups.load()
     assert groups.is_read_forbidden("g", "U")
     assert not groups.is_read_forbidden("g", "T")
-    groups.put(SubscriptionGroupConfig("h"))
+    groups.forbid_read("g", "T", True)
+    groups.forbid_read("g", "U", False)
+    assert groups.forbidden == {"g": {"T": 6}}
+    groups.forbid_read("g", "T", False)
     groups.save()
-    assert fastjson.loads(path.read_bytes())["forbiddenTable"] == {"g": {"T": 2, "U": 4}}
+    assert fastjson.loads(path.read_bytes())["forbiddenTable"] == {"g": {"T": 2}}
+    groups.forbid_read("h", "T", True)
+    groups.forbid_read("h", "T", False)
+    assert groups.forbidden == {"g": {"T": 2}}
 
 
 @pytest.mark.parametrize("name", ["file-cq-clean", "file-cq-killed"])

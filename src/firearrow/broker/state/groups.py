@@ -134,6 +134,20 @@ class GroupTable:
         topics = self.forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & FORBIDDEN_READ)
 
+    def forbid_read(self, group: str, topic: str, forbid: bool) -> None:
+        """Forbid or allow a group to read a topic."""
+        topics = dict(self.forbidden.get(group, {}))
+        bits = topics.get(topic, 0)
+        topics[topic] = bits | FORBIDDEN_READ if forbid else bits & ~FORBIDDEN_READ
+        if not topics[topic]:
+            del topics[topic]
+        if topics:
+            self._next_version({_FORBIDDEN: {group: topics}})
+            self.forbidden[group] = topics
+        else:
+            self._next_version(gone={_FORBIDDEN: [group]})
+            self.forbidden.pop(group, None)
+
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
         self.file.close()
