@@ -44,9 +44,11 @@ class Counted(Protocol):
     """A queue as far as its messages can be counted; see ``ConsumeQueue``."""
 
     @property
-    def max_offset(self) -> int: ...
+    def max_offset(self) -> int:
+        """The first queue offset that is not there yet."""
 
-    def first_at_or_after(self, physical_offset: int) -> int: ...
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The queue offset of the first entry whose record is at or after a physical offset."""
 
 
 FindQueue = Callable[[str, int], Counted | None]

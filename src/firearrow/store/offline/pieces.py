@@ -58,23 +58,27 @@ def stretches(view: StoreView, stretch_bytes: int = STRETCH_BYTES) -> list[Stret
 
 
 class StretchResult(Protocol):
-    """The result of a stretch, as far as it tells whether the next one follows.
-
-    ``base`` is the file's, ``end`` that of the stretch; ``begin`` is the position of the first
-    record, None without one; ``reached`` that behind the last one or the damage there; ``over``
-    says that no record can follow in the file.
-    """
+    """The result of a stretch, as far as it shows whether the next one follows."""
 
     @property
-    def base(self) -> int: ...
+    def base(self) -> int:
+        """Where the file begins in the log."""
+
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """The end of the stretch, a position in the file."""
+
     @property
-    def begin(self) -> int | None: ...
+    def begin(self) -> int | None:
+        """The position of the first record, None without one."""
+
     @property
-    def reached(self) -> int: ...
+    def reached(self) -> int:
+        """The position behind the last record, or behind the damage there."""
+
     @property
-    def over(self) -> bool: ...
+    def over(self) -> bool:
+        """Whether no record can follow in the file."""
 
 
 Some = TypeVar("Some", bound=StretchResult)
