@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check unit format fuzz chaos differ spark-oldest bench docs setup setup-run clean
+.PHONY: help run demo test check unit format fuzz chaos differ simulate spark-oldest bench docs setup setup-run clean
 
 ARGS =
 
@@ -41,6 +41,9 @@ chaos: setup ## kills and losses of power, thousands of them
 
 differ: setup ## the same scripts against RocketMQ's broker and this one, a hundred seeds
 	@FIREARROW_DIFFER_SEEDS=100 .venv/bin/python -m pytest tests/interop/test_differ.py $(ARGS)
+
+simulate: setup ## ten million events of producers, consumers and kills in virtual time
+	@.venv/bin/python -m tests.broker.simulation $(ARGS)
 
 spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
 	@tools/spark_oldest.sh $(ARGS)
