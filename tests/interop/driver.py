@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from tests.interop.toolchain import java_classpath, java_command
+from tests.interop.toolchain import java_command
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def running_driver(directory: Path) -> Iterator[Driver]:
         f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}",
         "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
     )
-    command = java_command(java_classpath(), "interop.Driver", jvm=jvm)
+    command = java_command("interop.Driver", jvm=jvm)
     pipe = subprocess.PIPE
     with (
         (directory / "driver.log").open("wb") as log,

@@ -15,13 +15,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 from typing import Literal, TypeAlias
 
-from tests.interop.toolchain import java_classpath, java_command
+from tests.interop.toolchain import java_command
 from tests.interop.waiting import wait_until
 
 Kind: TypeAlias = Literal["firearrow", "real"]
@@ -110,24 +110,24 @@ def _firearrow(
 def _real(
     store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
 ) -> Iterator[Server]:
-    classpath = java_classpath()
     namesrv_port, broker_port = _free_port(0), broker_port or _free_port(-2, 0, 1)
     server = Server("real", f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}", store, logs)
-    namesrv_conf = _write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port)})
-    broker_conf = _write_properties(logs / "broker.conf", _broker_keys(server) | dict(settings))
-    home = f"-Duser.home={logs}"
-    with ExitStack() as stack:
-        namesrv = stack.enter_context(
-            _java(classpath, "namesrv.NamesrvStartup", namesrv_conf, ("-Xmx256m", home))
+    confs = (
+        _write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port)}),
+        _write_properties(logs / "broker.conf", _broker_keys(server) | dict(settings)),
+    )
+    # Libraries of a broker that is killed are left behind: not in the system's directory.
+    jvm = ("-Xms1g", "-Xmx1g", f"-Duser.home={logs}", f"-Djava.io.tmpdir={logs}")
+    command = java_command("interop.Original", *map(str, confs), jvm=jvm)
+    with _process(command, logs / "original.log", ROCKETMQ_HOME=str(logs)) as process:
+        wait_until(
+            lambda: process.is_alive() and _has_route(server.namesrv),
+            START_TIMEOUT_S,
+            f"route; see {logs}",
         )
-        broker = stack.enter_context(
-            _java(classpath, "broker.BrokerStartup", broker_conf, ("-Xms1g", "-Xmx1g", home))
-        )
-        wait_until(lambda: _has_route(server.namesrv), START_TIMEOUT_S, f"route; see {logs}")
         yield server
         if not killed:
-            broker.stop()
-            namesrv.stop()
+            process.stop()
             assert_clean(store)
 
 
@@ -149,10 +149,15 @@ class _Process:
             lambda: self._line(start), START_TIMEOUT_S, f"a line {start!r} in {self.log}"
         )
 
-    def _line(self, start: str) -> str | None:
+    def is_alive(self) -> bool:
         status = self.popen.poll()
+        text = self.log.read_text(errors="replace")[-3000:]
+        assert status is None, f"the server ended with {status}:\n{text}"
+        return True
+
+    def _line(self, start: str) -> str | None:
+        self.is_alive()
         text = self.log.read_text(errors="replace")
-        assert status is None, f"the server ended with {status}:\n{text[-3000:]}"
         complete = text[: text.rfind("\n") + 1].splitlines()
         return next((line for line in complete if line.startswith(start)), None)
 
@@ -179,13 +184,6 @@ def _process(command: list[str], log: Path, **environment: str) -> Iterator[_Pro
             popen.wait()
 
 
-def _java(
-    classpath: str, main: str, conf: Path, jvm: tuple[str, ...]
-) -> AbstractContextManager[_Process]:
-    command = java_command(classpath, f"org.apache.rocketmq.{main}", "-c", str(conf), jvm=jvm)
-    return _process(command, conf.with_suffix(".log"), ROCKETMQ_HOME=str(conf.parent))
-
-
 def _broker_keys(server: Server) -> dict[str, str]:
     return {
         "brokerIP1": "127.0.0.1",
@@ -194,6 +192,10 @@ def _broker_keys(server: Server) -> dict[str, str]:
         "namesrvAddr": server.namesrv,
         "storePathRootDir": str(server.store),
         "storePathCommitLog": str(server.store / "commitlog"),
+        # A thread of the original spins for this long after each start (default: ten seconds).
+        "transactionMetricFlushInterval": "200",
+        # Each of these compares the whole timer wheel, a quarter of a core once a second.
+        "timerFlushIntervalMs": "10000",
     }
 
 

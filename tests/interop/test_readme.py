@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.interop.servers import Server
-from tests.interop.toolchain import java_classpath, java_command
+from tests.interop.toolchain import java_command
 
 README = Path(__file__).parents[2] / "README.md"
 NAMESRV = "127.0.0.1:9876"
@@ -18,7 +18,7 @@ def test_java_example_sends_and_receives(server: Server, tmp_path: Path) -> None
     assert program.count(NAMESRV) == 2
     source = tmp_path / "Hello.java"
     source.write_text(program.replace(NAMESRV, server.namesrv), encoding="utf-8")
-    command = java_command(java_classpath(), str(source), jvm=())
+    command = java_command(str(source))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.spark.classdata import ClassData
+
 HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
@@ -27,6 +29,7 @@ JVM_OPENS = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
 
+MAINS = ("interop.Driver", "interop.Original")
 JVM_QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -41,11 +44,10 @@ def require(*programs: str) -> None:
     pytest.skip(reason)
 
 
-def java_classpath() -> str:
-    """Return a class path with our scenarios and RocketMQ's jars; build it if need be."""
+def java_build() -> Path:
+    """Return the directory whose ``lib`` has our classes and RocketMQ's; build it if need be."""
     require("java", "javac", "mvn")
-    home = _cached("interop-java", JAVA_SOURCES, _build_java)
-    return f"{home / 'classes'}:{home / 'lib'}/*"
+    return _cached("interop-java", JAVA_SOURCES, _build_java)
 
 
 def go_program() -> Path:
@@ -54,9 +56,15 @@ def go_program() -> Path:
     return _cached("interop-go", GO_SOURCES, _build_go) / "client"
 
 
-def java_command(classpath: str, main: str, *arguments: str, jvm: tuple[str, ...]) -> list[str]:
-    """Return the command that runs the class ``main`` with the options ``jvm``."""
-    return ["java", *jvm, *JVM_QUICK_START, *JVM_OPENS, "-cp", classpath, main, *arguments]
+def java_command(main: str, *arguments: str, jvm: tuple[str, ...] = ()) -> list[str]:
+    """Return the command that runs a class of ours, or a source file, with the options ``jvm``.
+
+    Loading the classes is half of what a start costs, so that each of our classes has its file.
+    """
+    home = java_build()
+    class_data = ClassData.at(home / f"{main}.jsa").options() if main in MAINS else []
+    options = (*jvm, *JVM_QUICK_START, *JVM_OPENS, *class_data)
+    return ["java", *options, "-cp", f"{home / 'lib'}/*", main, *arguments]
 
 
 def _cached(name: str, sources: Path, build: Callable[[Path], None]) -> Path:
@@ -92,6 +100,8 @@ def _build_java(home: Path) -> None:
     goals = ("compile", "dependency:copy-dependencies")
     options = (f"-Dinterop.build={home}", f"-DoutputDirectory={home / 'lib'}")
     _run(["mvn", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), *options, *goals], home, JAVA_SOURCES)
+    packed = shutil.make_archive(str(home / "interop"), "zip", home / "classes")
+    Path(packed).rename(home / "lib" / "interop.jar")  # no file of classes with a directory in it
 
 
 def _build_go(home: Path) -> None:

@@ -39,6 +39,13 @@ class ClassData:
     def __init__(self, java: str) -> None:
         self._path = _place(Path(java))
 
+    @classmethod
+    def at(cls, path: Path) -> ClassData:
+        """Have the file at a place of the caller's: for a JVM that has another class path."""
+        made = cls.__new__(cls)
+        made._path = path
+        return made
+
     def options(self) -> list[str]:
         """Give the JVM's options that use the file or, where there is none, make it.
 

@@ -51,7 +51,14 @@ def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
         (b"configBlackList=x\n", 16, "Can not update config in black list."),
         (b"brokerConfigPath=x\nshortPollingTimeMills=6", 16, "black list"),
         (b"shortPollingTimeMills=abc\n", 29, "shortPollingTimeMills=abc"),
-        (b"brokerPermission=4\nlistenPort=1\n", 29, "listenPort takes effect only at the start"),
+        (b"listenPort=1\n", 29, "listenPort takes effect only at the start"),
+        (b"brokerName=other\n", 29, "brokerName takes effect only at the start"),
+        (b"storePathRootDir=/nowhere/a\n", 29, "storePathRootDir takes effect only at the start"),
+        (b"messageDelayLevel=1s\n", 29, "messageDelayLevel takes effect only at the start"),
+        (b"messageDelayLevel=xx\n", 29, "messageDelayLevel=xx: allowed is numbers with s, m, h"),
+        (b"maxMessageSize=10\n", 29, "maxMessageSize=10: allowed is a whole number from 1024"),
+        (b"regionId=a\\nc=d\n", 29, "regionId='a\\nc=d': allowed is 1 to 255 characters"),
+        (b"metricsLabel=a\\nc=d\n", 29, "is not of its type"),
         (b"authenticationEnabled=true\n", 29, "authenticationEnabled=true asks for access control"),
         (b"a" * (256 * 1024 + 1), 1, "at most 262144 bytes, this one 262145"),
         (b"".join(b"k%d=\n" % at for at in range(1001)), 1, "at most 1000 keys, this one 1001"),
@@ -62,11 +69,40 @@ def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
 def test_a_change_that_is_not_allowed_changes_nothing(
     broker: FakeBroker, body: bytes, code: int, remark: str
 ) -> None:
+    before = broker.call(26)
     answer = broker.call(25, body=body)
     assert answer.code == code
     assert answer.remark is not None
     assert remark in answer.remark
-    assert broker.settings.version.counter == 0
+    assert broker.call(26) == before
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "listenPort=1", "brokerName=other", "storePathRootDir=/nowhere/a", "messageDelayLevel=xx",
+        "maxMessageSize=10", "regionId=a\\nc=d", "shortPollingTimeMills=abc", "aclEnable=true",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("order", [1, -1], ids=["good-first", "bad-first"])
+def test_one_bad_key_among_good_ones_changes_nothing(tmp_path: Path, bad: str, order: int) -> None:
+    broker = FakeBroker(config_file=tmp_path / "broker.conf")
+    before = broker.call(26)
+    good = ["brokerPermission=4", "fileReservedTime=7"]
+    body = "\n".join([*good, bad][::order])
+    assert broker.call(25, body=body.encode()).code == 29
+    assert broker.call(26) == before
+    assert broker.topics.data_version.counter == 0
+    assert not (tmp_path / "broker.conf").exists()
+
+
+def test_keys_that_nobody_knows_are_taken_and_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    broker = FakeBroker(config_file=file)
+    before = broker.call(26).body
+    assert broker.call(25, body=b"a=b\nc=d") == Response()
+    assert broker.call(26).body == before
+    assert properties.load(file) == properties.loads(before.decode())
 
 
 def test_nothing_to_change_is_no_change(broker: FakeBroker) -> None:

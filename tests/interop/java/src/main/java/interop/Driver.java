@@ -30,7 +30,7 @@ public final class Driver {
         new PushConsumers(handles).register(operations);
         new PullConsumers(handles).register(operations);
         new LiteConsumers(handles).register(operations);
-        new Dumps().register(operations);
+        new Dumps(handles).register(operations);
         operations.put("close", arguments -> {
             handles.close(arguments.getIntValue("handle"));
             return true;

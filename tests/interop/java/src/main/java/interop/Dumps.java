@@ -23,6 +23,12 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 final class Dumps {
     private static final int BATCH = 32;
 
+    private final Handles handles;
+
+    Dumps(Handles handles) {
+        this.handles = handles;
+    }
+
     void register(Map<String, Operation> operations) {
         operations.put("dump", this::dump);
     }
@@ -40,7 +46,7 @@ final class Dumps {
                 }
             }
         } finally {
-            consumer.shutdown();
+            handles.release(handles.add(consumer::shutdown)); // nobody waits for it: it has no offsets
         }
         return true;
     }
