@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -63,7 +64,8 @@ def java_command(main: str, *arguments: str, jvm: tuple[str, ...] = ()) -> list[
     """
     home = java_build()
     class_data = ClassData.at(home / f"{main}.jsa").options() if main in MAINS else []
-    options = (*jvm, *JVM_QUICK_START, *JVM_OPENS, *class_data)
+    unquoted = shlex.split(" ".join(class_data))
+    options = (*jvm, *JVM_QUICK_START, *JVM_OPENS, *unquoted)
     return ["java", *options, "-cp", f"{home / 'lib'}/*", main, *arguments]
 
 

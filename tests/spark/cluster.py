@@ -22,6 +22,7 @@ import pyspark
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCE = Path(__file__).parents[2] / "src"
 DRIVER = Path(__file__).with_name("cluster_driver.py")
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # six JVMs, each of them for seconds
 START_TIMEOUT_S = 60
 DRIVER_TIMEOUT_S = 110
 
@@ -53,6 +54,8 @@ def _daemon(log: Path, ready: re.Pattern[str], name: str, *arguments: str) -> It
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
+        "SPARK_LAUNCHER_OPTS": QUICK_START,
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -94,7 +97,9 @@ def zip_package(path: Path) -> Path:
 
 def run_driver(master: str, package: Path, store: Path, made: Path) -> Any:
     """Run ``cluster_driver.py`` on the cluster and return the JSON that it prints."""
-    command = [sys.executable, str(DRIVER), master, str(package), str(store), str(made)]
+    command = [
+        sys.executable, str(DRIVER), master, str(package), str(store), str(made), QUICK_START
+    ]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT_S, check=False
     )

@@ -1,6 +1,7 @@
 """What a user's program does on a cluster; prints what it saw as JSON. See ``cluster.py``.
 
-Arguments: the master's URL, the package as a zip, a store, a directory for what jobs make.
+Arguments: the master's URL, the package as a zip, a store, a directory for what jobs make, options
+of the JVMs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STRETCH_BYTES = 65_536  # likewise
 
 def main() -> None:
     """Read the store as a user would, and do bulk work on it, with tasks on both workers."""
-    master, package, store, made = sys.argv[1:]
+    master, package, store, made, jvm = sys.argv[1:]
     builder = SparkSession.Builder().master(master).appName("firearrow cluster test")
     for key, value in {
         "spark.submit.pyFiles": package,
@@ -41,6 +42,8 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.executor.memory": "600m",
+        "spark.driver.extraJavaOptions": jvm,
+        "spark.executor.extraJavaOptions": jvm,
         # Nothing is begun before both workers are there: one alone could do it all.
         "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",

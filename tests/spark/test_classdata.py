@@ -53,6 +53,15 @@ def test_the_first_run_records_and_later_ones_use_it(java: str, tmp_path: Path) 
     assert ClassData(java).options() == used
 
 
+def test_the_file_may_be_at_a_place_of_the_callers(tmp_path: Path) -> None:
+    """As the interop tests have it, for the JVM of RocketMQ's classes."""
+    path = tmp_path / "interop.Driver.jsa"
+    made = path.with_suffix(".new")
+    assert ClassData.at(path).options()[0] == f"{RECORDS}{made}"
+    made.write_bytes(WHOLE)
+    assert ClassData.at(path).options()[:2] == [f"{USES}{path}", "-Xshare:auto"]
+
+
 def test_what_was_given_up_is_recorded_again(java: str, tmp_path: Path) -> None:
     ClassData(java).options()
     made = recorded(tmp_path)
