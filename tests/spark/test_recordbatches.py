@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.queues import Span
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import CorruptStore
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import encode_record
@@ -168,6 +168,10 @@ def test_other_crcs_are_damage_where_they_are_looked_at() -> None:
 
 
 def test_usual_records_of_a_queue_are_given_as_they_come() -> None:
-    made = Batches(parse({"nameServer": "n:1", "subscribe": "T"}), PushedFilters(), LEAN, Origin())
+    fields = pa.schema([*LEAN, MESSAGES.field("queueId")])
+    options = parse({"nameServer": "n:1", "subscribe": "T"})
+    made = Batches(options, PushedFilters(), fields, Origin())
     columns = columns_of([Sent()] * 4)
-    assert offsets(list(made.of_queue(columns, Span(1, 3)))) == [0, 1, 2, 3]
+    found = list(made.of_queue(columns, Queue("T", "broker-t", 5), Span(1, 3)))
+    assert offsets(found) == [0, 1, 2, 3]
+    assert [batch["queueId"].to_pylist() for batch in found] == [[5] * 4]

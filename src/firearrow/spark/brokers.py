@@ -251,7 +251,7 @@ class BrokerOrigin:
             while at < len(records):
                 columns = _columns(records, part.address, at)
                 at = columns.end
-                yield from batches.of_queue(columns, part.span)
+                yield from batches.of_queue(columns, part.queue, part.span)
 
     def _asking_for(self, queue: Queue) -> Asking:
         """How messages are asked for: by their tags only where the broker looks at these.

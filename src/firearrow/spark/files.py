@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Queue, Span, Stored
 from firearrow.errors import ConfigError, CorruptStore, DataLost
-from firearrow.message.names import SCHEDULE_TOPIC, tag_code
+from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
 from firearrow.spark import splits
 from firearrow.spark.commitlogorder import InOrder
 from firearrow.spark.filters import PushedFilters
@@ -28,7 +28,6 @@ from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
 from firearrow.spark.origin import UNKNOWN_BYTES
-from firearrow.spark.queueentries import LMQ_PREFIX
 from firearrow.spark.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
@@ -294,7 +293,7 @@ class FileOrigin:
     def _stretches_with_keys(self, store: Store, topic: str) -> list[tuple[int, int]] | None:
         """Where in the log messages of a topic with the wanted keys can be; None: anywhere."""
         words = self.narrow.words or frozenset(self.options.choice.keys)
-        if not words or topic.startswith(LMQ_PREFIX):
+        if not words or is_lmq(topic):
             return None
         key = store.root, topic
         if key not in self._with_keys:

@@ -51,24 +51,27 @@ def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
     counts = inner_counts(columns)
     assert counts is not None
     pieces: list[bytes] = []
+    rows: list[int] = []  # of each piece
     bad: list[int] = []
     reason = ""
     for row, record in enumerate(columns.slices(columns.position, columns.size)):
         wanted = range(int(start[row]), int(end[row]))
         if not wrapped[row]:
-            if int(columns.queue_offset[row]) in wanted:
-                pieces.append(record)
-            continue
-        try:
-            pieces += _members(record, int(counts[row]), wanted)
-        except MessageError as error:
-            bad.append(row)
-            reason = reason or str(error)
+            pieces += [record] if int(columns.queue_offset[row]) in wanted else []
+        else:
+            try:
+                pieces += _members(record, int(counts[row]), wanted)
+            except MessageError as error:
+                bad.append(row)
+                reason = reason or str(error)
+        rows += [row] * (len(pieces) - len(rows))
     if bad:
         raise Undecodable(bad, reason)
     sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
     buffer = b"".join(pieces)
-    return Columns(buffer, sizes.cumsum() - sizes, len(buffer))
+    found = Columns(buffer, sizes.cumsum() - sizes, len(buffer))
+    found.queue_id = columns.queue_id[np.array(rows, np.int64)]
+    return found
 
 
 def _members(record: bytes, count: int, wanted: range) -> list[bytes]:

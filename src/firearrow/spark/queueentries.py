@@ -23,8 +23,6 @@ from firearrow.store.snapshot.entryfiles import FileQueue
 from firearrow.store.snapshot.files import Files
 from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueues
 
-LMQ_PREFIX: Final = "%LMQ%"
-
 _DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
 

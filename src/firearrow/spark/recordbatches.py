@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from firearrow.client.queues import Span
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import CorruptStore
+from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.columns import BatchTooLarge, Messages, Undecodable
@@ -23,7 +24,6 @@ from firearrow.spark.commitlogorder import InOrder, Wanted
 from firearrow.spark.filters import PushedFilters
 from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.options import Choice, Options
-from firearrow.spark.queueentries import LMQ_PREFIX
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
@@ -45,7 +45,7 @@ class Topics:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = Texts(names)
-        self.is_lmq: Mask = np.array([name.startswith(LMQ_PREFIX) for name in names], np.bool_)
+        self.is_lmq: Mask = np.array([is_lmq(name) for name in names], np.bool_)
         self.has_lmqs = bool(self.is_lmq.any())
         texts = [name.encode() for name in names]
         self._sizes = np.array([len(text) for text in texts], np.int64)
@@ -173,11 +173,13 @@ class Batches:
             )
         return chosen
 
-    def of_queue(self, columns: Columns, span: Span) -> Iterator[pa.RecordBatch]:
+    def of_queue(self, columns: Columns, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
         """Records of one queue that hold the messages of a span of offsets.
 
         Inner batches are taken apart, and their messages outside of the span left out.
         """
+        if not is_lmq(queue.topic):
+            columns.queue_id[:] = queue.queue_id
         if has_inner(columns):
             start, end = (np.full(len(columns), offset) for offset in span)
             columns = self._unwrapped(columns, start, end)
@@ -350,20 +352,22 @@ class QueueBatches(Batches):
         parts: Parts,
         first: int,
     ) -> tuple[Columns, Wanted]:
-        """The records that are those that their entries mean.
+        """The records that are those that their entries mean: what a broker hands out.
 
-        An LMQ's message is one of another queue, so that its place is all that counts.
+        An LMQ's message is one of another queue, so that its place is all that counts. Of others
+        the queue id is their queue's, as clients take it, whatever the record says.
+        Source: upstream ``PullAPIWrapper#processPullResult``.
         """
         topics = parts.topics
         good: Mask = columns.valid & (columns.size == wanted.size)
         magic = columns.magic
         good &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
         good &= columns.physical_offset == columns.position + first
+        good &= columns.ports_fit
         if np.count_nonzero(good) < len(good):
             self._corrupt(file, wanted, topics, good)
             columns, wanted = _some(columns, good), wanted.take(good)
         own = columns.queue_offset == wanted.queue_offset
-        own &= columns.queue_id == parts.queue_ids[wanted.part]
         own &= topics.are(columns, wanted.part)
         if np.count_nonzero(own) < len(own):
             own |= topics.is_lmq[wanted.part]
@@ -372,6 +376,10 @@ class QueueBatches(Batches):
         if np.count_nonzero(own) < len(own):
             self._corrupt(file, wanted, topics, own)
             columns, wanted = _some(columns, own), wanted.take(own)
+        queue_id = parts.queue_ids[wanted.part]
+        if topics.has_lmqs:
+            queue_id = np.where(topics.is_lmq[wanted.part], columns.queue_id, queue_id)
+        columns.queue_id = queue_id
         return columns, wanted
 
     def _names(self, wanted: Wanted, topics: Topics) -> pa.Array | None:
@@ -389,4 +397,6 @@ class QueueBatches(Batches):
 
 
 def _some(columns: Columns, rows: Mask | slice) -> Columns:
-    return Columns(columns.buffer, columns.position[rows], len(columns.buffer))
+    found = Columns(columns.buffer, columns.position[rows], len(columns.buffer))
+    found.queue_id = columns.queue_id[rows]  # which may be another than the records say
+    return found

@@ -17,11 +17,12 @@ import numpy as np
 from firearrow.client.queues import NOT_STORED, Span, Stored
 from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
+from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MAX
 from firearrow.spark.logwalk import Stretch
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
-from firearrow.spark.queueentries import LMQ_PREFIX, FileQueues, Queues, rocks_queues
+from firearrow.spark.queueentries import FileQueues, Queues, rocks_queues
 from firearrow.spark.storage import (
     NumberedFile,
     Storage,
@@ -244,7 +245,7 @@ class Store:
         for key in self.stored_queues.keys_of(None):
             queue = self.stored_queues.open(key)
             latest = queue.span[1]
-            if not key[0].startswith(LMQ_PREFIX):
+            if not is_lmq(key[0]):
                 found += latest - queue.first_at_or_after(log_end, 0, latest)
         return found
 
@@ -263,7 +264,7 @@ class Store:
         choice, named = options.choice, _named(options)
         for key in keys:
             if choice.wants_queue(key[0], self.broker, key[1]) and (
-                not key[0].startswith(LMQ_PREFIX) or key[0] in named
+                not is_lmq(key[0]) or key[0] in named
             ):
                 yield key
 

@@ -9,7 +9,7 @@ from typing import Final
 from firearrow.errors import CorruptStore
 from firearrow.files import sound_contents
 from firearrow.journal import Content
-from firearrow.message.names import LMQ_PREFIX, SCHEDULE_TOPIC, is_system_topic
+from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, is_system_topic
 from firearrow.state import (
     DELAYS,
     LMQ_OFFSETS,
@@ -179,7 +179,7 @@ def _check_rows(directory: Path, part: StatePart, findings: Findings) -> None:
 
 def _check_topics(known: frozenset[str] | None, topics: Iterable[str], findings: Findings) -> None:
     for topic in sorted(topics):
-        if is_deleted(topic, known) and not topic.startswith(LMQ_PREFIX):
+        if is_deleted(topic, known) and not is_lmq(topic):
             text = "has messages in the log and is not in topics.json"
             file = f"config/{TOPICS.file_name}"
             findings.add("config-topic", text, file=file, topic=topic)

@@ -31,6 +31,7 @@ from firearrow.store.scan import Columns, Ints, scan
 from firearrow.store.snapshot.entries import StoredQueue
 from firearrow.store.snapshot.indexrows import key_hash
 from firearrow.store.snapshot.mapped import StoreFile
+from firearrow.store.soundness import fault_of
 
 _ENTRIES_A_STEP: Final = 8192
 _RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -92,6 +93,7 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
         found = (read(view, place) for place in places)
     elif (of_queue := _by_queue(view, chosen)) is not None:
         found = of_queue
+        chosen = msgspec.structs.replace(chosen, queue_id=None)  # whatever its record says
     else:
         yield from _scanned(view, chosen)
         return
@@ -144,12 +146,14 @@ def _by_queue(view: StoreView, selection: Selection) -> Iterator[MessageView | N
 
 
 def _meant(view: StoreView, entry: tuple[int, int, int], *, lmq: bool) -> MessageView | None:
-    """The record that an entry means; None if another one is there. An LMQ's message says
+    """The record that an entry means; None if a broker would not hand it out. An LMQ's message says
     its place in its topic's own queue."""
     queue_offset, physical_offset, size = entry
-    found = read(view, physical_offset)
-    if found is None or found.store_size != size:
+    record = view.log_bytes(physical_offset, size)
+    fault = fault_of(record, physical_offset, check_crc=False)
+    if fault is not None and not fault.frames:
         return None
+    found = decode_record(record)
     return found if lmq or found.queue_offset == queue_offset else None
 
 
