@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.entries import Entries
+from firearrow.store.snapshot.entries import Entries, bisect
 
 PIECE_ROWS: Final = 1 << 15
 _WORD_BITS: Final = 63
@@ -78,14 +78,7 @@ class InOrder:
 
     def _number(self, physical_offset: int) -> int:
         """The number of the first entry at a place or behind it."""
-        low, high = self._start, self._end
-        while low < high:
-            middle = (low + high) // 2
-            if self.place(middle) < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect(self._start, self._end, lambda number: self.place(number) < physical_offset)
 
     def place(self, number: int) -> int:
         """The place of one of all entries."""

@@ -18,15 +18,11 @@ import numpy as np
 from firearrow.errors import DataLost
 from firearrow.spark.logwalk import next_record, walk
 from firearrow.spark.queueentries import Queues
-from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.snapshot.batchunits import BatchQueue, unit_entries
+from firearrow.store.snapshot.collected import Units
 from firearrow.store.snapshot.entries import Entries, Queue, QueueKey, Span
 from firearrow.store.snapshot.files import NO_FILES
-from firearrow.store.snapshot.undispatched import (
-    UNDISPATCHED_BYTES_MAX,
-    EntriesAhead,
-    Units,
-    too_much,
-)
+from firearrow.store.snapshot.undispatched import UNDISPATCHED_BYTES_MAX, EntriesAhead, too_much
 
 if TYPE_CHECKING:
     from firearrow.spark.stores import Store
@@ -101,12 +97,7 @@ class QueueAndAhead:
         self._stored = stored
         self._end = stored.span[1]
         units = units[units["queue_offset"] >= self._end]
-        self._ahead = Entries(
-            units["queue_offset"].astype(np.int64),
-            units["physical_offset"].astype(np.int64),
-            units["size"].astype(np.int64),
-            units["tag_code"],
-        )
+        self._ahead = unit_entries(units)
         self._first = int(units["queue_offset"][0]) if begins and len(units) else 0
 
     @property

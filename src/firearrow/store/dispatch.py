@@ -206,7 +206,7 @@ class Dispatcher:
             columns.store_ms[record],
             group & 0xFFFFFFFF,
             queue_offset,
-            _runs(group, queue_offset, topics, messages),
+            Runs.of(group, queue_offset, list(map(_NAMES.__getitem__, topics)), messages),
             messages,
         )
         self.queues.put(entries, self._on_arrivals, complete=self.complete)
@@ -224,15 +224,3 @@ class Dispatcher:
         """The group numbers of the queues that are dispatched."""
         numbers = {_NAMES[topic]: n for n, topic in enumerate(topics)}
         return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
-
-
-def _runs(
-    group: Ints, queue_offset: Ints, topics: list[bytes], messages: Ints | None = None
-) -> Runs:
-    """Each queue's runs of entries; a run breaks where one doesn't begin where the last ended."""
-    step = 1 if messages is None else messages[:-1]
-    new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + step)
-    bounds = np.concatenate(([0], new.nonzero()[0] + 1, [len(group)]))
-    key = group[bounds[:-1]]
-    names = list(map(_NAMES.__getitem__, topics))
-    return Runs(names, key >> 32, key & 0xFFFFFFFF, bounds[:-1], bounds[1:])

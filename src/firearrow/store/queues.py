@@ -52,6 +52,20 @@ class Runs(NamedTuple):
     end: Ints
 
     @staticmethod
+    def of(group: Ints, queue_offset: Ints, topics: list[str], messages: Ints | None) -> Runs:
+        """Find the runs of entries, of which there must be some, in order of their queues.
+        ``group`` is the queue of each: the number of its topic, and its queue id in the lower 32
+        bits.
+
+        A run breaks where an entry doesn't begin where the last ended.
+        """
+        step = 1 if messages is None else messages[:-1]
+        new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + step)
+        bounds = np.concatenate(([0], new.nonzero()[0] + 1, [len(group)]))
+        key = group[bounds[:-1]]
+        return Runs(topics, key >> 32, key & 0xFFFFFFFF, bounds[:-1], bounds[1:])
+
+    @staticmethod
     def side_by_side(runs: Sequence[Run]) -> Runs:
         """Make columns of runs whose rows are put one after another, wherever they were."""
         end = np.cumsum([run.end - run.start for run in runs], dtype=np.int64)

@@ -565,7 +565,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
         return derive(view, Deriving(stretch, order.queues, order.index))
 
     for part in following(parts, again):
-        if part.runs:
+        if len(part.entries.size):
             target.put(part.entries)
         if part.keys:
             if unsafe:  # only now is to be seen that there are keys

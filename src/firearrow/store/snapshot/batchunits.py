@@ -117,11 +117,11 @@ class BatchQueue:
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of the records that begin in ``[start, end)``, or of every so many."""
         low, high = self._first.searchsorted((start, end))
-        return _columns_of(self._units[low:high:step])
+        return unit_entries(self._units[low:high:step])
 
     def holding(self, start: int, end: int) -> Entries:
         """The entries of the records with messages in ``[start, end)``."""
-        return _columns_of(self._units[self._with_messages(start, end)])
+        return unit_entries(self._units[self._with_messages(start, end)])
 
     def _with_messages(self, start: int, end: int) -> slice:
         """Which units have messages in ``[start, end)``."""
@@ -139,7 +139,8 @@ class BatchQueue:
         return int(inside.sum())
 
 
-def _columns_of(units: npt.NDArray[Any]) -> Entries:
+def unit_entries(units: npt.NDArray[Any]) -> Entries:
+    """The entries of units as columns, one for each."""
     names = ("queue_offset", "physical_offset", "size")
     queue_offset, place, size = (units[name].astype(np.int64) for name in names)
     return Entries(queue_offset, place, size, units["tag_code"])

@@ -20,6 +20,7 @@ from firearrow.store.snapshot.entries import (
     QUEUE_ENTRY,
     Entries,
     Span,
+    bisect,
     entry_columns,
 )
 from firearrow.store.snapshot.files import Buffer, Files
@@ -60,17 +61,9 @@ class FileQueue:
 
     def _end(self) -> int:
         for number in range(len(self._files.files) - 1, -1, -1):
-            entries = self._map(number)
-            size, physical = entries["size"], entries["physical_offset"]
-            low, high = 0, len(entries)
-            while low < high:
-                middle = (low + high) // 2
-                if physical[middle] >= 0 and size[middle] > 0:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low or number == 0:
-                return int(self._bases[number]) + low
+            end = _written(self._map(number))
+            if end or number == 0:
+                return int(self._bases[number]) + end
         return 0
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
@@ -105,3 +98,9 @@ class FileQueue:
         if len(parts) == 1:
             return entry_columns(offsets[0], parts[0])
         return entry_columns(np.concatenate(offsets), np.concatenate(parts))
+
+
+def _written(entries: npt.NDArray[Any]) -> int:
+    """How many entries of a file are before the first that is not written."""
+    size, physical = entries["size"], entries["physical_offset"]
+    return bisect(0, len(entries), lambda at: bool(physical[at] >= 0 and size[at] > 0))

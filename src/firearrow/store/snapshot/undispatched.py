@@ -8,55 +8,16 @@ store before does the same here, with the store's own ``Dispatcher``, and writes
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from firearrow.store.batchqueue import UNIT_DTYPE, units_of
-from firearrow.store.leftout import Key
-from firearrow.store.queues import Entries
-from firearrow.store.scan import Columns, Ints
+from firearrow.store.scan import Columns
+from firearrow.store.snapshot.collected import Collected, Units
+from firearrow.store.snapshot.entries import QueueKey
 
 UNDISPATCHED_BYTES_MAX: Final = 4 << 30
 """So much of the log is dispatched on the fly: a few seconds, and 50 bytes of memory a message."""
-
-Units = npt.NDArray[Any]
-"""Entries of one queue, of whichever kind, as ``batchqueue.UNIT_DTYPE``."""
-
-
-class _Kept:
-    """Entries of all queues, in columns: with very many queues each may be of another one."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Key, int] = {}
-        self._put: list[tuple[Units, Ints]] = []
-        self._sorted = np.empty(0, UNIT_DTYPE), np.empty(0, np.int64)
-
-    def put(self, entries: Entries) -> None:
-        """Keep entries."""
-        topics, topic, queue_id, start, end = entries.runs
-        groups, group = np.unique(topic << 32 | queue_id, return_inverse=True)
-        keys = ((topics[found >> 32], found & 0xFFFFFFFF) for found in groups.tolist())
-        numbers = [self.numbers.setdefault(key, len(self.numbers)) for key in keys]
-        number = np.repeat(np.array(numbers, np.int64)[group], end - start)
-        self._put.append((units_of(entries, 0, len(number)), number))
-
-    def rows(self) -> tuple[Units, Ints]:
-        """All entries by queues, those of each in the order of the log, and their queues'
-        numbers."""
-        if self._put:
-            units, number = zip(self._sorted, *self._put, strict=True)
-            numbers = np.concatenate(number)
-            order = numbers.argsort(kind="stable")
-            self._sorted = np.concatenate(units)[order], numbers[order]
-            self._put.clear()
-        return self._sorted
-
-    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
-        """Let go of the other entries."""
-        units, number = self._sorted
-        self._sorted = units[rows], number[rows]
 
 
 class EntriesAhead:
@@ -66,7 +27,7 @@ class EntriesAhead:
         # Imported here: with all that dispatch needs, and most stores have nothing undispatched.
         from firearrow.store.snapshot.dispatching import dispatch_to
 
-        self._kept = _Kept()
+        self._kept = Collected()
         self._batch_topics = batch_topics
         self._dispatch = dispatch_to(self._kept.put, batch_topics, delay_levels)
 
@@ -79,12 +40,12 @@ class EntriesAhead:
         self._dispatch(columns)
 
     @property
-    def keys(self) -> Collection[Key]:
+    def keys(self) -> Collection[QueueKey]:
         """The queues that have some."""
         there = set(np.unique(self._kept.rows()[1]).tolist())
         return [key for key, number in self._kept.numbers.items() if number in there]
 
-    def of(self, key: Key, queue_offset: int = 0) -> Units:
+    def of(self, key: QueueKey, queue_offset: int = 0) -> Units:
         """The entries of a queue that has those before an offset; as a queue takes them, none is of
         a message before the last one's."""
         units, numbers = self._kept.rows()
