@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from firearrow.errors import CorruptStore
+from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import is_lmq
 from firearrow.message.record import iter_records
 from firearrow.spark.options import parse
@@ -21,7 +22,7 @@ from tests import golden
 from tests.spark import logs
 from tests.store.offline.damage import write
 from tests.store.offline.test_never_worse import SIZES, Whole, damaged
-from tests.store.stores import GOLDEN_SIZES, opened
+from tests.store.stores import GOLDEN_SIZES, append, opened, settle
 
 Row = tuple[str, int, int]
 """Topic, queue id and physical offset of a record that a queue leads to."""
@@ -71,10 +72,12 @@ def read_by_spark(root: Path, topic: str, queue_id: int) -> list[int]:
     return [place for batch in batches for place in batch["commitLogOffset"].to_pylist()]
 
 
-def seen_by_a_broker(root: Path, options: dict[str, Any]) -> set[Row]:
-    """What pulls give; the store is a running broker's afterwards."""
+def seen_by_a_broker(
+    root: Path, options: dict[str, Any], keys: Iterable[tuple[str, int]] = ()
+) -> set[Row]:
+    """What pulls of queues give, if none are named of all; the store was a broker's afterwards."""
     with StoreView(Layout(root)) as view:
-        keys = list(view.queues)
+        keys = list(keys) or list(view.queues)
     found: set[Row] = set()
     with opened(root, **options) as store:
         for topic, queue_id in keys:
@@ -169,6 +172,45 @@ def test_an_entry_leads_only_to_the_record_that_it_means(
     ENTRY.pack_into(data, 7 * ENTRY_BYTES, physical + wrong[0], size + wrong[1], code)
     path.write_bytes(data)
     assert seen_by_tools(whole.root) - require_same(root, "default") == {("A", 1, physical)}
+
+
+def write_attribute(root: Path, topic: str, kind: str | None) -> None:
+    (root / "config").mkdir(exist_ok=True)
+    config = {"topicName": topic} | ({"attributes": {"queue.type": kind}} if kind else {})
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": {topic: config}}))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_usual_queues_of_a_topic_with_batches_do_not_count(killed: bool, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with opened(root, **SIZES) as store:
+        places = {append(store, b"body", "A", 1) for _ in range(30)}
+        settle(store)
+    write_attribute(root, "A", "BatchCQ")
+    if killed:  # then all that queues lack is dispatched on the fly
+        (root / "abort").touch()
+        assert set(read_by_spark(root, "A", 1)) == places
+    else:
+        options = parse({"path": str(root), "brokerName": logs.BROKER, "subscribe": "A"})
+        with pytest.raises(DataLost, match=r"queue 1 of topic 'A'.* 30 messages .*store rebuild"):
+            MessageReader(options, DECLARED["messages"]).partitions()
+        assert read_by_spark(root, "A", 1) == []
+    with StoreView(Layout(root)) as view:
+        assert not view.queues
+        found = find(view, Selection(topic="A", queue_id=1))
+        assert {message.physical_offset for message in found} == places  # the log is read
+    seen = seen_by_a_broker(root, SIZES | {"wants_batches": {"A"}.__contains__}, [("A", 1)])
+    assert {place for *_, place in seen} == places
+    assert seen_by_spark(root) == seen_by_tools(root) == seen
+
+
+def test_queues_of_batches_count_without_the_attribute(tmp_path: Path) -> None:
+    root = golden.extract("batch-queues", tmp_path)
+    seen = seen_by_tools(root)
+    write_attribute(root, "Bat", None)
+    assert {topic for topic, *_ in seen} >= {"Bat"}
+    assert seen == seen_by_tools(root) == seen_by_spark(root)
+    assert seen == seen_by_a_broker(root, STORES["batch-queues"])
 
 
 def test_a_topic_with_queues_of_both_kinds_has_those_of_batches(tmp_path: Path) -> None:

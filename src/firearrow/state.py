@@ -126,6 +126,12 @@ def table_of(content: Any, field: str) -> dict[str, Any]:
     return {str(name): row for name, row in table.items()} if isinstance(table, dict) else {}
 
 
+def topics_with_batches(topics: Mapping[str, Any]) -> frozenset[str]:
+    """Those of a table of topics that have the attribute ``queue.type=BatchCQ``."""
+    attributes = {name: table_of(config, "attributes") for name, config in topics.items()}
+    return frozenset(name for name, of in attributes.items() if of.get("queue.type") == "BatchCQ")
+
+
 def newer(content: Content, other: Content) -> Content:
     """Of two contents the one with the higher data version, else the first that is not empty."""
     if not other or (content and counter_of(content) >= counter_of(other)):

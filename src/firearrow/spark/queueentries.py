@@ -42,10 +42,15 @@ def _gaps(files: list[NumberedFile]) -> list[tuple[NumberedFile, NumberedFile]]:
 
 
 class FileQueues:
-    """Queues in files: ``consumequeue/TOPIC/QUEUE/``, of batches ``batchconsumequeue/...``."""
+    """Queues in files: ``consumequeue/TOPIC/QUEUE/``, of batches ``batchconsumequeue/...``.
 
-    def __init__(self, storage: Storage) -> None:
+    Of which kind a topic's are is told as to a broker, see ``queuefiles``; others don't count.
+    """
+
+    def __init__(self, storage: Storage, topics_with_batches: frozenset[str] = frozenset()) -> None:
+        """``topics_with_batches`` are those with the attribute ``queue.type=BatchCQ``."""
         self._storage = storage
+        self._with_attribute = topics_with_batches
         self._listed: dict[QueueKey, tuple[list[NumberedFile], bool]] = {}
 
     @property
@@ -117,9 +122,24 @@ class FileQueues:
         files, of_batches = self._files(key)
         return files[0].base // ENTRY_BYTES if files and not of_batches else None
 
-    @cached_property
+    @property
     def batch_topics(self) -> frozenset[str]:
-        """The topics that have files of queues of batches; other queues of these don't count."""
+        """The topics whose queues are of batches: by their files, or by their attribute."""
+        return self._with_batch_files | self._with_attribute
+
+    def of_other_kind(self) -> dict[QueueKey, int]:
+        """The usual queues of topics that are to have queues of batches and have none; and how many
+        messages each holds."""
+        found: dict[QueueKey, int] = {}
+        usual = FileQueues(self._storage)
+        for key in usual.keys_of(self._with_attribute - self._with_batch_files):
+            first, end = usual.open(key).span
+            if end > first:
+                found[key] = end - first
+        return found
+
+    @cached_property
+    def _with_batch_files(self) -> frozenset[str]:
         storage = self._storage
         homes = (f"{DIRECTORY}/{entry.name}" for entry in storage.entries(DIRECTORY))
         return frozenset(

@@ -31,9 +31,9 @@ from firearrow.spark.storage import (
     why_unreadable,
 )
 from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
-from firearrow.state import TOPICS, stored_state, table_of
+from firearrow.state import TOPICS, stored_state, table_of, topics_with_batches
 from firearrow.store import inventory
-from firearrow.store.batchqueue import UNIT_BYTES
+from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.config import StoreConfig
 from firearrow.store.inventory import Inventory
 from firearrow.store.loglook import LOOK_BYTES
@@ -43,6 +43,7 @@ from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+_NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
 _HEAD_BYTES: Final = 8  # of a record: its size and its magic
 DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARTS: Final = {"commitlog", "consumequeue", "consumequeue_rocksdb", "config"}
@@ -150,7 +151,10 @@ class Store:
     @cached_property
     def stored_queues(self) -> RocksQueues | FileQueues:
         """The ConsumeQueues as they are on the disk."""
-        return rocks_queues(self.storage) or FileQueues(self.storage)
+        return rocks_queues(self.storage) or self._queues_in_files()
+
+    def _queues_in_files(self) -> FileQueues:
+        return FileQueues(self.storage, topics_with_batches(self.topics))
 
     @cached_property
     def queues(self) -> Queues:
@@ -214,17 +218,9 @@ class Store:
 
     @property
     def _batch_topics(self) -> frozenset[str]:
-        """The topics whose queues are of batches: by their files, or by their attribute."""
-        if isinstance(self.stored_queues, RocksQueues):
-            return frozenset()
-        named = {
-            name
-            for name, config in self.topics.items()
-            if isinstance(config, dict)
-            and isinstance(attributes := config.get("attributes"), dict)
-            and attributes.get("queue.type") == "BatchCQ"
-        }
-        return frozenset(named | self.stored_queues.batch_topics)
+        """The topics whose queues are of batches."""
+        stored = self.stored_queues
+        return stored.batch_topics if isinstance(stored, FileQueues) else frozenset()
 
     @cached_property
     def last_written_base(self) -> int:
@@ -289,10 +285,10 @@ class Store:
         return self.stored_queues.dispatched_offset
 
     def lacking(self, options: Options, ends: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """The chosen queues in files that were shortened or are gone, and how many messages they
-        lack: of those in the last part of the log, or up to where they ended when the store was
-        closed. 0 where neither has any, but a file was cut. ``ends`` is where some are known to
-        end.
+        """The chosen queues in files that were shortened, are gone, or of another kind than their
+        topic's queues; and how many messages they lack: of those in the last part of the log, or up
+        to where they ended when the store was closed. 0 where neither has any, but a file was cut.
+        ``ends`` is where some are known to end.
 
         A queue without any entry that was not there when the store was closed may be of a topic
         deleted and made again: it lacks nothing unless there are no queues at all.
@@ -303,8 +299,14 @@ class Store:
         keys = list(self._chosen(stored.keys_of(_named(options) or None), options))
         cut = stored.cut(keys)
         if cut and self.is_open:  # a broker gives a new file its size after its name: look again
-            cut = FileQueues(self.storage).cut(keys)
+            cut = self._queues_in_files().cut(keys)
         found = dict.fromkeys(cut, 0)
+        of_other_kind = stored.of_other_kind()
+        for key in self._chosen(of_other_kind, options):
+            units = self.ahead.entries.of(key) if self.has_ahead else _NO_UNITS
+            missing = of_other_kind[key] - int(units["messages"].sum(dtype=np.int64))
+            if missing > 0:
+                found[key] = missing
         if self.has_ahead:
             return found
         ahead = self.ahead.entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from firearrow import state
 from firearrow.errors import CorruptStore, FirearrowError
 from firearrow.state import TOPICS, StatePart, object_of, stored_state, table_of
 
@@ -22,14 +23,7 @@ def stored_config(directory: Path, part: StatePart) -> dict[str, Any] | str:
 
 def topics_with_batches(directory: Path) -> frozenset[str]:
     """The topics with the attribute ``queue.type=BatchCQ``, as far as they can be read."""
-    table = table_of(stored_config(directory, TOPICS), "topicConfigTable")
-    return frozenset(
-        topic
-        for topic, config in table.items()
-        if isinstance(config, dict)
-        and isinstance(attributes := config.get("attributes"), dict)
-        and attributes.get("queue.type") == "BatchCQ"
-    )
+    return state.topics_with_batches(table_of(stored_config(directory, TOPICS), "topicConfigTable"))
 
 
 def parse_config(path: Path) -> dict[str, Any] | str:
