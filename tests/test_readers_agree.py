@@ -21,8 +21,8 @@ from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from tests import golden
 from tests.spark import logs
 from tests.store.offline.damage import write
-from tests.store.offline.test_never_worse import SIZES, Whole, damaged
-from tests.store.stores import GOLDEN_SIZES, append, opened, settle
+from tests.store.offline.test_never_worse import QUEUES, SIZES, Whole, damaged
+from tests.store.stores import GOLDEN_SIZES, KINDS, append, opened, settle
 
 Row = tuple[str, int, int]
 """Topic, queue id and physical offset of a record that a queue leads to."""
@@ -222,3 +222,24 @@ def test_a_topic_with_queues_of_both_kinds_has_those_of_batches(tmp_path: Path) 
         (directory / f"{0:020d}").write_bytes(ENTRY.pack(0, 100, 0))
     assert seen == seen_by_tools(root) == seen_by_spark(root)
     assert read_by_spark(root, "Bat", 7) == []
+
+
+@pytest.mark.parametrize("left", [(), ("abort",)], ids=["closed", "killed"])
+@pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]], ids=["to RocksDB", "to files"])
+def test_a_store_that_changed_its_kind_of_queues_is_read_by_its_database(
+    kinds: tuple[str, str], left: tuple[str, ...], tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    rows: set[Row] = set()
+    for kind in kinds:  # each leaves its queues, and the second lacks nothing of the first
+        with opened(root, store_type=kind, **SIZES) as store:
+            for topic, queue_id in QUEUES * 10:
+                rows.add((topic, queue_id, append(store, b"body", topic, queue_id)))
+            settle(store)
+    for name in left:
+        (root / name).touch()
+    assert (root / "consumequeue/CURRENT").exists()
+    assert (root / "consumequeue/A/1").is_dir()
+    assert rows == seen_by_tools(root) == seen_by_spark(root)
+    assert rows == seen_by_a_broker(root, SIZES | {"store_type": kinds[1]})
+    assert rows == seen_by_tools(root) == seen_by_spark(root)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from firearrow.client.queues import Span
 from firearrow.spark.storage import NumberedFile, Storage, WholeFiles, numbered_files
-from firearrow.state import is_database, open_database
+from firearrow.state import open_database
 from firearrow.store import rocksformat
 from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.checkpoint import Checkpoint
@@ -21,7 +21,7 @@ from firearrow.store.snapshot.batchunits import BatchQueue
 from firearrow.store.snapshot.entries import Queue, QueueKey
 from firearrow.store.snapshot.entryfiles import FileQueue
 from firearrow.store.snapshot.files import Files
-from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueues
+from firearrow.store.snapshot.rocksrows import RocksQueues, database_directory
 
 _DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
@@ -179,8 +179,8 @@ class FileQueues:
 
 def rocks_queues(storage: Storage) -> RocksQueues | None:
     """The queues of a store if they are in a database."""
-    for directory in DIRECTORIES:
-        if is_database(storage.place(directory)):
-            families = (rocksformat.ENTRIES, rocksformat.OFFSETS)
-            return RocksQueues(open_database(storage.place(directory), families))
-    return None
+    directory = database_directory(storage.place)
+    if directory is None:
+        return None
+    families = (rocksformat.ENTRIES, rocksformat.OFFSETS)
+    return RocksQueues(open_database(storage.place(directory), families))

@@ -33,7 +33,7 @@ from firearrow.store.retention import (
     unconsumed_in,
 )
 from firearrow.store.segments import Segments
-from firearrow.store.snapshot.rocksrows import RocksQueues
+from firearrow.store.snapshot.rocksrows import RocksQueues, database_directory
 
 _HOUR_MS: Final = 3_600_000
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system
@@ -124,9 +124,9 @@ def _files_in(directory: Path) -> list[Path]:
 def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQueues:
     """The queues of either kind, as they are. Raises ConfigError where they are in RocksDB,
     and its package is missing."""
-    for path in (config.consume_queue_path, *config.rocks_queue_paths):
-        if (path / "CURRENT").exists():
-            return RocksQueues.at(path)
+    database = database_directory(config.root_path.joinpath)
+    if database is not None:
+        return RocksQueues.at(config.root_path / database)
     directory = config.consume_queue_path
     queues = FileConsumeQueues(
         directory,

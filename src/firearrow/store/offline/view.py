@@ -40,9 +40,13 @@ from firearrow.store.snapshot.mapped import (
     list_files,
     sorted_children,
 )
-from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueue, RocksQueues
+from firearrow.store.snapshot.rocksrows import (
+    DIRECTORIES,
+    RocksQueue,
+    RocksQueues,
+    database_directory,
+)
 
-_ROCKSDB_MARK: Final = "CURRENT"
 _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
 
@@ -135,8 +139,8 @@ class StoreView:
     @cached_property
     def rocks_directory(self) -> Path | None:
         """The directory of the database that the queues are kept in; None where they have files."""
-        places = [self.root / name for name in DIRECTORIES]
-        return next((path for path in places if (path / _ROCKSDB_MARK).exists()), None)
+        name = database_directory(self.root.joinpath)
+        return None if name is None else self.root / name
 
     @cached_property
     def lost_database(self) -> Path | None:

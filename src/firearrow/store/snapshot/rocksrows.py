@@ -7,7 +7,7 @@ broker takes it; entries behind that are written over by the next start.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.database import Snapshot, Table
+from firearrow.files import StoredPath
+from firearrow.state import is_database
 from firearrow.store import rocksformat as rows
 from firearrow.store.scan import Ints
 from firearrow.store.snapshot.entries import Entries, QueueKey, Span, entry_columns, without
@@ -27,6 +29,16 @@ DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 """Where in a store the database may be."""
 _ROWS_A_STEP: Final = 65_536
 _STRAYS_MAX: Final = 100  # what is named, at most
+
+
+def database_directory(place: Callable[[str], StoredPath]) -> str | None:
+    """The directory of the database that a store's queues are read from; None: from their files.
+
+    A store may have both: then its broker has changed ``storeType``, and one of the two was left.
+    Dispatch can go on from where a database ends, whichever it is; files don't say where that is.
+    ``place`` gives the path of a directory of the store.
+    """
+    return next((name for name in DIRECTORIES if is_database(place(name))), None)
 
 
 class Database(Protocol):
