@@ -243,3 +243,17 @@ def test_a_store_that_changed_its_kind_of_queues_is_read_by_its_database(
     assert rows == seen_by_tools(root) == seen_by_spark(root)
     assert rows == seen_by_a_broker(root, SIZES | {"store_type": kinds[1]})
     assert rows == seen_by_tools(root) == seen_by_spark(root)
+
+
+@pytest.mark.parametrize("whole", ["default"], indirect=True)
+def test_what_one_queue_of_a_killed_broker_lacks_is_read_of_the_log(
+    whole: Whole, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(whole.root, root)
+    (root / "abort").touch()
+    path = max((root / "consumequeue/A/1").iterdir())
+    path.write_bytes(bytes(path.stat().st_size))
+    seen = seen_by_tools(whole.root)
+    assert seen == seen_by_tools(root) == seen_by_spark(root)
+    assert seen == seen_by_a_broker(root, SIZES)

@@ -24,7 +24,7 @@ def test_the_next_record_is_found_from_every_byte(tmp_path: Path) -> None:
     starts = [start for start in starts if start < file.end]
     for at in range(file.end):
         expected = next((start for start in starts if start >= at), None)
-        assert next_record(store, file, at, file.end) == expected
+        assert next_record(store.storage, file, at, file.end) == expected
 
 
 def test_records_inside_of_bodies_are_bodies(tmp_path: Path) -> None:

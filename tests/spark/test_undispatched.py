@@ -11,7 +11,7 @@ import pytest
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import CorruptStore, DataLost
-from firearrow.spark import undispatched
+from firearrow.spark import stores
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.logwalk import walk
 from firearrow.spark.options import parse
@@ -195,12 +195,12 @@ def test_a_stream_looks_at_what_is_new_only(
 ) -> None:
     walked: list[tuple[int, int]] = []
 
-    def counted(store: Any, stretch: Any, *, skip: bool) -> Any:
-        for piece in walk(store, stretch, skip=skip):
+    def counted(storage: Any, stretch: Any, *, skip: bool) -> Any:
+        for piece in walk(storage, stretch, skip=skip):
             walked.append((stretch.start, len(piece.columns)))
             yield piece
 
-    monkeypatch.setattr(undispatched, "walk", counted)
+    monkeypatch.setattr(stores, "walk", counted)
     root = tmp_path / "s"
     queue = Queue("T", logs.BROKER, 0)
     with opened(root, background=False, store_type="defaultRocksDB") as store:
@@ -223,7 +223,7 @@ def test_too_much_is_named(
 ) -> None:
     root = killed(tmp_path, 0.5)
     start = sorted(line["physicalOffset"] for line in LINES)[len(LINES) // 2]
-    monkeypatch.setattr(undispatched, "UNDISPATCHED_BYTES_MAX", 1000)
+    monkeypatch.setattr("firearrow.store.snapshot.undispatched.UNDISPATCHED_BYTES_MAX", 1000)
     with pytest.raises(DataLost, match=rf"the bytes {start} to \d+ of the log are not dispatched"):
         read(root)
     assert len(read(root, failOnDataLoss="false")) >= len(LINES) // 2

@@ -380,7 +380,7 @@ class FileOrigin:
         batches = Batches(self.options, self._log_narrow, schema, store)
         skip = self.options.reading.on_corrupt == "skip"
         try:
-            for columns, base in walk(store, task.stretch, skip=skip):
+            for columns, base in walk(store.storage, task.stretch, skip=skip):
                 yield from batches.of_log(columns, base)
         except FileNotFoundError as error:
             self._lost(f"{store.root}/{task.stretch.file.path} is gone", error)

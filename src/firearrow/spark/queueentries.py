@@ -22,6 +22,7 @@ from firearrow.store.snapshot.entries import Queue, QueueKey
 from firearrow.store.snapshot.entryfiles import FileQueue
 from firearrow.store.snapshot.files import Files
 from firearrow.store.snapshot.rocksrows import RocksQueues, database_directory
+from firearrow.store.snapshot.undispatched import dispatched_offset
 
 _DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
@@ -55,28 +56,12 @@ class FileQueues:
 
     @property
     def dispatched_offset(self) -> int:
-        """The log offset before which all is dispatched, -1 without any queue.
-
-        That is where the record of some entry begins or ends: the checkpoint names one. To look at
-        each queue instead takes a second for some thousands.
-        """
-        if next(self.keys_of(None), None) is None:
-            return -1
+        """See ``undispatched.dispatched_offset``."""
         try:
             checkpoint = Checkpoint.of(self._storage.read("checkpoint"))
         except FileNotFoundError:
             checkpoint = Checkpoint()
-        if checkpoint.queues_physical_offset > 0:
-            return checkpoint.queues_physical_offset + 1
-        return max((self.record_end(self.open(key)) for key in self.keys_of(None)), default=-1)
-
-    def record_end(self, queue: Queue) -> int:
-        """Where the record of the last entry of a queue ends, -1 without one."""
-        if isinstance(queue, BatchQueue):
-            return queue.record_end
-        latest = queue.span[1]
-        last = queue.entries(max(latest - 1, 0), latest)
-        return int((last.physical_offset + last.size).max(initial=-1))
+        return dispatched_offset(checkpoint, map(self.open, self.keys_of(None)))
 
     def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
         """Topic and queue id of each, or of those of some topics, in order."""

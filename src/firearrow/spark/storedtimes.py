@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from firearrow.message.record import RECORD_BYTES_MAX
-from firearrow.spark.logwalk import next_record
+from firearrow.spark.logwalk import next_of_log
+from firearrow.spark.stores import Store
 from firearrow.store.scan import RECORDS_MAX, Columns, scan
-
-if TYPE_CHECKING:
-    from firearrow.spark.stores import Store
 
 _BEFORE_ALL: Final = -1
 _NEAR_BYTES: Final = 128 * 1024  # of so much of the log all times are read in one go
@@ -59,15 +57,7 @@ class StoredTimes:
 
     def _next(self, physical_offset: int, stop: int) -> int | None:
         """Where the first record begins between two places of the log."""
-        for file in self._store.log:
-            start, end = max(physical_offset, file.base), min(stop, file.end)
-            try:
-                found = next_record(self._store, file, start, end) if start < end else None
-            except FileNotFoundError:  # retention has deleted it since it was listed
-                continue
-            if found is not None:
-                return found
-        return None
+        return next_of_log(self._store.storage, self._store.log, physical_offset, stop)
 
     def _read(self, at: int, stop: int) -> tuple[list[int], list[int]]:
         """The records from one on up to a place, at least that one: where they are, and of when."""

@@ -19,7 +19,7 @@ from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MAX
-from firearrow.spark.logwalk import Stretch
+from firearrow.spark.logwalk import Stretch, next_of_log, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
 from firearrow.spark.queueentries import FileQueues, Queues, rocks_queues
@@ -30,7 +30,7 @@ from firearrow.spark.storage import (
     open_storage,
     why_unreadable,
 )
-from firearrow.spark.undispatched import Ahead, Extent, QueuesAndAhead, record_at_or_after
+from firearrow.spark.undispatched import Extent, QueuesAndAhead
 from firearrow.state import TOPICS, stored_state, table_of, topics_with_batches
 from firearrow.store import inventory
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
@@ -41,9 +41,11 @@ from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.scan import scan
 from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.snapshot.rocksrows import RocksQueues
+from firearrow.store.snapshot.undispatched import EntriesAhead, record_end
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 _NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
+_LOOK_BEHIND_BYTES: Final = 4 << 20  # the log, for records that say it is damaged there
 _HEAD_BYTES: Final = 8  # of a record: its size and its magic
 DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARTS: Final = {"commitlog", "consumequeue", "consumequeue_rocksdb", "config"}
@@ -58,7 +60,7 @@ class Store:
         broker: str | None = None,
         reading: Reading | None = None,
         extent: Extent | None = None,
-        before: Ahead | None = None,
+        before: EntriesAhead | None = None,
     ) -> None:
         """``extent`` says which stretch of the log is to be dispatched on the fly, where somebody
         has found that out; else it is all that queues lack. ``before`` is what was found
@@ -173,15 +175,15 @@ class Store:
         return self.is_open or isinstance(self.stored_queues, RocksQueues)
 
     @cached_property
-    def ahead(self) -> Ahead:
+    def ahead(self) -> EntriesAhead:
         """What the last part of the log leads to, from a place on before which all is dispatched.
 
         Of queues in files some may lack what others have, so that more is looked at.
         """
         if self._extent is not None:
             start = self._extent.start
-            found = Ahead(start, start, self._batch_topics, DELAY_LEVELS)
-            found.follow(self, self._extent.end, skip=True)
+            found = EntriesAhead(start, start, self._batch_topics, DELAY_LEVELS)
+            self._follow(found, self._extent.end, skip=True)
             return found
         is_exact = isinstance(self.stored_queues, RocksQueues)
         settled = min(max(self.dispatched_offset, self.log_start), self._log_end)
@@ -192,19 +194,38 @@ class Store:
             found.begin_at(begin)
         else:
             if not is_exact and begin > self.log_start:
-                start = record_at_or_after(self, begin)
-            found = Ahead(begin, start, self._batch_topics, DELAY_LEVELS)
-        found.follow(self, settled, skip=True)  # what is damaged there, its readers are told
+                at = next_of_log(self.storage, self.log, begin, self._log_end)
+                start = self._log_end if at is None else at
+            found = EntriesAhead(begin, start, self._batch_topics, DELAY_LEVELS)
+        self._follow(found, settled, skip=True)  # what is damaged there, its readers are told
         try:
-            found.follow(self, skip=self._reading.on_corrupt == "skip" or not self.has_ahead)
+            self._follow(found, skip=self._reading.on_corrupt == "skip" or not self.has_ahead)
         except DataLost as error:
             lost(self._reading, str(error), error)
         return found
 
+    def _follow(self, ahead: EntriesAhead, until: int | None = None, *, skip: bool) -> None:
+        """Go on to where the log ends by now, or to a place.
+
+        Raises CorruptStore where records follow bytes that are none, unless these are to be
+        skipped, and DataLost where all together is too much.
+        """
+        start, stop = ahead.end, self._log_end if until is None else until
+        for file in self.log:
+            if file.end <= start or file.base >= stop:
+                continue
+            stretch = self.stretch(file, max(start, file.base), min(stop, file.end))
+            stretch = stretch._replace(look_bytes=_LOOK_BEHIND_BYTES, begins=True)
+            for columns, _ in walk(self.storage, stretch, skip=skip):
+                ahead.take(columns)
+                if until is None:
+                    ahead.require_little(self.root, self._log_end)
+        ahead.end = max(ahead.end, until or 0)
+
     @property
-    def found_ahead(self) -> Ahead | None:
+    def found_ahead(self) -> EntriesAhead | None:
         """The same if anybody has asked for it."""
-        found: Ahead | None = self.__dict__.get("ahead")
+        found: EntriesAhead | None = self.__dict__.get("ahead")
         return found
 
     @property
@@ -303,13 +324,13 @@ class Store:
         found = dict.fromkeys(cut, 0)
         of_other_kind = stored.of_other_kind()
         for key in self._chosen(of_other_kind, options):
-            units = self.ahead.entries.of(key) if self.has_ahead else _NO_UNITS
+            units = self.ahead.of(key) if self.has_ahead else _NO_UNITS
             missing = of_other_kind[key] - int(units["messages"].sum(dtype=np.int64))
             if missing > 0:
                 found[key] = missing
         if self.has_ahead:
             return found
-        ahead = self.ahead.entries
+        ahead = self.ahead
         has_none = self.dispatched_offset < 0
 
         def end_of(key: QueueKey) -> int:
@@ -319,8 +340,7 @@ class Store:
             end = end_of(key)
             units = ahead.of(key, end)
             if len(units) and (end or has_none):
-                record_end = stored.record_end(stored.open(key))
-                units = units[units["physical_offset"] >= record_end]
+                units = units[units["physical_offset"] >= record_end(stored.open(key))]
             if len(units) and (end or has_none):
                 found[key] = int(units["messages"].sum(dtype=np.int64))
         for key, (first, last) in self._noted(options).items():

@@ -11,23 +11,16 @@ here a queue takes only what it has not got by the time it is opened.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from firearrow.errors import DataLost
-from firearrow.spark.logwalk import next_record, walk
 from firearrow.spark.queueentries import Queues
 from firearrow.store.snapshot.batchunits import BatchQueue, unit_entries
 from firearrow.store.snapshot.collected import Units
 from firearrow.store.snapshot.entries import Entries, Queue, QueueKey, Span
 from firearrow.store.snapshot.files import NO_FILES
-from firearrow.store.snapshot.undispatched import UNDISPATCHED_BYTES_MAX, EntriesAhead, too_much
-
-if TYPE_CHECKING:
-    from firearrow.spark.stores import Store
-
-_LOOK_BYTES: Final = 4 << 20  # behind the end of the log, for records that say it is damaged there
+from firearrow.store.snapshot.undispatched import EntriesAhead
 
 
 class Extent(NamedTuple):
@@ -38,54 +31,6 @@ class Extent(NamedTuple):
 
 
 NO_EXTENT: Final = Extent(0, 0)
-
-
-class Ahead:
-    """The entries that a stretch of the log leads to, from ``start`` up to ``end``."""
-
-    def __init__(
-        self, start: int, record_at: int, batch_topics: Collection[str], delay_levels: str
-    ) -> None:
-        """Begin at a place; the first record from there on is at ``record_at``."""
-        self.start = start
-        self.end = record_at
-        self.entries = EntriesAhead(batch_topics, delay_levels)
-
-    def begin_at(self, start: int) -> None:
-        """Let go of what comes before a place."""
-        if start > self.start:
-            self.entries.forget_before(start)
-            self.start = start
-
-    def follow(self, store: Store, until: int | None = None, *, skip: bool) -> None:
-        """Go on to where the log ends by now, or to a place.
-
-        Raises CorruptStore where records follow bytes that are none, unless these are to be
-        skipped, and DataLost where all together is too much.
-        """
-        for file in store.log:
-            if file.end <= self.end or (until is not None and file.base >= until):
-                continue
-            start = max(self.end, file.base)
-            end = file.end if until is None else min(until, file.end)
-            stretch = store.stretch(file, start, end)
-            stretch = stretch._replace(look_bytes=_LOOK_BYTES, begins=True)
-            for columns, _ in walk(store, stretch, skip=skip):
-                self.entries.take(columns)
-                self.end = int(columns.physical_offset[-1] + columns.size[-1])
-                if until is None and self.end - self.start > UNDISPATCHED_BYTES_MAX:
-                    raise DataLost(too_much(store.root, self.start, store.log[-1].end))
-        self.end = max(self.end, until or 0)
-
-
-def record_at_or_after(store: Store, physical_offset: int) -> int:
-    """Where a record begins, from a place on; the end of the log if none does."""
-    for file in store.log:
-        if physical_offset < file.end:
-            found = next_record(store, file, max(physical_offset, file.base), file.end)
-            if found is not None:
-                return found
-    return store.log[-1].end if store.log else 0
 
 
 class QueueAndAhead:
@@ -142,25 +87,25 @@ class QueueAndAhead:
 class QueuesAndAhead:
     """Implements ``Queues``: what is stored, and behind it what the log leads to."""
 
-    def __init__(self, stored: Queues, ahead: Ahead, log_start: int) -> None:
+    def __init__(self, stored: Queues, ahead: EntriesAhead, log_start: int) -> None:
         self._stored = stored
         self._ahead = ahead
         self._is_whole = ahead.start <= log_start
 
     def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
         """Topic and queue id of each, or of those of some topics, in order."""
-        new = (key for key in self._ahead.entries.keys if topics is None or key[0] in topics)
+        new = (key for key in self._ahead.keys if topics is None or key[0] in topics)
         yield from sorted({*self._stored.keys_of(topics), *new})
 
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""
         stored = self._stored.open(key)
-        units = self._ahead.entries.of(key)
+        units = self._ahead.of(key)
         if not len(units):
             return stored
         if isinstance(stored, BatchQueue):
             return stored.followed_by(units)
-        if self._ahead.entries.is_batch(key[0]):
+        if self._ahead.is_batch(key[0]):
             return BatchQueue(NO_FILES, units)
         return QueueAndAhead(stored, units, begins=self._is_whole)
 
@@ -169,7 +114,7 @@ class QueuesAndAhead:
         stored."""
         found: list[Extent] = []
         for topic, queue_id, start, end in parts:
-            units = self._ahead.entries.of((topic, queue_id))
+            units = self._ahead.of((topic, queue_id))
             behind = self._stored.open((topic, queue_id)).span[1] if len(units) else 0
             offsets = units["queue_offset"].astype(np.int64)
             units = units[

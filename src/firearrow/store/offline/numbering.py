@@ -106,7 +106,7 @@ def given(
 def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) -> int:
     """The queue offset behind the last entry from ``low`` on that can be one: it points into the
     log as it is or was, behind the entry before ``low``. 0 if none can."""
-    last = view.log.files[-1].end if view.log.files else 0
+    last = view.log_end
     room = view.log_file_bytes
     after = entry_at(queue, low - 1)[0] if low else -1
     floor = max(physical_from, after + 1) if after < last else physical_from

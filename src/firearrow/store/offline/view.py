@@ -117,6 +117,11 @@ class StoreView:
         """The lowest physical offset that the log holds."""
         return self.log.files[0].base if self.log.files else 0
 
+    @property
+    def log_end(self) -> int:
+        """The physical offset behind its last file."""
+        return self.log.files[-1].end if self.log.files else 0
+
     def log_file(self, base: int) -> StoreFile | None:
         """The CommitLog file that begins at an offset."""
         return next((file for file in self.log.files if file.base == base), None)
