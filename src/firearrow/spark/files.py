@@ -433,15 +433,9 @@ class FileOrigin:
         return InOrder(found)
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
-        """The entries before ``end`` that a query can want.
-
-        Where messages are lost their entries repeat the one behind them, which counts once.
-        """
-        chosen = entries.queue_offset < end
-        end_row = int(np.count_nonzero(chosen))
-        again = entries.physical_offset[:-1] == entries.physical_offset[1:]
-        if np.count_nonzero(again):
-            chosen[:-1] &= ~again
+        """The entries before ``end`` that a query can want."""
+        chosen = entries.counting(end)
+        end_row = int(entries.queue_offset.searchsorted(end))
         narrow = self.narrow
         if not narrow.queue_offset.is_all:
             chosen &= narrow.queue_offset.mask(entries.queue_offset)

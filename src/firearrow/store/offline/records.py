@@ -173,8 +173,7 @@ def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
 def _of_queue(
     view: StoreView, queue: StoredQueue, selection: Selection
 ) -> Iterator[tuple[int, int, int]]:
-    """Queue offset, place and size of each record. The entry of a lost message repeats the one
-    behind it, which counts once."""
+    """Queue offset, place and size of each record."""
     low, high = queue.span_from(view.log_start)
     first, end = max(low, selection.queue_from), min(high, selection.queue_to)
     for start in range(first, end, _ENTRIES_A_STEP):
@@ -183,10 +182,9 @@ def _of_queue(
             found = queue.holding(start, min(stop + 1, high))
         else:
             found = queue.entries(start, min(stop + 1, high))
-        chosen = found.queue_offset < stop
+        chosen = found.counting(stop)
         if start > first:  # what holds messages of both steps was in the one before
             chosen &= found.queue_offset >= start
-        chosen[:-1] &= found.physical_offset[:-1] != found.physical_offset[1:]
         yield from zip(*(column.tolist() for column in found.take(chosen)[:3]), strict=True)
 
 

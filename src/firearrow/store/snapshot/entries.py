@@ -37,6 +37,13 @@ class Entries(NamedTuple):
         """Some of them."""
         return Entries(*(column[chosen] for column in self))
 
+    def counting(self, end: int) -> npt.NDArray[np.bool_]:
+        """Which entries before a queue offset count: that of a lost message repeats the one behind
+        it, so the entry at that offset is to be among these."""
+        found = self.queue_offset < end
+        found[:-1] &= self.physical_offset[:-1] != self.physical_offset[1:]
+        return found
+
 
 class Queue(Protocol):
     """One queue of one topic, as consumers see it."""
