@@ -21,8 +21,9 @@ from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
-from firearrow.errors import BrokerError, DiskFull
+from firearrow.errors import BrokerError, DiskFull, MessageError
 from firearrow.message.hosts import Host, pack_host
+from firearrow.message.model import MessageView
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Finished
 from firearrow.store import Boundary, MessageStore, QueueRange
@@ -110,6 +111,9 @@ class FakeStore:
 
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
         return self.queues.get((topic, queue_id), (0, 0, False))[2]
+
+    def view_at(self, physical_offset: int) -> MessageView:
+        raise MessageError("there is no log", "record")
 
     def watch(self) -> None:
         return

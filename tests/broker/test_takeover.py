@@ -62,25 +62,6 @@ def test_nothing_waits_in_a_store_of_plain_messages(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_delayed_messages_count_from_the_next_of_each_level(
-    store: MessageStore, state: FakeBroker
-) -> None:
-    for level in (1, 1, 1, 3, 18):
-        append(store, b"later", "SCHEDULE_TOPIC_XXXX", level - 1)
-    kind = "delayed messages (delay levels and retries)"
-    assert found(store, state) == {kind: "5"}
-    offsets = store.root / "config" / "delayOffset.json"
-    offsets.parent.mkdir(exist_ok=True)
-    offsets.write_text('{"dataVersion":{"counter":3},"offsetTable":{1:2,18:0}}')
-    assert found(store, state) == {kind: "3"}
-    offsets.write_text('{"offsetTable":{1:3,3:1,18:1}}')
-    assert found(store, state) == {}
-    offsets.write_text('{"offsetTable":{1:3,3:1,18:1,0:0,-7:0,99999999999:0}}')
-    assert found(store, state) == {}
-    offsets.write_text('{"offsetTable":{1:"often"}}')
-    assert found(store, state) == {kind: "5"}
-
-
 def test_halves_count_until_they_are_decided(store: MessageStore, state: FakeBroker) -> None:
     for _ in range(6):
         append(store, b"half", HALF)
@@ -163,19 +144,12 @@ def test_beyond_a_limit_records_are_not_read(
 
 
 @pytest.mark.parametrize("name", golden_names)
-def test_a_start_says_what_waits(
+def test_what_is_delivered_needs_no_word(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of the golden stores one message of two hours' delay was left."""
     root = extract(name, tmp_path)
-    (line,) = started(root, caplog, in_database=name.startswith("rocksdb"))
-    assert line == {
-        "event": "messages wait in the store: this version does not deliver them, they wait until "
-        "RocketMQ's broker, or a version that does, opens the store again",
-        "kind": "delayed messages (delay levels and retries)",
-        "sense": "exactly",
-        "count": 1,
-    }
+    assert started(root, caplog, in_database=name.startswith("rocksdb")) == []
 
 
 def test_every_kind_is_counted_in_a_store_of_rocketmq(
@@ -184,7 +158,6 @@ def test_every_kind_is_counted_in_a_store_of_rocketmq(
     """See the README beside the golden stores for what is in it."""
     lines = started(extract("waiting", tmp_path), caplog, in_database=False)
     assert [(line["kind"], line["count"]) for line in lines] == [
-        ("delayed messages (delay levels and retries)", 3),
         ("messages with a delivery time", 4),
         (TOOK, 4),
         ("undecided halves of transactions", 3),

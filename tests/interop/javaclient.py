@@ -35,6 +35,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     flag: int = 0
     queue: int | None = None
     delay: int = 0  # ms
+    level: int = 0  # a delay level
 
 
 class SendReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,7 +143,7 @@ class Producer(_Handle):
 
 
 class PushConsumer(_Handle):
-    """A ``DefaultMQPushConsumer`` that accepts and keeps everything."""
+    """A ``DefaultMQPushConsumer`` that keeps everything, and accepts it in the end."""
 
     def wait_for(self, count: int, within_s: float = ARRIVAL_TIMEOUT_S) -> list[Received]:
         """Return all messages so far, as soon as there are ``count`` or the time is over."""
@@ -279,8 +280,15 @@ class JavaClient:
         *,
         orderly: bool = False,
         broadcast: bool = False,
+        failures: int = 0,
+        level: int = 0,
+        times_max: int = -1,
     ) -> PushConsumer:
-        """Open a push consumer, which begins at the first offset if its group has none."""
+        """Open a push consumer, which begins at the first offset if its group has none.
+
+        It fails each message so many times, and asks for this delay level then (0: that which
+        follows from the failures); ``times_max`` is its maxReconsumeTimes.
+        """
         number = self.call(
             "push.open",
             int,
@@ -289,6 +297,9 @@ class JavaClient:
             expression=expression,
             orderly=orderly,
             broadcast=broadcast,
+            failures=failures,
+            level=level,
+            maxReconsumeTimes=times_max,
         )
         return self._keep(PushConsumer(self._driver, number))
 

@@ -255,6 +255,34 @@ def test_a_store_of_the_original_goes_there_and_back(handover: Handover) -> None
         assert [message.body for message in java.query_key("Added", "more")] == MORE
 
 
+# --- delayed messages ---
+
+
+@pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])
+def test_delayed_messages_go_there_and_back(handover: Handover, kinds: tuple[Kind, Kind]) -> None:
+    """Each broker delivers what the other one took, once, and nothing that it has delivered."""
+    first, second = kinds
+    with handover.opened_by(first) as java:
+        java.create_topic("Later", QUEUES)
+        producer = java.producer()
+        producer.send("Later", [Outgoing(body=b"soon %d" % n, level=1) for n in range(5)])
+        wait_for_size(java, "Later", 5)
+        producer.send("Later", [Outgoing(body=b"later %d" % n, level=3) for n in range(20)])
+        assert size(java, "Later") == 5
+    with handover.opened_by(second) as java:
+        wait_for_size(java, "Later", 25)
+        java.producer().send("Later", [Outgoing(body=b"more %d" % n, level=2) for n in range(5)])
+    with handover.opened_by(first) as java:
+        wait_for_size(java, "Later", 30)
+        java.producer().send("Later", [Outgoing(body=b"last", level=1)])
+        wait_for_size(java, "Later", 31)
+        received = java.pull_consumer("looks").read("Later")
+    counts = {"soon": 5, "later": 20, "more": 5}
+    bodies = [b"%s %d" % (name.encode(), n) for name in counts for n in range(counts[name])]
+    assert sorted(message.body for message in received) == sorted([*bodies, b"last"])
+    assert {message.properties["REAL_TOPIC"] for message in received} == {"Later"}
+
+
 # --- LMQs ---
 
 LMQ = ("%LMQ%odd", "%LMQ%all")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.errors import MessageError
 from firearrow.store import Boundary, MessageStore, QueueEntry
 from tests.broker.fakes import NOW_MS, HandClock
 from tests.store.stores import ALWAYS, BORN_MS, KiB, append, opened, settle
@@ -248,3 +249,22 @@ def test_a_key_whose_hash_too_many_share(tmp_path: Path, monkeypatch: pytest.Mon
         assert why(store, "AaAa") == (
             "more than 3 newer messages share its hash: narrow the window"
         )
+
+
+def test_a_message_is_viewed_only_if_it_is_sound_as_a_whole(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        first, second, third = (append(store, body) for body in (b"one", b"two", b"three"))
+        assert [store.view_at(at).body for at in (first, second)] == [b"one", b"two"]
+        segment = store.log.segments.find(first)
+        assert segment is not None
+        segment.map[second + 88] ^= 1  # its body
+        segment.map[third + 35] ^= 1  # where it says that it is
+        for at, why in [
+            (second, "is not the CRC-32 of the body"),
+            (third, "no message begins there"),
+            (first + 1, "no message begins there"),
+            (store.log_end_offset, "the CommitLog ends at"),
+            (-1, "it has expired"),
+        ]:
+            with pytest.raises(MessageError, match=why):
+                store.view_at(at)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from msgspec import structs
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.delays import DelayedDelivery, DelayRedirection
 from firearrow.broker.events import MembersChanged, SettingsChanged, TopicsChanged
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
@@ -34,6 +36,7 @@ from firearrow.broker.requests import (
 )
 from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
+from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -163,6 +166,7 @@ class Broker:
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
         )
+        self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
@@ -172,6 +176,7 @@ class Broker:
         try:
             self.groups.load()
             self.offsets.load()
+            self.delay_offsets.load(self.store.log_end_offset)
         except BaseException:
             self._close_state()
             self.store.close()
@@ -182,6 +187,11 @@ class Broker:
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._registration = self._make_registration()
+        redirections = (DelayRedirection(self.store.delays),)
+        self._puts = Puts(self.store, self.topics, self._clock, self._chance, redirections)
+        self._delayed = DelayedDelivery(
+            self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
+        )
         self._serve(self._context())
         self.services = self._make_services()
 
@@ -205,7 +215,7 @@ class Broker:
         return BrokerContext(
             self.settings,
             self.store,
-            Puts(self.store, self.topics, self._clock, self._chance),
+            self._puts,
             self.topics,
             self.groups,
             self.offsets,
@@ -233,6 +243,7 @@ class Broker:
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
+        listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
@@ -244,6 +255,7 @@ class Broker:
     def _make_services(self) -> list[Service]:
         """What is done by time, in the order in which it is started; stopped is it backwards."""
         offsets_seconds = self.config.flush_consumer_offset_interval / 1000
+        delays_seconds = self._store_config.flush_delay_offset_interval / 1000
         clean_seconds = self._store_config.clean_resource_interval / 1000
         store, saving = self.store, self._saving
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
@@ -255,6 +267,8 @@ class Broker:
             saving,
             self._every("tables", WRITE_SECONDS, partial(saving.write, *tables)),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
+            self._every("delay offsets", delays_seconds, self._write_delay_offsets),
+            self._delayed,
             store.acknowledging,
             self._held,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
@@ -311,16 +325,32 @@ class Broker:
         wait = self.store.catch_up_left_out()
         return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
 
+    def _write_delay_offsets(self) -> None:
+        self.delay_offsets.settle(self.store.flushed_offset)
+        self._saving.write(self.delay_offsets.file)
+
     def _save_state(self) -> None:
         """Write the state files that are behind, here and now."""
         self.topics.save()
         self.groups.save()
         self.offsets.save()
+        self._settle_deliveries()
+        self.delay_offsets.save()
+
+    def _settle_deliveries(self) -> None:
+        """Bring what was delivered to the disk: only then it counts for RocketMQ, too."""
+        if self.delay_offsets.is_settled:
+            return
+        with suppress(OSError):  # it was logged, and what is not there is delivered again
+            self.store.flush_soon()
+            self.store.flush_step()
+        self.delay_offsets.settle(self.store.flushed_offset)
 
     def _close_state(self) -> None:
         self.topics.close()
         self.groups.close()
         self.offsets.close()
+        self.delay_offsets.close()
 
     def _expire_clients(self) -> None:
         self.clients.expire()
@@ -331,6 +361,8 @@ class Broker:
 
     def _settings_changed(self, changed: SettingsChanged) -> None:
         self.store.retain_by(self.settings.store)
+        if "messageDelayLevel" in changed.keys:
+            self._delayed.change_levels(self.settings.store.message_delay_level)
         if "brokerPermission" in changed.keys:
             self.topics.touch()
 

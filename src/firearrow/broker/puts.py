@@ -22,8 +22,10 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.message import names, properties
-from firearrow.message.hosts import unpack_host
+from firearrow.message.hosts import pack_host, unpack_host
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
+from firearrow.message.model import MessageView
+from firearrow.message.sysflag import HOSTS_V6_MASK
 from firearrow.store import ConsumeQueue, MessageStore, MultiDispatch, QueueEnd, lmq_names
 from firearrow.wire.codes import ResponseCode
 
@@ -57,6 +59,21 @@ class Placed(NamedTuple):
 
 Redirection = Callable[[Draft, int], None]
 """May change a draft that is about to be put, at a time in ms; raises BrokerError to refuse it."""
+
+
+def draft_of(view: MessageView) -> Draft:
+    """Give a message of the store as one that is to be put again, into the same queue."""
+    return Draft(
+        view.topic,
+        view.queue_id,
+        view.body,
+        view.properties,
+        view.born_timestamp_ms,
+        pack_host(view.born_host),
+        view.flag,
+        view.sys_flag & ~HOSTS_V6_MASK,
+        view.reconsume_times,
+    )
 
 
 def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
@@ -93,10 +110,21 @@ class Puts:
         """
         if now_ms is None:
             now_ms = self._clock.now_ms()
+        self._check_lmqs(draft)
         for redirect in self._redirections:
             redirect(draft, now_ms)
+        return self._add(draft, self._queue(draft.topic, draft.queue_id), now_ms)
+
+    def deliver(self, draft: Draft, now_ms: int) -> Placed:
+        """Add a draft that has waited where it belongs at last, whether or not there is such a
+        topic any more; raises the same, but for the topic.
+
+        Java: ScheduleMessageService#messageTimeUp takes from the message what redirects it.
+        """
+        return self._add(draft, self._store.queue(draft.topic, draft.queue_id), now_ms)
+
+    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
         store = self._store
-        queue = self._queue(draft.topic, draft.queue_id)
         end = self._end(draft, queue)
         queue_offset = queue.next_offset
         physical_offset = store.put(
@@ -134,19 +162,23 @@ class Puts:
     def _end(self, draft: Draft, queue: ConsumeQueue) -> QueueEnd:
         """What to append to: the queue, or that and the LMQs that the message asks for."""
         lmq = draft.properties.get(properties.INNER_MULTI_DISPATCH, "")
-        if not lmq or not names.takes_lmqs(draft.topic):
+        if not lmq or not names.takes_lmqs(draft.topic) or not self._store.takes_lmqs:
             return queue
         together = self._together(queue, lmq)
         draft.properties[properties.INNER_MULTI_QUEUE_OFFSET] = together.lmq_offsets
         return together
 
-    def _together(self, queue: ConsumeQueue, lmq: str) -> MultiDispatch:
-        if not self._store.takes_lmqs:
+    def _check_lmqs(self, draft: Draft) -> None:
+        """Refuse what is for LMQs where there are none, also if it is to wait before."""
+        wants = draft.properties.get(properties.INNER_MULTI_DISPATCH)
+        if wants and names.takes_lmqs(draft.topic) and not self._store.takes_lmqs:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message is for LMQs too (property {properties.INNER_MULTI_DISPATCH}),"
                 " which needs enableLmq=true and enableMultiDispatch=true",
             )
+
+    def _together(self, queue: ConsumeQueue, lmq: str) -> MultiDispatch:
         together = self._store.together(queue, lmq_names(lmq))
         if together is None:
             most = self._store.config.max_lmq_consume_queue_num

@@ -18,6 +18,7 @@ from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, BulkHandler, Handler, Peer, PeerRequest
 from firearrow.wire.codes import RequestCode
@@ -48,6 +49,7 @@ def bulk_handlers_of(sends: SendProcessor) -> dict[int, BulkHandler]:
 
 def handlers_of(context: BrokerContext) -> dict[int, Handler]:
     """The handlers of all other requests."""
+    sends_back = SendBackProcessor(context)
     queries = QueryProcessor(context)
     offsets = OffsetProcessor(context)
     clients = ClientProcessor(context)
@@ -57,6 +59,7 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
     broker = BrokerAdminProcessor(context)
     return _by_number(
         {
+            RequestCode.CONSUMER_SEND_MSG_BACK: sends_back.send_back,
             RequestCode.QUERY_MESSAGE: queries.query_message,
             RequestCode.VIEW_MESSAGE_BY_ID: queries.view_message,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queries.search_offset,

@@ -1,36 +1,33 @@
 """What waits in a store that its last broker would have delivered by itself, and this one does not.
 
-A store that RocketMQ's broker has left may hold messages that are not in their topics yet: delayed
-ones, timers, halves of transactions, what POP consumers took or failed to consume. Nothing is lost,
-but nobody gets them before a broker that delivers them opens the store. So a start counts them and
-says so, once for each kind. Retries of push consumers need no word: their group reads
-``%RETRY%group`` itself, and copies that still wait for their delay are delayed messages.
+A store that RocketMQ's broker has left may hold messages that are not in their topics yet: timers,
+halves of transactions, what POP consumers took or failed to consume. Nothing is lost, but nobody
+gets them before a broker that delivers them opens the store. So a start counts them and says so,
+once for each kind. Retries of push consumers need no word: their group reads
+``%RETRY%group`` itself, and copies that still wait for their delay are delivered (``delays``).
 
 The counts are differences of offsets, but for halves and POP, where records say what is done
 already: of those `RECORDS_MAX` are read at most, and beyond that a line says "up to" or "about".
 
-Source: upstream ``ScheduleMessageService``, ``TimerMessageStore#recover``,
-``TransactionalMessageServiceImpl#check``, ``PopReviveService``.
+Source: upstream ``TimerMessageStore#recover``, ``TransactionalMessageServiceImpl#check``,
+``PopReviveService``.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.persistence import CONFIG_DIRECTORY, typed
 from firearrow.broker.state.topics import TopicTable
-from firearrow.errors import ConfigError, CorruptStore, MessageError
+from firearrow.errors import MessageError
 from firearrow.message import names
 from firearrow.message.model import MessageView
 from firearrow.message.properties import REAL_TOPIC
 from firearrow.message.record import decode_record
-from firearrow.state import DELAYS, stored_state
 from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
 from firearrow.wire import fastjson
 
@@ -38,7 +35,6 @@ log = logging.getLogger(__name__)
 
 RECORDS_MAX: Final = 10_000  # decoded for one kind: some 0.2 s
 _POPPED_MAX: Final = 32  # messages of one POP; a file or record may say anything
-_LEVELS_MAX: Final = 1000
 
 
 class Waiting(NamedTuple):
@@ -81,7 +77,7 @@ def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOf
 def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[Waiting]:
     """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
     found = _Count(store, topics, offsets)
-    kinds = (found.delayed(), *found.timed_and_taken(), found.halves(), found.rocksdb_halves())
+    kinds = (*found.timed_and_taken(), found.halves(), found.rocksdb_halves())
     return [kind for kind in (*kinds, found.retries()) if kind.messages > 0]
 
 
@@ -92,18 +88,6 @@ class _Count:
         self._offsets = offsets
         prefix = names.revive_topic("")  # the cluster may have had another name
         self._revive_topics = [topic for topic in topics.table if topic.startswith(prefix)]
-
-    def delayed(self) -> Waiting:
-        """Messages with a delay level, from the next that each level would deliver."""
-        topic = names.SCHEDULE_TOPIC
-        next_offsets = _next_of_levels(self._store.root)
-        levels = (level for level in next_offsets if 0 < level <= _LEVELS_MAX)
-        queue_ids = {*self._queue_ids(topic), *(level - 1 for level in levels)}
-        count = sum(
-            len(self._left(topic, queue_id, next_offsets.get(queue_id + 1, 0)))
-            for queue_id in queue_ids
-        )
-        return Waiting("delayed messages (delay levels and retries)", count)
 
     def timed_and_taken(self) -> tuple[Waiting, Waiting]:
         """Messages with a delivery time, and what POP consumers took and did not acknowledge.
@@ -203,20 +187,6 @@ class _Count:
 
 def _up_to(is_known: bool) -> str:
     return "" if is_known else "up to "
-
-
-def _next_of_levels(root: Path) -> dict[int, int]:
-    """The offset of the next message that each delay level delivers."""
-    try:
-        raw = stored_state(root / CONFIG_DIRECTORY, DELAYS)
-        return typed(raw.get("offsetTable") or {}, dict[int, int], DELAYS.file_name)
-    except (ConfigError, CorruptStore) as error:
-        log.warning(
-            "all delayed messages that are in the store are counted: what was delivered is not "
-            "known",
-            extra={"error": error},
-        )
-        return {}
 
 
 def _unacknowledged(views: Iterable[MessageView]) -> int:

@@ -1,7 +1,7 @@
 """Requests that this version refuses and that clients do not tell their users of.
 
-A consumer that can't send a failed message back tries it again by itself, for ever; one that can't
-pop gets nothing. Neither says so anywhere but in its own log. So the first refusal of a kind to a
+A transaction that is not decided waits; a consumer that can't pop gets nothing. Neither client says
+so anywhere but in its own log. So the first refusal of a kind to a
 group is a warning in ours, and from then on one line a minute says how many came since.
 """
 
@@ -32,8 +32,6 @@ OTHERS: Final = "others"
 _NO_POP: Final = "its consumers get no messages by POP"
 _NO_REPLY: Final = "its replies reach nobody"
 LOST: Final[Mapping[RequestCode, str]] = {
-    RequestCode.CONSUMER_SEND_MSG_BACK: "messages that it fails to consume come neither later nor "
-    "into its dead-letter topic: its consumers try them again and again by themselves",
     RequestCode.END_TRANSACTION: "its transactions are not decided, their messages wait",
     RequestCode.RECALL_MESSAGE: "its delayed messages are not recalled",
     RequestCode.SEND_REPLY_MESSAGE: _NO_REPLY,
@@ -59,7 +57,7 @@ class _Refused:
 
 
 class Unserved:
-    """Warns of requests that nothing here serves: 36, 37, 324, 325, 370, 400, 200050, 200051,
+    """Warns of requests that nothing here serves: 37, 324, 325, 370, 400, 200050, 200051,
     200053, 200070, 200151."""
 
     def __init__(self, clock: Clock) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         offset_ids,
     )
     from firearrow.store.batchqueue import MESSAGES_MAX
+    from firearrow.store.delays import DelayLevels
     from firearrow.store.engine import MessageStore
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
     from firearrow.store.lmq import MultiDispatch, lmq_names
@@ -34,6 +35,7 @@ __all__ = [
     "Boundary",
     "ConsumeQueue",
     "Consumed",
+    "DelayLevels",
     "DiskFull",
     "FlushRefused",
     "GetResult",
@@ -63,6 +65,7 @@ __all__ = [
 _MODULES: Final = (
     "batch",
     "batchqueue",
+    "delays",
     "engine",
     "events",
     "lmq",

@@ -139,9 +139,12 @@ class StoreConfig(ServerConfig, frozen=True):
     max_filter_message_size: Annotated[PositiveInt, "bytes of ConsumeQueue that one pull scans for a matching tag"] = 16_000
     default_query_max_num: Annotated[PositiveInt, "messages that one query by key returns at most"] = 32
 
+    # --- delayed messages ---
+    message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first", LIVE] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flush_delay_offset_interval: Annotated[PositiveInt, "ms between writes of how far each delay level is delivered"] = 10_000
+
     # --- other servers ---
     ha_listen_port: Annotated[Port, "port that is announced for replication, which is not supported yet"] = 10912
-    message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     # fmt: on
 
     @property

@@ -20,6 +20,10 @@ class DelayLevels:
     """The table of ``messageDelayLevel``; ``highest`` is the number of its last level."""
 
     def __init__(self, text: str) -> None:
+        self.change(text)
+
+    def change(self, text: str) -> None:
+        """Have another table from now on."""
         self._delays_ms = [_parse(word) for word in text.split()]
         self.highest = len(self._delays_ms)
 

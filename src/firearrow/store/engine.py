@@ -16,6 +16,7 @@ from firearrow.clock import Clock
 from firearrow.errors import CorruptStore, DiskFull, StoreError
 from firearrow.events import Events
 from firearrow.machine import memory_bytes
+from firearrow.message.model import MessageView
 from firearrow.message.names import is_lmq, is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.services import Scheduler, Service
@@ -109,7 +110,7 @@ class MessageStore(Doors):
             self.dispatching = Dispatching(
                 scheduler, self.dispatch, lambda: self.behind_bytes, lambda: self._stuck
             )
-        self._delays = DelayLevels(config.message_delay_level)
+        self.delays = DelayLevels(config.message_delay_level)
         self._dispatcher = self._catching_up(self.queues, self._index, None)
         if lmq is not None:
             events.listen(QueuesDeleted, lmq.recount)
@@ -412,7 +413,7 @@ class MessageStore(Doors):
             self.log,
             queues,
             index,
-            self._delays,
+            self.delays,
             self._arrived,
             only=only,
             lmq=self.config.dispatches_lmqs,
@@ -437,6 +438,11 @@ class MessageStore(Doors):
     def expire_waiters(self) -> None:
         """Answer those who have waited for ``syncFlushTimeout``: their message is not confirmed."""
         self._acknowledging.expire()
+
+    @property
+    def flushed_offset(self) -> int:
+        """Up to which physical offset the log is on the disk."""
+        return self._log_flush.flushed_offset
 
     def flush_step(self) -> None:
         """Flush what is due by the clock, here and now; OSError if the disk refuses.
@@ -556,6 +562,10 @@ class MessageStore(Doors):
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored record at a physical offset; None if no sound record begins there."""
         return self._lookup.record_at(physical_offset)
+
+    def view_at(self, physical_offset: int) -> MessageView:
+        """The message at a physical offset, see ``Lookup.view_at``."""
+        return self._lookup.view_at(physical_offset)
 
     def query(
         self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int

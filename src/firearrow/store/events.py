@@ -22,6 +22,10 @@ class MessagesArrived:
             for queue, first_offset in self._queues
         )
 
+    def of_topic(self, topic: str) -> Iterator[int]:
+        """The ids of a topic's queues that have new messages: for who wants one topic of many."""
+        return (queue.queue_id for queue, _ in self._queues if queue.topic == topic)
+
 
 class QueuesDeleted(NamedTuple):
     """Queues are deleted, all of a topic or (``queue_id``) one: whoever keeps one has to ask the

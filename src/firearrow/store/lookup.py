@@ -138,6 +138,18 @@ class Lookup:
         fault = self._fault(physical_offset, record)
         return record if fault is None or fault.frames else None
 
+    def view_at(self, physical_offset: int) -> MessageView:
+        """The message that begins at an offset, sound to the last byte of its body; MessageError
+        says why there is none."""
+        record = self._log.record_at(physical_offset)
+        if record is None:
+            raise MessageError(self.explain_offset(physical_offset), "record")
+        try:
+            return decode_record(record, check_body_crc=True)
+        except MessageError:
+            self._fault(physical_offset, record)
+            raise
+
     def _fault(self, physical_offset: int, record: bytes) -> Fault | None:
         fault = fault_of(record, physical_offset, check_crc=self._check_crc)
         if fault is not None:

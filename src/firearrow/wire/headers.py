@@ -156,6 +156,18 @@ class UnregisterClient(Header):
     consumer_group: str | None = None
 
 
+class SendBack(Header):
+    """36: a group failed to consume the message at a physical offset."""
+
+    group: str
+    offset: Int64
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+
+
 class ConsumerGroupHeader(Header):
     """38, 203, 40: a consumer group."""
 
@@ -193,7 +205,7 @@ class ProducerGroupHeader(Header):
 
 
 class AnyGroup(Header):
-    """36, 37, 370, 200050 and others that name a group."""
+    """37, 370, 200050 and others that name a group."""
 
     group: str | None = None
     consumer_group: str | None = None

@@ -14,7 +14,7 @@ from firearrow.wire.command import Response
 from tests.broker.fakes import FakeBroker
 from tests.store.stores import contents
 
-CODES = (14, 15, 17, 18, 21, 25, 26, 28, 34, 35, 38, 41, 42, 46)
+CODES = (14, 15, 17, 18, 21, 25, 26, 28, 34, 35, 36, 38, 41, 42, 46)
 CODES_OF_ADMINS = (200, 201, 202, 203, 204, 207, 208, 215, 222, 225, 300, 305, 315, 351, 352)
 
 FIELDS = st.dictionaries(
@@ -32,6 +32,7 @@ FIELDS = st.dictionaries(
                 "order",
             ),
             *("attributes", "topicFilterType", "topicSeq", "maxTopicNum", "dataVersion"),
+            *("delayLevel", "unitMode", "maxReconsumeTimes"),
             *("statsName", "statsKey", "cleanOffset", "topicList", "setZeroIfNotFound"),
         ]
     ),

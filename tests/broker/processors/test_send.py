@@ -184,8 +184,6 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"f": 0x10}, 13, "sysFlag 16"),
     ({"f": 0x80}, 13, "sysFlag 128"),
     ({"f": -1}, 13, "sysFlag -1"),
-    ({"i": UNIQUE + "DELAY\x013\x02"}, 13, "delayed messages"),
-    ({"i": "DELAY\x013\x02"}, 13, "delayed messages"),
     ({"i": UNIQUE + "TIMER_DELAY_SEC\x013\x02"}, 13, "timed messages"),
     ({"i": UNIQUE + "TIMER_DELIVER_MS\x013\x02"}, 13, "timed messages"),
     ({"i": UNIQUE + "INNER_NUM\x013\x02"}, 13, "inner-batch"),

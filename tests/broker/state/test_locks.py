@@ -46,3 +46,18 @@ def test_only_leases_that_have_ended_are_forgotten() -> None:
     assert locks.lock("g", Q[:1], "two") == Q[:1]
     locks.unlock("g", Q[:1], "two")
     assert locks.lock("g", Q[:1], "one") == Q[:1]
+
+
+def test_a_group_holds_queues_until_its_last_lease_has_ended() -> None:
+    clock = HandClock()
+    locks = QueueLocks(clock)
+    assert not locks.holds_any("g")
+    locks.lock("g", Q[:1], "one")
+    clock.seconds += LEASE_SECONDS / 2
+    locks.lock("g", Q[1:2], "two")
+    assert locks.holds_any("g")
+    assert not locks.holds_any("h")
+    clock.seconds += LEASE_SECONDS / 2
+    assert locks.holds_any("g")
+    locks.unlock("g", Q[1:2], "two")
+    assert not locks.holds_any("g")

@@ -85,7 +85,7 @@ def test_nothing_is_changed_when_the_file_cannot_be_written(tmp_path: Path) -> N
         {"storePathRootDir": "/nowhere"},
         {"listenPort": "1"},
         {"maxMessageSize": "65536"},
-        {"messageDelayLevel": "1s"},
+        {"flushDelayOffsetInterval": "500"},
         {"brokerName": "other"},
     ],
 )

@@ -18,6 +18,8 @@ from functools import partial
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.delays import delay_level
+from firearrow.broker.processors.send_back import DLQ_QUEUES, times_max_of
 from firearrow.broker.puts import Draft
 from firearrow.broker.state.topics import UNIT_FLAG
 from firearrow.errors import BrokerError, MessageError, StoreError
@@ -58,7 +60,6 @@ _PAIR_END: Final = b"\x02"
 # Properties that ask for a delivery which this broker does not do yet. They are refused rather than
 # stored: a message that was acknowledged must reach its consumers as its sender meant it.
 _UNSUPPORTED: Final = {
-    "DELAY": "delayed",
     "TIMER_DELIVER_MS": "timed",
     "TIMER_DELAY_SEC": "timed",
     "TIMER_DELAY_MS": "timed",
@@ -72,7 +73,7 @@ _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 class _Target:
     """A topic that may be sent to, as its config says."""
 
-    __slots__ = ("config", "inner_batches", "queues", "write_queues")
+    __slots__ = ("config", "inner_batches", "queue_count", "queues", "write_queues")
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class _Target:
     ) -> None:
         self.config = config
         self.inner_batches = inner_batches
+        self.queue_count = max(config.read_queue_nums, config.write_queue_nums)
         self.queues = queues
         self.write_queues = config.write_queue_nums
 
@@ -98,6 +100,7 @@ class SendProcessor:
         self._topics = context.topics
         self._topic_table = context.topics.table
         self._groups = context.groups
+        self._locks = context.locks
         self._clock = context.clock
         self._soon = context.soon
         self._chance = context.chance
@@ -137,6 +140,8 @@ class SendProcessor:
         queue_id = header.queue_id
         if not 0 <= queue_id < len(target.queues):
             queue_id = self._queue_id(target, queue_id)
+            if not target.queues:
+                return self._send_again(peer, request, header, queue_id)
         text = header.properties.encode()
         unique = _plain_unique(text)
         if not unique:
@@ -302,6 +307,8 @@ class SendProcessor:
             queue_id = self._queue_id(target, queue_id)
         if body_bytes > self._body_bytes_max or header.sys_flag & _NOT_PLAIN_FLAGS:
             raise _illegal(header, body_bytes, 0, self._body_bytes_max)
+        if "DELAY" in header.properties:
+            _refuse_delay(header)
         return target, target.queues[queue_id]
 
     # --- what is rare ---
@@ -312,7 +319,9 @@ class SendProcessor:
         self._check_sendable(topic)
         config = self._topics.get(topic) or self._create(peer, header)
         count = max(config.read_queue_nums, config.write_queue_nums)
-        queues = [self._store.queue(topic, queue_id) for queue_id in range(count)]
+        # What goes to a retry topic is never plain.
+        numbers = range(0 if names.is_retry(topic) else count)
+        queues = [self._store.queue(topic, queue_id) for queue_id in numbers]
         target = _Target(
             config,
             queues,
@@ -367,18 +376,41 @@ class SendProcessor:
 
     def _queue_id(self, target: _Target, queue_id: int) -> int:
         """A random queue where the client leaves the choice; 29 where it names one too high."""
-        if queue_id < 0 and target.queues:
+        if 0 <= queue_id < target.queue_count:
+            return queue_id
+        if queue_id < 0 and target.queue_count:
             return self._chance.randrange(max(target.write_queues, 1))
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,
             f"request queueId[{queue_id}] is illegal, topic {target.config.topic_name} "
-            f"has {len(target.queues)} queues",
+            f"has {target.queue_count} queues",
         )
 
-    def _send_draft(
+    def _send_again(
         self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int
     ) -> Answer:
-        """Add a message whose properties may ask for more than to be stored."""
+        """Add what a consumer sends to its retry topic by itself, as it does when it can't send it
+        back (36). What failed too often, or was to be consumed in order, is a dead letter."""
+        group = names.group_of(header.topic) or ""
+        config = self._groups.find(group)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}"
+            )
+        times_max = times_max_of(config, request.version, header.max_reconsume_times)
+        is_dead = header.reconsume_times > times_max or self._locks.holds_any(group)
+        return self._send_draft(peer, request, header, queue_id, group if is_dead else None)
+
+    def _send_draft(
+        self,
+        peer: Peer,
+        request: AnyCommand,
+        header: AnySendMessage,
+        queue_id: int,
+        dead_of: str | None = None,
+    ) -> Answer:
+        """Add a message whose properties may ask for more than to be stored; ``dead_of`` is the
+        group of which it is a dead letter."""
         kept = self._kept(properties.parse(header.properties))
         unique = kept.pop(properties.UNIQUE_KEY, "") or self._puts.new_unique_id(peer.received_ms)
         text = properties.encode(kept)
@@ -395,6 +427,10 @@ class SendProcessor:
             header.sys_flag,
             header.reconsume_times,
         )
+        if dead_of is not None:
+            draft.properties[properties.DELAY_LEVEL] = "-1"
+            draft.topic, draft.queue_id = names.dlq_topic(dead_of), 0
+            self._topics.create(draft.topic, DLQ_QUEUES)
         placed = self._puts.put(draft, peer.received_ms)
         place = placed.physical_offset, queue_id, placed.queue_offset, unique.encode()
         answer: Response | bytes = (
@@ -487,6 +523,16 @@ def _plain_unique(text: bytes) -> bytes:
     ):
         return b""
     return unique
+
+
+def _refuse_delay(header: SendMessageV2) -> None:
+    """Refuse a batch with a delay level. Java: takes it, and throws it away when it is due."""
+    if delay_level(properties.parse(header.properties)) > 0:
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"delayed messages (property {properties.DELAY_LEVEL}) are sent one by one, not as a "
+            "batch",
+        )
 
 
 def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) -> Part:

@@ -98,14 +98,16 @@ class GroupTable:
         None if it does not exist and may not, or can't have this name.
         """
         config = self.get(group)
-        if config is not None:
+        if config is not None or not self.may_create(group):
             return config
-        auto = self._settings.broker.auto_create_subscription_group
-        if not (auto or names.is_system_group(group)) or names.validate_group(group) is not None:
-            return None
         config = SubscriptionGroupConfig(group)
         self._accept([config])
         return config
+
+    def may_create(self, group: str) -> bool:
+        """Whether a group of this name may create itself."""
+        auto = self._settings.broker.auto_create_subscription_group
+        return (auto or names.is_system_group(group)) and names.validate_group(group) is None
 
     def put(self, config: SubscriptionGroupConfig) -> None:
         """Create or change one group; see `put_all`."""

@@ -48,6 +48,11 @@ class QueueLocks:
         if not leases:
             del self._leases[group]
 
+    def holds_any(self, group: str) -> bool:
+        """Whether a client of a group holds a queue: then the group consumes in order."""
+        now = self._clock.monotonic()
+        return any(until > now for _, until in self._leases.get(group, {}).values())
+
     def expire(self) -> None:
         """Forget leases that have ended, which count for nothing already."""
         now = self._clock.monotonic()

@@ -28,6 +28,9 @@ final class Messages {
         if (json.getIntValue("delay") > 0) {
             message.setDelayTimeMs(json.getIntValue("delay"));
         }
+        if (json.getIntValue("level") > 0) {
+            message.setDelayTimeLevel(json.getIntValue("level"));
+        }
         return message;
     }
 

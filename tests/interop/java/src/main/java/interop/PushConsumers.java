@@ -15,10 +15,16 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
-/** Push consumers that keep what they are given, in the order in which the listener was called. */
+/**
+ * Push consumers that keep what they are given, in the order in which the listener was called. One may fail each
+ * message so many times.
+ */
 final class PushConsumers {
     /** How long a shutdown waits for listeners to return: else it commits without their messages. */
     private static final long AWAIT_LISTENERS_MS = 10_000;
+
+    /** How soon a consumer that keeps the order tries again what it failed to consume. */
+    private static final long AGAIN_MS = 100;
 
     private final Handles handles;
 
@@ -36,9 +42,16 @@ final class PushConsumers {
     private static final class Opened implements AutoCloseable {
         final DefaultMQPushConsumer client;
         private final List<MessageExt> received = new ArrayList<>();
+        private final int failures;
 
-        Opened(DefaultMQPushConsumer client) {
+        /** @param failures how often each message is failed */
+        Opened(DefaultMQPushConsumer client, int failures) {
             this.client = client;
+            this.failures = failures;
+        }
+
+        boolean fails(List<MessageExt> messages) {
+            return messages.stream().anyMatch(message -> message.getReconsumeTimes() < failures);
         }
 
         synchronized void add(List<MessageExt> messages) {
@@ -75,22 +88,28 @@ final class PushConsumers {
         consumer.setMessageModel(
             arguments.getBooleanValue("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
         consumer.subscribe(arguments.getString("topic"), arguments.getString("expression"));
-        Opened opened = new Opened(consumer);
-        listen(opened, arguments.getBooleanValue("orderly"));
+        consumer.setMaxReconsumeTimes(arguments.getIntValue("maxReconsumeTimes"));
+        Opened opened = new Opened(consumer, arguments.getIntValue("failures"));
+        listen(opened, arguments.getBooleanValue("orderly"), arguments.getIntValue("level"));
         consumer.start();
         return handles.add(opened);
     }
 
-    private static void listen(Opened opened, boolean orderly) {
+    /** @param level the delay level of what is failed, 0 for that which follows from the failures */
+    private static void listen(Opened opened, boolean orderly, int level) {
         if (orderly) {
             opened.client.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 opened.add(messages);
-                return ConsumeOrderlyStatus.SUCCESS;
+                context.setSuspendCurrentQueueTimeMillis(AGAIN_MS);
+                return opened.fails(messages)
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
             opened.client.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 opened.add(messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                context.setDelayLevelWhenNextConsume(level);
+                return opened.fails(messages)
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
     }

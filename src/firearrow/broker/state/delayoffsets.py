@@ -1,0 +1,147 @@
+"""How far the messages of each delay level are delivered (upstream ``ScheduleMessageService``).
+
+``config/delayOffset.json``, by level the queue offset of the next message to be delivered::
+
+    {
+        "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1795210212360},
+        "offsetTable":{1:44,3:7}
+    }
+
+RocketMQ writes this file every ten seconds, whatever is on the disk. So its broker delivers what it
+has delivered since then once more when it was killed; and after a loss of power it leaves out what
+the file has for delivered and the log has lost. Here a journal beside the file (``journal``) has
+each step of deliveries, with the end of the log behind those that are not flushed yet::
+
+    "deliveredTable":{"1":[46,81920]}
+
+Up to queue offset 46 level 1 is delivered, if the log reaches 81920. The file's own ``offsetTable``
+has only what is on the disk for sure; as long as there is more, the file has that table, too, which
+RocketMQ passes over. A clean stop leaves what RocketMQ would.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
+from firearrow.broker.state.rows import storage_of
+from firearrow.clock import Clock
+from firearrow.errors import DiskFull
+from firearrow.files import GENERATIONS
+from firearrow.journal import Change
+from firearrow.state import DELAYS
+from firearrow.wire.bodies import DataVersion
+
+FILE_NAME: Final = DELAYS.file_name
+STEPS_MAX: Final = 1000
+"""Steps of deliveries that are told apart until the log is on the disk; further ones count as one
+with the last of them. At 200 steps a second, that is five seconds' worth."""
+
+_DELIVERED: Final = "deliveredTable"
+_KNOWN: Final = ("dataVersion", _DELIVERED, "offsetTable")
+
+_Offsets = dict[int, int]
+
+
+class DelayOffsets:
+    """The next message of each level. ``table`` may be read directly."""
+
+    def __init__(
+        self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS
+    ) -> None:
+        self.table: _Offsets = {}
+        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self._clock = clock
+        self._flushed: _Offsets = {}  # what is delivered for sure
+        self._steps: deque[tuple[int, _Offsets]] = deque()  # where the log ended, and then
+        self._ends: dict[int, int] = {}  # by level, where the log ended after its last delivery
+        self._unknown: dict[str, Any] = {}
+        storage = storage_of(store_root, DELAYS, in_database=False, generations=generations)
+        self.file = StateFile(storage, self.content)
+
+    def note(self, offsets: Mapping[int, int], log_end: int, flushed_offset: int) -> None:
+        """Note up to where levels are delivered now, and where the log ends after that.
+
+        ``flushed_offset`` is up to where the log is on the disk. A disk that refuses the note does
+        not keep anything from being delivered: the next note has all of this one.
+        """
+        self.table.update(offsets)
+        self._ends.update(dict.fromkeys(offsets, log_end))
+        if len(self._steps) < STEPS_MAX:
+            self._steps.append((log_end, dict(offsets)))
+        else:
+            self._steps[-1][1].update(offsets)
+            self._steps[-1] = (log_end, self._steps[-1][1])
+        self.settle(flushed_offset)
+        version = self.data_version.next_version(self._clock.now_ms())
+        try:
+            tables = {"offsetTable": self._flushed, _DELIVERED: self._delivered()}
+            self.file.keep(Change(self.data_version, {"dataVersion": version, **tables}))
+        except DiskFull:  # it was logged, and what comes next must follow on what is there
+            self.file.behind = True
+        else:
+            self.data_version = version
+
+    def settle(self, flushed_offset: int) -> None:
+        """Take the deliveries for sure after which the log ended at this offset or before."""
+        steps = self._steps
+        while steps and steps[0][0] <= flushed_offset:
+            self._flushed.update(steps.popleft()[1])
+            self.file.behind = True
+        if not steps:
+            self._ends.clear()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that is delivered is so for sure."""
+        return not self._steps
+
+    def load(self, log_end: int) -> None:
+        """Read the file, as far as a log that ends there has what it says to be delivered.
+
+        Raises ConfigError when it can't be read.
+        """
+        raw = self.file.read()
+        if not raw:
+            return
+        where = f"{FILE_NAME}: "
+        self.table = typed(raw.get("offsetTable") or {}, _Offsets, where + "offsetTable")
+        delivered = raw.get(_DELIVERED) or {}
+        for level, (queue_offset, end) in typed(
+            delivered, dict[int, tuple[int, int]], where + _DELIVERED
+        ).items():
+            if end <= log_end:
+                self.table[level] = max(queue_offset, self.table.get(level, 0))
+        self._flushed = dict(self.table)
+        self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
+        self._unknown = unknown_fields(raw, _KNOWN)
+        self.file.behind = self.file.behind or bool(delivered)
+
+    def correct(self, level: int, queue_offset: int) -> None:
+        """Have a level go on elsewhere: its queue does not reach where it was."""
+        self.table[level] = self._flushed[level] = queue_offset
+        self.file.behind = True
+
+    def content(self) -> Mapping[str, Any]:
+        """Give what the file holds; it does not change any more."""
+        own: dict[str, Any] = {
+            "dataVersion": self.data_version,
+            "offsetTable": dict(sorted(self._flushed.items())),
+        }
+        if self._steps:
+            own[_DELIVERED] = self._delivered()
+        return dict(sorted((own | self._unknown).items()))
+
+    def save(self) -> None:
+        """Write the file if anything has changed since the last time."""
+        self.file.save()
+
+    def close(self) -> None:
+        """Let go of the file; what was not saved is lost."""
+        self.file.close()
+
+    def _delivered(self) -> dict[str, tuple[int, int]]:
+        return {str(level): (self.table[level], end) for level, end in sorted(self._ends.items())}
