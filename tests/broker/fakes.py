@@ -21,12 +21,14 @@ from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
+from firearrow.broker.timercounts import TimerCounts
 from firearrow.errors import BrokerError, DiskFull, MessageError
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.model import MessageView
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Finished
 from firearrow.store import Boundary, MessageStore, QueueRange
+from firearrow.store.timers import TimerStore
 from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, request
@@ -90,6 +92,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.queues: dict[tuple[str, int], tuple[int, int, bool]] = {}
+        self.store_host = pack_host(Host("127.0.0.1", 10911))
         self.deleted: list[str] = []
         self.is_full = False
         self.log_end_offset = 4096
@@ -179,6 +182,7 @@ class FakeBroker:
         self.waiting: list[Callable[[], None]] | None = None
         store = cast(MessageStore, self.store)
         self.held = HeldPulls(store, self.clock)
+        timers = TimerStore(Path("no files"), 1024, 1000)
         self.context = BrokerContext(
             self.settings,
             store,
@@ -193,6 +197,8 @@ class FakeBroker:
             self.clock,
             self._soon,
             Random(1),
+            timers,
+            TimerCounts(timers, self.clock, Path("no files")),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

@@ -106,7 +106,6 @@ def test_a_broker_refuses_them(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
     calling(tmp_path, main)
     assert [line[0] for line in refusals(caplog)] == [
-        "RECALL_MESSAGE",
         "END_TRANSACTION",
         "POP_MESSAGE",
     ]

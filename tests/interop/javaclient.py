@@ -46,6 +46,7 @@ class SendReport(msgspec.Struct, frozen=True, rename="camel"):
     offset_msg_id: str
     queue_id: int
     queue_offset: int
+    recall_handle: str | None = None
 
 
 class Received(msgspec.Struct, frozen=True, rename="camel"):
@@ -136,6 +137,10 @@ class Producer(_Handle):
     def send_oneway(self, topic: str, messages: Sequence[Outgoing]) -> None:
         """Send without an answer."""
         self._call("producer.oneway", bool, topic=topic, messages=messages)
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Take a message back that waits for its time; gives its id."""
+        return self._call("producer.recall", str, topic=topic, recallHandle=recall_handle)
 
     def send_batch(self, topic: str, messages: Sequence[Outgoing]) -> SendReport:
         """Send all as one batch, to one queue."""

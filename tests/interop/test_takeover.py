@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -476,3 +477,28 @@ def test_what_the_timer_holds_is_delivered_after_a_handover(driver: Driver, tmp_
         assert {message.body for message in found} == {message.body for message in timed} | {
             b"at once"
         }
+
+
+def test_timers_go_on_after_a_handover(driver: Driver, tmp_path: Path) -> None:
+    """What one has put on the wheel the other delivers, once, in its time, both ways."""
+    handover = Handover(driver, tmp_path, "default")
+
+    def send(java: JavaClient, name: bytes, delay_ms: int) -> list[int]:
+        timed = [Outgoing(body=b"%s %d" % (name, i), delay=delay_ms) for i in range(10)]
+        java.producer().send("Timed", timed)
+        return [round(time.time() * 1000) + delay_ms] * 10
+
+    with handover.opened_by("real") as java:
+        java.create_topic("Timed", QUEUES)
+        send(java, b"real", 15_000)
+        time.sleep(2)  # so that it is on the wheel
+    with handover.opened_by(target_kind()) as java:
+        due_ms = send(java, b"target", 30_000)[0]
+        wait_for_size(java, "Timed", 10)
+    with handover.opened_by("real") as java:
+        wait_for_size(java, "Timed", 20)
+        found = java.pull_consumer().read("Timed")
+    names = [b"real %d" % i for i in range(10)] + [b"target %d" % i for i in range(10)]
+    assert sorted(message.body for message in found) == sorted(names)
+    late = [message.store_timestamp for message in found if message.body.startswith(b"target")]
+    assert min(late) >= due_ms - 1000

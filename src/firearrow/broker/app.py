@@ -44,10 +44,13 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
+from firearrow.broker.timercounts import TimerCounts
+from firearrow.broker.timing import TimedMessages, TimerRedirection
 from firearrow.broker.unserved import Unserved
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
+from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import (
     BulkHandler,
     ConnectionClosed,
@@ -56,7 +59,15 @@ from firearrow.net.server import (
     Server,
 )
 from firearrow.services import Every, Service
-from firearrow.store import Consumed, MessagesArrived, MessageStore, QueuesDeleted
+from firearrow.store import (
+    Consumed,
+    MessagesArrived,
+    MessageStore,
+    QueuesDeleted,
+    TimedQueue,
+    TimerFlush,
+    TimerStore,
+)
 from firearrow.store.config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -177,6 +188,7 @@ class Broker:
             self.groups.load()
             self.offsets.load()
             self.delay_offsets.load(self.store.log_end_offset)
+            self._open_timers()
         except BaseException:
             self._close_state()
             self.store.close()
@@ -187,13 +199,10 @@ class Broker:
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._registration = self._make_registration()
-        redirections = (DelayRedirection(self.store.delays),)
-        self._puts = Puts(self.store, self.topics, self._clock, self._chance, redirections)
-        self._delayed = DelayedDelivery(
-            self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
-        )
-        self._serve(self._context())
-        self.services = self._make_services()
+        self._make_puts()
+        context = self._context()
+        self._serve(context)
+        self.services = self._make_services(self._timing(context))
 
     def _adopt_queues(self) -> None:
         """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""
@@ -211,6 +220,46 @@ class Broker:
 
         return self.offsets.progress(lambda group: self.groups.get(group) is not None, queue_count)
 
+    def _open_timers(self) -> None:
+        """Bring the timer's files in line with the log."""
+        config, store = self._store_config, self.store
+        self._timers = TimerStore(
+            store.root, config.mapped_file_size_timer_log, config.timer_precision_ms
+        )
+        self._timer_counts = TimerCounts(self._timers, self._clock, store.root / "config")
+        if config.timer_wheel_enable:
+            ends = store.min_queue_offset(TIMER_TOPIC, 0), store.max_queue_offset(TIMER_TOPIC, 0)
+            queue = TimedQueue(store.log_end_offset, *ends, store.record_at)
+            self._timers.open(self._clock.now_ms(), queue)
+            self._timer_counts.load(self.topics.table)
+
+    def _timing(self, context: BrokerContext) -> list[Service]:
+        """What delivers messages with a delivery time."""
+        config, loop = self._store_config, self._loop
+        if not config.timer_wheel_enable:
+            return []
+        flush = TimerFlush(
+            self._timers,
+            self.store.flush_log,
+            self._timer_counts.content,
+            config.timer_flush_interval_ms,
+            self._clock.monotonic,
+            None if self._background else loop,
+        )
+        timed = TimedMessages(context, flush, loop)
+        self._timer_redirection.redirected.listen(timed.redirected)
+        self.store.keep_from(timed.let_go)
+        return [flush, timed]
+
+    def _make_puts(self) -> None:
+        """Make what puts messages, and what delivers those that wait for a delay."""
+        self._timer_redirection = TimerRedirection(self.settings, self._timers, self._chance)
+        redirections = (self._timer_redirection, DelayRedirection(self.store.delays))
+        self._puts = Puts(self.store, self.topics, self._clock, self._chance, redirections)
+        self._delayed = DelayedDelivery(
+            self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
+        )
+
     def _context(self) -> BrokerContext:
         return BrokerContext(
             self.settings,
@@ -226,6 +275,8 @@ class Broker:
             self._clock,
             self._loop.call_soon,
             self._chance,
+            self._timers,
+            self._timer_counts,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -252,7 +303,7 @@ class Broker:
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
         listen(RequestUnserved, Unserved(self._clock).note)
 
-    def _make_services(self) -> list[Service]:
+    def _make_services(self, timing: list[Service]) -> list[Service]:
         """What is done by time, in the order in which it is started; stopped is it backwards."""
         offsets_seconds = self.config.flush_consumer_offset_interval / 1000
         delays_seconds = self._store_config.flush_delay_offset_interval / 1000
@@ -261,6 +312,7 @@ class Broker:
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
         return [
             *store.services,
+            *timing,
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
             _Serving(self._server),
@@ -312,6 +364,7 @@ class Broker:
         await self._saving.finish()
         self._save_state()
         self._close_state()
+        self._timers.close()
         self.store.close()
 
     @property

@@ -70,6 +70,10 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- sending ---
     start_accept_send_request_time_stamp: Annotated[CountLong, "ms since 1970 before which sends are refused", LIVE] = 0
 
+    # --- recalling ---
+    recall_message_enable: Annotated[bool, "whether a message with a delivery time can be recalled", LIVE] = False
+    allow_recall_when_broker_not_writeable: Annotated[bool, "whether it can be while brokerPermission forbids sends", LIVE] = True
+
     # --- pulling ---
     long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000

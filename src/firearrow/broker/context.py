@@ -15,8 +15,9 @@ from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
+from firearrow.broker.timercounts import TimerCounts
 from firearrow.clock import Clock
-from firearrow.store import MessageStore
+from firearrow.store import MessageStore, TimerStore
 
 Soon = Callable[[Callable[[], None]], object]
 
@@ -38,3 +39,5 @@ class BrokerContext(NamedTuple):
     clock: Clock
     soon: Soon
     chance: Random
+    timers: TimerStore
+    timer_counts: TimerCounts

@@ -17,6 +17,7 @@ from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
+from firearrow.broker.processors.recall import RecallProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.errors import BrokerError
@@ -101,6 +102,9 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: broker.clean_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: broker.clean_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: broker.clean_log,
+            RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall,
+            RequestCode.GET_TIMER_CHECK_POINT: broker.timer_progress,
+            RequestCode.GET_TIMER_METRICS: broker.timer_counts,
         }
     )
 

@@ -1,10 +1,11 @@
 """What waits in a store that its last broker would have delivered by itself, and this one does not.
 
-A store that RocketMQ's broker has left may hold messages that are not in their topics yet: timers,
-halves of transactions, what POP consumers took or failed to consume. Nothing is lost, but nobody
-gets them before a broker that delivers them opens the store. So a start counts them and says so,
-once for each kind. Retries of push consumers need no word: their group reads
-``%RETRY%group`` itself, and copies that still wait for their delay are delivered (``delays``).
+A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves
+of transactions, what POP consumers took or failed to consume; timers, if ``timerWheelEnable`` is
+off. Nothing is lost, but nobody gets them before a broker that delivers them opens the store. So a
+start counts them and says so, once for each kind. Retries of push consumers need no word: their
+group reads ``%RETRY%group`` itself, and copies that still wait for their delay are delivered
+(``delays``).
 
 The counts are differences of offsets, but for halves and POP, where records say what is done
 already: of those `RECORDS_MAX` are read at most, and beyond that a line says "up to" or "about".
@@ -77,8 +78,11 @@ def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOf
 def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[Waiting]:
     """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
     found = _Count(store, topics, offsets)
-    kinds = (*found.timed_and_taken(), found.halves(), found.rocksdb_halves())
-    return [kind for kind in (*kinds, found.retries()) if kind.messages > 0]
+    timers, taken = found.timed_and_taken()
+    kinds = (timers, taken, found.halves(), found.rocksdb_halves())
+    delivered = {timers} if store.config.timer_wheel_enable else set()
+    left = [kind for kind in (*kinds, found.retries()) if kind.messages > 0]
+    return [kind for kind in left if kind not in delivered]
 
 
 class _Count:

@@ -93,7 +93,6 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     # --- what clients get ---
     **_asking("consumption by POP", "PULL", "defaultMessageRequestMode"),
     **_asking("filters by SQL", _OFF, "enablePropertyFilter"),
-    **_asking("recall of delayed messages", _OFF, "recallMessageEnable"),
     **_asking("exclusion of slow consumer groups", _OFF, "disableConsumeIfConsumerReadSlowly"),
     **_asking("export of metrics", "DISABLE|0", "metricsExporterType"),
 }

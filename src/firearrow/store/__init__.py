@@ -27,10 +27,25 @@ if TYPE_CHECKING:
     from firearrow.store.reader import GetResult, GetStatus
     from firearrow.store.retention import Consumed, committed_offsets, group_progress
     from firearrow.store.scan import Ints
-    from firearrow.store.timerfiles import OnWheel, TimerLog, on_wheel
+    from firearrow.store.timerfiles import (
+        DELETE,
+        NORMAL,
+        ROLL,
+        WHEEL_SLOTS,
+        OnWheel,
+        TimerLog,
+        on_wheel,
+    )
+    from firearrow.store.timerflush import TimerFlush
+    from firearrow.store.timers import TimedQueue, TimerStore, due_ms_of, timed_message
+    from firearrow.store.timerunits import TimerUnit
 
 __all__ = [
+    "DELETE",
     "MESSAGES_MAX",
+    "NORMAL",
+    "ROLL",
+    "WHEEL_SLOTS",
     "Appended",
     "Boundary",
     "ConsumeQueue",
@@ -52,14 +67,20 @@ __all__ = [
     "QueueRange",
     "QueuesDeleted",
     "QueuesLeft",
+    "TimedQueue",
+    "TimerFlush",
     "TimerLog",
+    "TimerStore",
+    "TimerUnit",
     "committed_offsets",
+    "due_ms_of",
     "group_progress",
     "lmq_names",
     "members_alike",
     "members_of",
     "offset_ids",
     "on_wheel",
+    "timed_message",
 ]
 
 _MODULES: Final = (
@@ -75,6 +96,9 @@ _MODULES: Final = (
     "retention",
     "scan",
     "timerfiles",
+    "timerflush",
+    "timers",
+    "timerunits",
 )
 
 

@@ -62,7 +62,8 @@ class Cleaner:
     """One round is `clean`; it is called in the store's own thread.
 
     ``settled_offset`` gives where the log is on the disk and in the queues up to, ``progress``
-    where the consumer groups are. ``config`` may be replaced.
+    where the consumer groups are, ``kept_from`` from where on the log is still needed (None:
+    nowhere). ``config`` may be replaced.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Cleaner:
         self._leaving_lock = threading.Lock()
         self._refused: Path | None = None  # the file that could not be removed
         self.progress: Callable[[], Iterable[Consumed]] = tuple
+        self.kept_from: Callable[[], int | None] = lambda: None
 
     def ask(self) -> None:
         """Delete what may go at this hour too, in this round and the next nineteen."""
@@ -148,11 +150,12 @@ class Cleaner:
     def _circumstances(self) -> Circumstances:
         on_request = self._rounds_on_request > 0
         self._rounds_on_request -= on_request
+        settled, kept = self._settled_offset(), self.kept_from()
         return Circumstances(
             self._clock.now_ms(),
             self._fs.used_ratio(self._log.segments.directory),
             self._fs.used_ratio(self.config.root_path),
-            self._settled_offset(),
+            settled if kept is None else min(settled, kept),
             on_request,
         )
 

@@ -120,6 +120,18 @@ class StoreConfig(ServerConfig, frozen=True):
     ] = 90
     clean_file_forcibly_enable: Annotated[bool, "whether files are deleted before their time when the disk gets full", LIVE] = True
 
+    # --- messages with a delivery time ---
+    timer_wheel_enable: Annotated[bool, "whether messages can have a delivery time; else such a send is refused"] = True
+    timer_precision_ms: Annotated[PositiveInt, "ms to which delivery times are rounded up; not to be changed while messages wait"] = 1000
+    timer_max_delay_sec: Annotated[PositiveInt, "seconds ahead that a delivery time may be; a send with a later one is refused", LIVE] = 259_200
+    timer_roll_window_slot: Annotated[CountInt, "slots of timerPrecisionMs after which a message that still waits is stored again; less than 2 means the most, 604740"] = 172_800
+    timer_congest_num_each_slot: Annotated[PositiveInt, "messages of one slot above which sends for it are refused now and then, and above twice as many always", LIVE] = INT_MAX
+    timer_flush_interval_ms: Annotated[PositiveInt, "ms between flushes of the timer's files"] = 1000
+    timer_stop_enqueue: Annotated[bool, "whether what comes for the timer stays in its topic for now", LIVE] = False
+    timer_stop_dequeue: Annotated[bool, "whether nothing is delivered by the timer for now", LIVE] = False
+    mapped_file_size_timer_log: Annotated[PositiveInt, "bytes of one file of the timer log; files that are there keep their size"] = 100 * 1024 * 1024
+    append_topic_for_timer_delete_key: Annotated[bool, "whether a recall names the topic besides the message's id; not to be changed while messages wait"] = False
+
     # --- start ---
     check_crc_on_recover: Annotated[bool, "whether recovery checks the CRC of every body that it reads"] = True
 

@@ -302,6 +302,14 @@ class MessageStore(Doors):
             in_queues = self._checkpoint.queues_physical_offset
         return min(self._log_flush.flushed_offset, in_queues)
 
+    def keep_from(self, offset: Callable[[], int | None]) -> None:
+        """Delete no file of the log from the physical offset on that is asked for there."""
+        self._cleaner.kept_from = offset
+
+    def flush_log(self) -> None:
+        """Return once all that the log holds is on the disk, in any thread; OSError if it can't."""
+        self._log_flush.flush()
+
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
         self._log_flush = LogFlush(self.log, self._checkpoint, flushed_offset)
         derived_flush = DerivedFlush(

@@ -27,7 +27,7 @@ from firearrow.store.leftout import UNREACHABLE
 from firearrow.store.queues import ConsumeQueues
 
 # What keeps a file from being opened says nothing of its pages; any other error does.
-_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class LogFlush:
@@ -40,7 +40,7 @@ class LogFlush:
         self._log = commit_log
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
-        self._failed = _Failed(_PASSING)
+        self._failed = Failed(PASSING)
         self.flushed_offset = flushed_offset
 
     @property
@@ -111,7 +111,7 @@ class DerivedFlush:
         self._fs = fs
         self._saved: Checkpoint | None = None
         self._index_counts: dict[Path, int] = {}  # entries that are on the disk
-        self._failed = _Failed(_PASSING | UNREACHABLE)  # what is gone of a queue is rebuilt
+        self._failed = Failed(PASSING | UNREACHABLE)  # what is gone of a queue is rebuilt
         self._saving = threading.Lock()
 
     def flush_queues(self, least_pages: int) -> None:
@@ -186,7 +186,7 @@ class DerivedFlush:
                 self._checkpoint.index_ms = max(self._checkpoint.index_ms, end_ms)
 
 
-class _Failed:
+class Failed:
     """Whether a flush has failed in a way that no later one makes up for, so not ``passing``."""
 
     def __init__(self, passing: frozenset[int]) -> None:

@@ -20,7 +20,8 @@ A slot of the wheel, 32 bytes: i64 its second (ms / 1000), i64 first and i64 las
 timer log, i32 number of units (less one for each that deletes), i32 zero. Where a unit does not
 fit, a file ends with i32 remaining size, i64 0, i32 0xCBD43194. ``timercheck`` begins with i64 ms
 of the second that is to be delivered next, i64 position up to which the timer log is on the disk,
-i64 queue offset in ``rmq_sys_wheel_timer`` up to which messages are on the wheel.
+i64 queue offset in ``rmq_sys_wheel_timer`` up to which messages are on the wheel, i64 the same of
+a slave's master, and i64 state version, i64 time in ms and i64 counter of a data version.
 
 Source: upstream ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``.
 """
@@ -54,7 +55,10 @@ SLOT: Final = np.dtype(
     [("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("number", ">i4"), ("magic", ">i4")]
 )
 WHEEL_SLOTS: Final = 7 * 86_400 * 2
-DELETE: Final = 4  # of a unit's bits
+BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
+NORMAL: Final = 1  # of a unit's bits
+ROLL: Final = 2
+DELETE: Final = 4
 
 _UNIT: Final = struct.Struct(">iqiqiqiiq")
 

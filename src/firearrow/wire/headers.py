@@ -365,3 +365,11 @@ class ViewBrokerStats(Header):
 
     stats_name: str
     stats_key: str
+
+
+class RecallMessage(Header):
+    """370: takes a message back that waits for its time."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str = ""

@@ -14,6 +14,7 @@ from firearrow.broker.state.clients import Channel
 from firearrow.broker.stats import BrokerStats
 from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
+from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import Steps
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import KVTable
@@ -32,7 +33,7 @@ _QUEUES: Final = (
 )
 
 # What is true of any broker with one event loop: no requests wait before pools of threads, nothing
-# locks the page cache, there is no pool of buffers (RocketMQ's number for that) and no timer.
+# locks the page cache, there is no pool of buffers (RocketMQ's number for that).
 # Left out are capacities of queues that don't exist, and what no clock is read for: putLatency99,
 # putLatency999, putMessageDistributeTime, putMessageEntireTimeMax, getMessageEntireTimeMax. Of the
 # official tools none reads them; they print what they get. Java: StoreStatsService#getRuntimeInfo.
@@ -42,16 +43,13 @@ _ABSENT: Final[Mapping[str, str]] = {
     "dispatchMaxBuffer": "0",
     "pageCacheLockTimeMills": "0",
     "remainTransientStoreBufferNumbs": "2147483647",
-    "timerCongestNum": "0",
     "timerDequeueTps": "0.0",
     "timerEnqueueTps": "0.0",
-    "timerOffsetBehind": "0",
-    "timerReadBehind": "0",
 }
 
 
 class BrokerAdminProcessor:
-    """25, 26, 28, 306, 315, 316, 329."""
+    """25, 26, 28, 60, 61, 306, 315, 316, 329."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -59,6 +57,8 @@ class BrokerAdminProcessor:
         self._store = context.store
         self._stats = context.stats
         self._clock = context.clock
+        self._timers = context.timers
+        self._timer_counts = context.timer_counts
 
     def update_config(self, _: Channel, request: AnyCommand) -> Response:
         """25: change keys of the configuration, all or none."""
@@ -98,7 +98,26 @@ class BrokerAdminProcessor:
             "brokerVersionDesc": VERSION_TEXT,
             "runtime": _duration(running_ms // 1000),
             "startAcceptSendRequestTimeStamp": str(broker.start_accept_send_request_time_stamp),
+            **self._timer_facts(),
         }
+
+    def _timer_facts(self) -> dict[str, str]:
+        progress, pending = self._timers.progress, self._timers.pending
+        behind = self._store.max_queue_offset(TIMER_TOPIC, 0) - progress.queue_offset
+        behind_ms = self._clock.now_ms() - progress.read_ms if pending else 0
+        return {
+            "timerCongestNum": str(sum(pending.values())),
+            "timerOffsetBehind": str(max(behind, 0)),
+            "timerReadBehind": str(max(behind_ms // 1000, 0)),
+        }
+
+    def timer_progress(self, _: Channel, __: AnyCommand) -> Response:
+        """60: how far the timer is, as in ``timercheck``."""
+        return Response(body=self._timers.content(self._timers.progress))
+
+    def timer_counts(self, _: Channel, __: AnyCommand) -> Response:
+        """61: how many messages of each topic wait for their time."""
+        return Response(body=fastjson.dumps(self._timer_counts.metrics()))
 
     def counter(self, _: Channel, request: AnyCommand) -> Response:
         """315: one counter over the last minute, hour and day."""

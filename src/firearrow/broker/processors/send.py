@@ -22,6 +22,7 @@ from firearrow.broker.delays import delay_level
 from firearrow.broker.processors.send_back import DLQ_QUEUES, times_max_of
 from firearrow.broker.puts import Draft
 from firearrow.broker.state.topics import UNIT_FLAG
+from firearrow.broker.timing import recall_handle
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
@@ -60,9 +61,6 @@ _PAIR_END: Final = b"\x02"
 # Properties that ask for a delivery which this broker does not do yet. They are refused rather than
 # stored: a message that was acknowledged must reach its consumers as its sender meant it.
 _UNSUPPORTED: Final = {
-    "TIMER_DELIVER_MS": "timed",
-    "TIMER_DELAY_SEC": "timed",
-    "TIMER_DELAY_MS": "timed",
     "__LITE_TOPIC": "lite-topic",
     "INNER_NUM": "inner-batch",
 }
@@ -438,6 +436,10 @@ class SendProcessor:
             if request.binary
             else self._answers.response(*place)
         )
+        handle = recall_handle(draft, self._settings.broker.broker_name, unique)
+        if handle is not None:
+            answer = self._answers.response(*place)
+            answer.fields = {**answer.fields, "recallHandle": handle}
         if self._sync_flush:
             return self._when_flushed(peer, request, text, answer)
         return answer

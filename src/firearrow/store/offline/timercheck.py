@@ -15,10 +15,10 @@ from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import Ints
 from firearrow.store.snapshot.mapped import Directory, StoreFile, list_files
-from firearrow.store.timerfiles import CHECK, CHECK_BYTES, SLOT, UNIT, WHEEL_SLOTS
+from firearrow.store.timerfiles import BLANK_MAGIC, CHECK, CHECK_BYTES, SLOT, UNIT, WHEEL_SLOTS
 
-_MAGICS: Final = (1, 3, 5)
-_BLANK_MAGIC: Final = b"\xcb\xd4\x31\x94"
+_MAGICS: Final = (1, 3, 5, 7)
+_BLANK: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 
 
 def check_timer(view: StoreView, log_end: int, findings: Findings) -> bool:
@@ -69,7 +69,7 @@ def _units(view: StoreView, file: StoreFile, name: str, findings: Findings) -> n
     count = len(units) if sound.all() else int(np.argmin(sound))
     at = count * UNIT.itemsize
     head = bytes(buffer[at : at + 16])
-    blank = head[12:16] == _BLANK_MAGIC and int.from_bytes(head[:4], "big") == len(buffer) - at
+    blank = head[12:16] == _BLANK and int.from_bytes(head[:4], "big") == len(buffer) - at
     if head.strip(b"\0") and not blank and not view.live:
         text = "the bytes there are no unit, and those behind are not read"
         findings.add("timer-unit", text, file=name, position=at)

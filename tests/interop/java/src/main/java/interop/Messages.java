@@ -41,6 +41,7 @@ final class Messages {
         json.put("offsetMsgId", result.getOffsetMsgId());
         json.put("queueId", result.getMessageQueue().getQueueId());
         json.put("queueOffset", result.getQueueOffset());
+        json.put("recallHandle", result.getRecallHandle());
         return json;
     }
 

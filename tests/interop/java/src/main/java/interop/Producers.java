@@ -30,6 +30,7 @@ final class Producers {
         operations.put("producer.async", this::sendAsync);
         operations.put("producer.oneway", this::sendOneway);
         operations.put("producer.batch", this::sendBatch);
+        operations.put("producer.recall", this::recall);
     }
 
     private record Opened(DefaultMQProducer client) implements AutoCloseable {
@@ -107,6 +108,10 @@ final class Producers {
             batch.add(Messages.toSend(arguments.getString("topic"), json));
         }
         return Messages.sent(producer(arguments).send(batch));
+    }
+
+    private Object recall(JSONObject arguments) throws Exception {
+        return producer(arguments).recallMessage(arguments.getString("topic"), arguments.getString("recallHandle"));
     }
 
     private DefaultMQProducer producer(JSONObject arguments) {

@@ -1,0 +1,88 @@
+"""How many messages of each topic wait for their time: ``timermetrics``.
+
+The timer log counts by the hashes of topics (``TimerStore.pending``). Their names are known from
+the messages that came, the topics that there are, and the file; the counts in it are not read.
+
+Source: upstream ``TimerMetrics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from firearrow.clock import Clock
+from firearrow.errors import ConfigError
+from firearrow.files import read_newest
+from firearrow.message.names import java_hash
+from firearrow.store import TimerStore
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import Body, DataVersion
+
+FILE_NAME: Final = "timermetrics"
+
+
+class TimerMetric(Body, frozen=True):
+    """How many messages of a topic wait, and when that was counted (ms)."""
+
+    count: int = 0
+    time_stamp: int = 0
+
+
+class TimerMetrics(Body, frozen=True):
+    """What the file holds, and the body of request 61."""
+
+    data_version: DataVersion = DataVersion()
+    timing_count: dict[str, TimerMetric] = msgspec.field(default_factory=dict)
+
+
+class TimerCounts:
+    """The counts of ``timers`` under the names of their topics."""
+
+    def __init__(self, timers: TimerStore, clock: Clock, directory: Path) -> None:
+        self._timers = timers
+        self._clock = clock
+        self._path = directory / FILE_NAME
+        self._version = DataVersion()
+        self._names: dict[int, str] = {}
+
+    def load(self, topics: Iterable[str]) -> None:
+        """Learn the names of topics; a file that can't be read names none."""
+        try:
+            found = read_newest(self._path, _metrics_of)
+        except (ConfigError, OSError):
+            found = None
+        if found is not None:
+            self._version = found.value.data_version
+            topics = (*found.value.timing_count, *topics)
+        for topic in topics:
+            self.note(java_hash(topic), topic)
+
+    def note(self, topic_hash: int, topic: str) -> None:
+        """A message of a topic waits."""
+        self._names[topic_hash] = topic
+
+    def metrics(self) -> TimerMetrics:
+        """What waits now, of topics with a name."""
+        now_ms = self._clock.now_ms()
+        names = dict(self._names)
+        return TimerMetrics(
+            self._version,
+            {
+                names[topic_hash]: TimerMetric(count, now_ms)
+                for topic_hash, count in dict(self._timers.pending).items()
+                if topic_hash in names
+            },
+        )
+
+    def content(self) -> bytes:
+        """The bytes of the file."""
+        self._version = self._version.next_version(self._clock.now_ms())
+        return fastjson.dumps(self.metrics())
+
+
+def _metrics_of(data: bytes) -> TimerMetrics:
+    return fastjson.decode(data, TimerMetrics)

@@ -1,0 +1,519 @@
+"""Messages with a delivery time: where they wait, and how they go on when their time comes.
+
+`TimerRedirection` has a message with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS wait in
+``rmq_sys_wheel_timer``. `TimedMessages` puts what is in that queue on the wheel (``store.timers``),
+and what is due into its topic. A message that is due far ahead is put into the queue again after
+``timerRollWindowSlot`` slots, so that its record is never much older than that.
+
+A message is due at the begin of the first slot that is not before its time, so never early and up
+to ``timerPrecisionMs`` late. Before a slot is read, everything that was put before is on the wheel:
+so a recall that was acknowledged is heeded, and messages are delivered in the order of their slots,
+and within a slot in the order in which they were sent.
+
+Source: upstream ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from array import array
+from collections.abc import Generator
+from random import Random
+from typing import Final
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.puts import Draft, wait_elsewhere
+from firearrow.broker.state.settings import Settings
+from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.events import Event
+from firearrow.message import names, properties
+from firearrow.message.hosts import pack_host
+from firearrow.message.model import MessageView
+from firearrow.message.recall import RecallHandle
+from firearrow.message.sysflag import (
+    HOSTS_V6_MASK,
+    TRANSACTION_COMMIT,
+    TRANSACTION_NONE,
+    transaction_type,
+)
+from firearrow.services import Scheduler, Service, Timer
+from firearrow.store import (
+    DELETE,
+    NORMAL,
+    ROLL,
+    WHEEL_SLOTS,
+    TimerFlush,
+    TimerStore,
+    TimerUnit,
+    due_ms_of,
+    timed_message,
+)
+from firearrow.store.config import StoreConfig
+from firearrow.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+STEP_MESSAGES: Final = 64  # some 2 ms: requests wait for no longer at a time
+STEP_UNITS: Final = 4096  # of a slot that is read
+GATHER_SECONDS: Final = 0.1  # messages that came gather for so long before they go on the wheel
+RETRY_SECONDS: Final = 0.5  # how soon a full disk is tried again
+AHEAD_MS: Final = 3_600_000  # how far ahead the next time is looked for
+_LONG: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_TIMER_PROPERTIES: Final = (
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_DELAY_MS,
+    properties.TIMER_DELIVER_MS,
+)
+
+_Steps = Generator[float, None, None]
+"""Work in steps: each yields the seconds after which it goes on."""
+
+
+class TimerRedirection:
+    """Has messages with a delivery time wait for it; ``redirected`` is told of each."""
+
+    def __init__(self, settings: Settings, timers: TimerStore, chance: Random) -> None:
+        self._settings = settings
+        self._timers = timers
+        self._chance = chance
+        self.redirected: Event[Draft] = Event()
+
+    def __call__(self, draft: Draft, now_ms: int) -> None:
+        """Look at a draft that is about to be put; BrokerError if its time can't be."""
+        found = draft.properties
+        if found.keys().isdisjoint(_TIMER_PROPERTIES):
+            return
+        if draft.topic == names.TIMER_TOPIC or transaction_type(draft.sys_flag) not in (
+            TRANSACTION_NONE,
+            TRANSACTION_COMMIT,
+        ):
+            return
+        if _has_delay_level(found):
+            for name in _TIMER_PROPERTIES:
+                found.pop(name, None)
+            return
+        if properties.TIMER_OUT_MS in found:
+            return
+        config = self._settings.store
+        if not config.timer_wheel_enable:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        deliver_ms = _deliver_ms(found, now_ms)
+        too_late = (
+            deliver_ms is not None and deliver_ms - now_ms > config.timer_max_delay_sec * 1000
+        )
+        deletes = properties.TIMER_DELETE_UNIQUE_KEY in found
+        if deliver_ms is None or too_late or (deletes and deliver_ms <= now_ms):
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timer message illegal, the delay time should not be bigger than the max delay "
+                f"{config.timer_max_delay_sec * 1000}ms; or if set del msg, the delay time should "
+                "be bigger than the current time",
+            )
+        if deliver_ms <= now_ms:
+            return
+        slot_ms = self._timers.slot_of(deliver_ms - 1)
+        self._control_flow(slot_ms, config)
+        found[properties.TIMER_OUT_MS] = str(slot_ms)
+        wait_elsewhere(draft, names.TIMER_TOPIC, 0)
+        self.redirected(draft)
+
+    def _control_flow(self, slot_ms: int, config: StoreConfig) -> None:
+        """Refuse some messages for a slot that has very many, and all at twice as many."""
+        slot = self._timers.wheel.get(slot_ms)
+        limit = config.timer_congest_num_each_slot
+        over = 0 if slot is None else slot.number - limit
+        # Java: TimerMessageStore#isReject compares the other way round, the fuller the slot the
+        # more it takes.
+        if over > 0 and self._chance.random() * limit <= over:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control, max num limit is {2 * limit} or the current "
+                f"value is greater than {limit} and less than {2 * limit}, trigger random flow "
+                "control",
+            )
+
+
+def _has_delay_level(found: dict[str, str]) -> bool:
+    level = found.get(properties.DELAY_LEVEL, "")
+    return _LONG.fullmatch(level) is not None and int(level) > 0
+
+
+def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
+    """The time that a message asks for; None if it can't be read."""
+    for name, unit_ms, since_ms in (
+        (properties.TIMER_DELAY_SEC, 1000, now_ms),
+        (properties.TIMER_DELAY_MS, 1, now_ms),
+        (properties.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = found.get(name)
+        if text is not None:
+            return since_ms + int(text) * unit_ms if _LONG.fullmatch(text) else None
+    return None
+
+
+def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
+    """The handle by which a message that was just put can be recalled, None if it can't."""
+    topic = draft.properties.get(properties.REAL_TOPIC, "")
+    if draft.topic != names.TIMER_TOPIC or names.is_retry(topic):
+        return None
+    # As upstream: a time within the slot, which is rounded down to the same one again.
+    time_ms = int(draft.properties[properties.TIMER_OUT_MS]) + 1
+    return RecallHandle(topic, broker_name, time_ms, unique_key).encode()
+
+
+def delete_key(topic: str, unique_key: str, config: StoreConfig) -> str:
+    """What a message that recalls others names them by."""
+    return f"{topic}+{unique_key}" if config.append_topic_for_timer_delete_key else unique_key
+
+
+class TimedMessages(Service):
+    """Puts messages on the wheel, and when they are due into their topics; in steps."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        flush: TimerFlush,
+        scheduler: Scheduler,
+    ) -> None:
+        super().__init__("timed messages")
+        self._store = context.store
+        self._timers = context.timers
+        self._counts = context.timer_counts
+        self._puts = context.puts
+        self._topics = context.topics
+        self._settings = context.settings
+        self._clock = context.clock
+        self._flush = flush
+        self._scheduler = scheduler
+        self._timer: Timer | None = None
+        self._wakes_at = 0.0
+        self._steps: _Steps | None = None
+        self._reads_slot = False
+        self._has_rolled = False
+        self._runs = False
+        self._trouble: str | None = None
+
+    async def start(self) -> None:
+        """Begin with what is due already."""
+        self._runs = True
+        self._plan(0.0)
+
+    async def stop(self) -> None:
+        """Finish the slot that is being read, so that nothing of it is delivered twice."""
+        self._runs = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        steps = self._steps
+        while steps is not None and self._reads_slot and next(steps, None) == 0.0:
+            continue
+        if self._reads_slot:
+            log.warning("messages may be delivered again: some of their time could not be put")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why messages that are due can't be put."""
+        return self._trouble
+
+    def redirected(self, _: Draft) -> None:
+        """A message waits from now on."""
+        if self._runs and self._steps is None:
+            at = self._scheduler.time() + GATHER_SECONDS
+            if self._timer is None or at < self._wakes_at:
+                self._plan(GATHER_SECONDS)
+
+    # --- when ---
+
+    def _plan(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = self._scheduler.time() + seconds
+        self._timer = self._scheduler.call_later(seconds, self._turn)
+
+    def _turn(self) -> None:
+        """Take a step, and plan the next one."""
+        self._timer = None
+        if self._steps is None:
+            self._steps = self._work()
+        seconds = RETRY_SECONDS
+        try:
+            found = next(self._steps, None)
+            if found is None:
+                self._steps, found = None, self._seconds_left()
+            seconds = found
+        except BaseException as error:
+            self._steps, self._trouble = None, f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            if self._runs and seconds >= 0:
+                self._plan(seconds)
+
+    def _seconds_left(self) -> float:
+        """How long there is nothing to do; -1 as long as nobody wakes it."""
+        timers, config = self._timers, self._settings.store
+        now_ms = self._clock.now_ms()
+        waits = bool(timers.pending) and not config.timer_stop_dequeue
+        if waits and timers.progress.read_ms < timers.slot_of(now_ms):
+            return RETRY_SECONDS if self._trouble else 0.0
+        if self._behind() or self._store.behind_bytes:
+            return RETRY_SECONDS if self._trouble else GATHER_SECONDS
+        if not waits:
+            return -1.0
+        at, end_ms = timers.progress.read_ms, timers.slot_of(now_ms + AHEAD_MS)
+        found = False
+        while not found and at < end_ms:
+            at, found = timers.wheel.next_used(at, end_ms)
+        # A slot is over when the next begins.
+        return max(at + timers.precision_ms - now_ms, 1) / 1000
+
+    def _behind(self) -> int:
+        """How many messages are not on the wheel yet."""
+        end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
+        return end - self._timers.progress.queue_offset
+
+    # --- what ---
+
+    def _work(self) -> _Steps:
+        """Bring the wheel up to the present, and deliver what is due by then."""
+        config = self._settings.store
+        now_ms = self._timers.slot_of(self._clock.now_ms())
+        if not config.timer_stop_enqueue:
+            yield from self._place_all(now_ms)
+        if not config.timer_stop_dequeue:
+            yield from self._deliver_before(now_ms)
+
+    def _place_all(self, now_ms: int) -> _Steps:
+        """Put on the wheel what is in the timer's queue by now."""
+        store, timers = self._store, self._timers
+        end = store.max_queue_offset(names.TIMER_TOPIC, 0)
+        if timers.progress.queue_offset < store.min_queue_offset(names.TIMER_TOPIC, 0):
+            timers.pass_over(store.min_queue_offset(names.TIMER_TOPIC, 0) - 1)
+        while timers.progress.queue_offset < end:
+            first = timers.progress.queue_offset
+            for entry in store.iterate_from(names.TIMER_TOPIC, 0, first, STEP_MESSAGES):
+                record = store.record_at(entry.physical_offset)
+                view = None if record is None else timed_message(record)
+                if view is None:
+                    log.error(
+                        "message that waits for its time is passed over: it can't be read",
+                        extra={"queue_offset": entry.queue_offset},
+                    )
+                    timers.pass_over(entry.queue_offset)
+                elif not self._place(view, entry.queue_offset, now_ms):
+                    return
+            if timers.progress.queue_offset == first:
+                return
+            self._flush.moved()
+            yield 0.0
+
+    def _place(self, view: MessageView, queue_offset: int, now_ms: int) -> bool:
+        """Put a message on the wheel; False if that must wait."""
+        timers, config = self._timers, self._settings.store
+        due_ms = due_ms_of(view)
+        assert due_ms is not None, "`timed_message` gives none without"
+        if due_ms < timers.progress.read_ms and queue_offset < timers.placed_again_before:
+            timers.pass_over(queue_offset)
+            return True
+        delay_ms, magic = _unit_of(due_ms - now_ms, config)
+        if properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
+            magic |= DELETE
+        if now_ms + delay_ms > timers.last_ms:  # nothing was read for a week or more
+            delay_ms, magic = timers.last_ms - now_ms, magic | ROLL
+        topic = view.properties.get(properties.REAL_TOPIC, "")
+        topic_hash = names.java_hash(topic)
+        self._counts.note(topic_hash, topic)
+        unit = TimerUnit(
+            -1, magic, now_ms, delay_ms, view.physical_offset, view.store_size, topic_hash
+        )
+        try:
+            timers.place(unit, queue_offset)
+        except OSError as error:
+            self._stuck(error)
+            return False
+        self._trouble = None
+        return True
+
+    def _deliver_before(self, now_ms: int) -> _Steps:
+        """Deliver all slots before a time."""
+        timers = self._timers
+        while (read_ms := timers.progress.read_ms) < now_ms:
+            slot_ms, is_used = timers.wheel.next_used(read_ms, now_ms)
+            if is_used:
+                self._reads_slot = True
+                yield from self._deliver(slot_ms)
+                slot_ms += timers.precision_ms
+                self._reads_slot = False
+                self._flush.moved()
+            timers.was_read(slot_ms)
+            yield 0.0
+            if self._has_rolled and not self._settings.store.timer_stop_enqueue:
+                # What rolled may be due before now, and must be there when its slot is read.
+                self._has_rolled = False
+                yield from self._place_all(now_ms)
+
+    def _deliver(self, slot_ms: int) -> _Steps:
+        """Put the messages of a slot, oldest first, but those that another one there deletes."""
+        positions = array("q")
+        for piece in self._timers.chain(slot_ms, STEP_UNITS):
+            positions += piece
+            yield 0.0
+        deletes: set[str] = set()
+        normal = array("q")
+        for number, position in enumerate(positions):
+            unit = self._timers.units.unit(position)
+            assert unit is not None, "the chain led there"
+            if unit.magic & DELETE and not unit.magic & ROLL:
+                view = self._message_of(unit)
+                if view is not None:
+                    deletes.add(view.properties[properties.TIMER_DELETE_UNIQUE_KEY])
+                self._timers.count(unit.topic_hash, 1)
+            else:
+                normal.append(position)
+            if number % STEP_MESSAGES == 0:
+                yield 0.0
+        for number, position in enumerate(reversed(normal)):
+            unit = self._timers.units.unit(position)
+            assert unit is not None, "the chain led there"
+            yield from self._deliver_unit(unit, deletes)
+            if number % STEP_MESSAGES == STEP_MESSAGES - 1:
+                yield 0.0
+
+    def _deliver_unit(self, unit: TimerUnit, deletes: set[str]) -> _Steps:
+        view = self._message_of(unit)
+        if view is not None and not self._is_deleted(view, deletes):
+            while True:
+                try:
+                    self._put(view, unit)
+                    self._trouble = None
+                    break
+                except (OSError, StoreError) as error:
+                    # Java: TimerDequeuePutMessageService gives up after three tries.
+                    self._stuck(error)
+                    yield RETRY_SECONDS
+        self._timers.count(unit.topic_hash, 1 if unit.magic & DELETE else -1)
+
+    def _stuck(self, error: Exception) -> None:
+        if self._trouble is None:
+            log.error("messages that are due wait: they can't be put", extra={"error": error})
+        self._trouble = str(error)
+
+    def _message_of(self, unit: TimerUnit) -> MessageView | None:
+        """The message of a unit; None, with a line of log, if the log has none there."""
+        record = self._store.record_at(unit.physical_offset)
+        view = None if record is None else timed_message(record)
+        deletes = view is not None and properties.TIMER_DELETE_UNIQUE_KEY in view.properties
+        is_same = view is not None and view.store_size == unit.record_size
+        if view is None or not is_same or deletes != bool(unit.magic & DELETE):
+            log.error(
+                "message that is due can't be delivered: the CommitLog has it no more",
+                extra={"physical_offset": unit.physical_offset},
+            )
+            return None
+        return view
+
+    def _is_deleted(self, view: MessageView, deletes: set[str]) -> bool:
+        unique_key = view.unique_key
+        topic = view.properties.get(properties.REAL_TOPIC, "")
+        return (
+            bool(deletes)
+            and unique_key is not None
+            and delete_key(topic, unique_key, self._settings.store) in deletes
+        )
+
+    def _put(self, view: MessageView, unit: TimerUnit) -> None:
+        """Put a message into its topic, or to roll it into the timer's queue again."""
+        found = dict(view.properties)
+        draft = Draft(
+            view.topic,
+            view.queue_id,
+            view.body,
+            found,
+            view.born_timestamp_ms,
+            pack_host(view.born_host),
+            view.flag,
+            view.sys_flag & ~HOSTS_V6_MASK,
+            view.reconsume_times,
+        )
+        if not unit.magic & ROLL:
+            draft.topic = found.get(properties.REAL_TOPIC, "")
+            draft.queue_id = self._queue_id(draft.topic, found.get(properties.REAL_QUEUE_ID, ""))
+        now_ms = self._clock.now_ms()
+        draft.properties = found | {
+            properties.TIMER_ENQUEUE_MS: str(unit.written_ms),
+            properties.TIMER_DEQUEUE_MS: str(now_ms),
+        }
+        if unit.magic & ROLL:
+            times = found.get(properties.TIMER_ROLL_TIMES, "")
+            rolled = int(times) if _LONG.fullmatch(times) else 0
+            draft.properties[properties.TIMER_ROLL_TIMES] = str(rolled + 1)
+            self._has_rolled = True
+        try:
+            self._puts.put(draft, now_ms)
+        except MessageError:
+            # Java: doPut drops it. What was taken without these must not be too large with them.
+            draft.properties = found
+            self._put_bare(draft, now_ms)
+        except BrokerError as error:
+            _say_lost(draft, error)
+
+    def _put_bare(self, draft: Draft, now_ms: int) -> None:
+        try:
+            self._puts.put(draft, now_ms)
+        except (MessageError, BrokerError) as error:
+            _say_lost(draft, error)
+
+    def _queue_id(self, topic: str, text: str) -> int:
+        """The queue that a message is for, or one of those that its topic still has."""
+        queue_id = int(text) if _LONG.fullmatch(text) else 0
+        config = self._topics.get(topic)
+        count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
+        if config is None or 0 <= queue_id < count:
+            return queue_id
+        return queue_id % max(config.write_queue_nums, 1)
+
+    # --- what the store must keep ---
+
+    def let_go(self) -> int | None:
+        """Remove what of the timer log is needed no more; return the physical offset of the oldest
+        record that still waits for its time, None if none does."""
+        timers = self._timers
+        oldest = timers.needed_offset()
+        timers.drop_files()
+        first = max(timers.saved.queue_offset, self._store.min_queue_offset(names.TIMER_TOPIC, 0))
+        for entry in self._store.iterate_from(names.TIMER_TOPIC, 0, first, 1):
+            oldest = entry.physical_offset if oldest is None else min(oldest, entry.physical_offset)
+        return oldest
+
+
+def _say_lost(draft: Draft, error: Exception) -> None:
+    log.error(
+        "message that is due is not delivered: it is refused",
+        extra={"topic": draft.topic, "queue_id": draft.queue_id, "error": error},
+    )
+
+
+def _unit_of(delay_ms: int, config: StoreConfig) -> tuple[int, int]:
+    """How far ahead a message goes on the wheel, and the bits of its unit.
+
+    Where it is too far, it rolls: it comes back after a window, or half of one if little is left.
+    """
+    slots = window_slots(config)
+    precision_ms = config.timer_precision_ms
+    window_ms = slots * precision_ms
+    if delay_ms < window_ms:
+        return delay_ms, NORMAL
+    if delay_ms - window_ms < slots // 3 * precision_ms:
+        return slots // 2 * precision_ms, NORMAL | ROLL
+    return window_ms, NORMAL | ROLL
+
+
+def window_slots(config: StoreConfig) -> int:
+    """After how many slots a message rolls; a number that the wheel has no room for means the
+    largest one."""
+    most = WHEEL_SLOTS // 2 - 60
+    slots = config.timer_roll_window_slot
+    return slots if 2 <= slots <= most else most

@@ -1,0 +1,132 @@
+"""Brings the timer's files to the disk, every ``timerFlushIntervalMs`` in which something moved.
+
+First the CommitLog: ``timercheck`` says which times are delivered, and what was put for them must
+not be lost by a loss of power that leaves ``timercheck``. Java: TimerMessageStore does not flush
+the CommitLog, and may lose what it had just delivered.
+
+Source: upstream ``TimerMessageStore.TimerFlushService``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from firearrow.files import replace_atomically
+from firearrow.services import Scheduler, Service
+from firearrow.store.flush import PASSING, Failed
+from firearrow.store.flushservice import LoopWorker, ThreadWorker, Worker
+from firearrow.store.timers import TimerStore
+
+log = logging.getLogger(__name__)
+
+METRICS_SECONDS: Final = 10.0  # between writes of the counts, which a start makes again
+_IDLE_SECONDS: Final = 3600.0
+
+
+class TimerFlush(Service):
+    """Takes the steps of the timer's flushing in their time; `moved` says that there is something.
+
+    ``flush_log`` returns once the CommitLog is on the disk. ``metrics`` gives the bytes of
+    ``timermetrics``. The steps are taken in a thread, or by a ``scheduler``.
+    """
+
+    def __init__(
+        self,
+        timers: TimerStore,
+        flush_log: Callable[[], None],
+        metrics: Callable[[], bytes],
+        interval_ms: int,
+        monotonic: Callable[[], float],
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        super().__init__("timer flush")
+        self._timers = timers
+        self._flush_log = flush_log
+        self._metrics = metrics
+        self._interval = interval_ms / 1000
+        self._monotonic = monotonic
+        self._failed = Failed(PASSING)
+        self._metrics_of = timers.progress
+        self._asked = False
+        self._at = self._metrics_at = monotonic()
+        self._worker: Worker = (
+            ThreadWorker("firearrow-flush-timer", self._step)
+            if scheduler is None
+            else LoopWorker(scheduler, self._step)
+        )
+
+    async def start(self) -> None:
+        """Have the steps taken from here on."""
+        self._worker.start()
+
+    async def stop(self) -> None:
+        """Take the last step, here and now."""
+        self._worker.stop()
+        try:
+            self.finish()
+        except OSError as error:
+            log.error(
+                "timer can't be brought to the disk: messages that were delivered last may be "
+                "delivered again",
+                extra={"error": error},
+            )
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the disk has refused the timer's files."""
+        return None if self._failed.error is None else str(self._failed.error)
+
+    def moved(self) -> None:
+        """Have the timer's files flushed within the interval."""
+        if not self._asked:
+            self._asked = True
+            self._worker.wake()
+
+    def finish(self) -> None:
+        """Flush what there is; OSError if the disk refuses."""
+        self._flush()
+        self._write_metrics()
+
+    def _step(self) -> float:
+        now = self._monotonic()
+        if not self._asked:
+            return _IDLE_SECONDS
+        if now < self._at + self._interval:
+            return self._at + self._interval - now
+        self._at = now
+        self._asked = False  # who moves from here on asks for the next step
+        try:
+            self._flush()
+            if now >= self._metrics_at + METRICS_SECONDS:
+                self._metrics_at = now
+                self._write_metrics()
+        except OSError:
+            self._asked = True
+            raise
+        return self._interval
+
+    def _flush(self) -> None:
+        progress, saved = self._timers.progress, self._timers.saved
+        if progress == saved or not self._timers.wheel.is_there:
+            return
+        self._failed.check()
+        try:
+            self._flush_log()
+            self._timers.flush(min(saved.end, progress.end), progress)
+        except OSError as error:
+            self._failed.note(error)
+            raise
+        self._timers.save(progress)
+
+    def _write_metrics(self) -> None:
+        if self._metrics_of != self._timers.saved and self._timers.wheel.is_there:
+            self._metrics_of = self._timers.saved
+            replace_atomically(self.metrics_path, self._metrics())
+
+    @property
+    def metrics_path(self) -> Path:
+        """Where the counts are."""
+        return self._timers.check_path.with_name("timermetrics")

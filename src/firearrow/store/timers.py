@@ -1,0 +1,395 @@
+"""What waits for its time: the timer log, the wheel, and how far both are.
+
+Messages with a delivery time are in ``rmq_sys_wheel_timer``. For each, in the order of that queue,
+a unit goes to the timer log and is linked into the slot of its time (`TimerStore.place`). When a
+time is over, its units are read (`TimerStore.chain`), their messages put, and `read_ms` moves on.
+``timercheck`` says how far all that has come: `Progress`. It is written when the CommitLog (there
+is what was put), the timer log and the wheel are on the disk, in this order, so that what it says
+is true whatever a loss of power takes.
+
+The CommitLog is the truth, the timer log follows from its queue, the wheel from the timer log. So
+a start reads the timer log, cuts it where a unit is not sound or where its record is not in the
+CommitLog any more, and makes the wheel again from the units that are left. It goes on behind the
+message of the last unit: messages that no unit is left of are placed again.
+
+No unit is in a slot that was read: a message that is late goes to the next one to be read.
+Java: TimerMessageStore delivers it aside, without a unit, and again at the next start.
+
+Source: upstream ``TimerMessageStore``, ``TimerCheckpoint``.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.errors import MessageError
+from firearrow.message.model import MessageView
+from firearrow.message.names import TIMER_TOPIC
+from firearrow.message.properties import TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS
+from firearrow.message.record import decode_record
+from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
+from firearrow.store.timerfiles import CHECK, CHECK_BYTES, DELETE, NORMAL, ROLL, SLOT, WHEEL_SLOTS
+from firearrow.store.timerunits import UNIT_BYTES, TimerUnit, TimerUnits
+from firearrow.store.timerwheel import TimerWheel, WheelSlot
+
+log = logging.getLogger(__name__)
+
+_PIECE_UNITS: Final = 1 << 16
+_DELAY_MS_MAX: Final = (1 << 31) - 1
+
+
+_WAITING: Final = np.dtype(
+    [("position", "i8"), ("previous", "i8"), ("due_ms", "i8"), ("magic", "i4"), ("hash", "i4")]
+)
+
+
+class Progress(NamedTuple):
+    """How far a timer is.
+
+    All times before ``read_ms`` are delivered; all messages before ``queue_offset`` are on the
+    wheel, by units before the position ``end``.
+    """
+
+    read_ms: int
+    queue_offset: int
+    end: int
+
+
+class TimedQueue(NamedTuple):
+    """What a start needs to know of the store: where the log and the timer's queue begin and end,
+    and the record at a physical offset."""
+
+    log_end: int
+    first_offset: int
+    end_offset: int
+    record_at: Callable[[int], bytes | None]
+
+    def message(self, physical_offset: int, size: int) -> MessageView | None:
+        """The message of a unit; None if there is none in the log, or another."""
+        record = self.record_at(physical_offset)
+        if record is None or len(record) != size:
+            return None
+        return timed_message(record)
+
+
+def timed_message(record: bytes) -> MessageView | None:
+    """Decode a record if it is of a message that waits for its time, else None."""
+    try:
+        view = decode_record(record)
+    except MessageError:
+        return None
+    return view if view.topic == TIMER_TOPIC and due_ms_of(view) is not None else None
+
+
+def due_ms_of(view: MessageView) -> int | None:
+    """The time that a message waits for; None if it has none."""
+    text = view.properties.get(TIMER_OUT_MS, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+class TimerStore:
+    """The timer's files below ``root``; they are made when the first message comes.
+
+    Nothing is thread-safe but `progress`, which a thread may read at any time.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        file_size_bytes: int,
+        precision_ms: int,
+        fs: FileSystem = OS_FILES,
+        wheel_slots: int = WHEEL_SLOTS,
+    ) -> None:
+        self.root = root
+        self.precision_ms = precision_ms
+        self._fs = fs
+        self.units = TimerUnits(root / "timerlog", file_size_bytes, fs)
+        self.wheel = TimerWheel(root / "timerwheel", precision_ms, fs, wheel_slots)
+        self.check_path = root / "config" / "timercheck"
+        self.progress = self.saved = Progress(0, 0, 0)
+        """How far it is, and how far it was when that was last brought to the disk."""
+        self.version = (0, 0, 0)
+        self.placed_again_before = 0
+        """Messages before this queue offset may have been delivered, if their time is over."""
+        self.pending: dict[int, int] = {}
+        """How many units wait, by the hash of their topic; those that delete count as -1."""
+        self._oldest = 0  # no unit before this position waits
+
+    # --- start and end ---
+
+    def open(self, now_ms: int, queue: TimedQueue) -> None:
+        """Read what is there, and make it agree with the log.
+
+        Raises CorruptStore if a file of the timer log is missing in the middle, OSError.
+        """
+        check = self._load_check()
+        self.units.load()
+        self.wheel.open()
+        found = _Found(self.units, queue, check, self.precision_ms)
+        rows, read_ms = found.rows(), self.slot_of(now_ms)
+        times = (rows["due_ms"] // self.precision_ms).astype(np.int64)
+        queue_offset = found.next_queue_offset()
+        if check is not None and (len(rows) or queue_offset < queue.end_offset):
+            read_ms = self.slot_of(check.read_ms)
+        elif len(rows):
+            read_ms = int(times.min()) * self.precision_ms
+        if len(rows):
+            # Only damage has units wait for longer than the wheel goes round.
+            newest_ms = int(times.max()) * self.precision_ms
+            read_ms = max(read_ms, newest_ms - self.wheel.span_ms + self.precision_ms)
+            kept = times >= read_ms // self.precision_ms
+            rows, times = rows[kept], times[kept]
+        self._cut(found.end)
+        self._make_wheel(read_ms, rows, times)
+        self.progress = self.saved = Progress(read_ms, queue_offset, found.end)
+        vouched = 0
+        if check is not None:
+            self.placed_again_before = min(check.queue_offset, queue.end_offset)
+            vouched = min(check.end, found.end)
+        if self.progress != check and self.wheel.is_there:
+            self.flush(vouched, self.progress)
+            self.save(self.progress)
+        self._oldest = int(rows["position"].min()) if len(rows) else found.end
+        if len(rows):
+            log.info("timer goes on", extra={"count": len(rows), "queue_offset": queue_offset})
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.units.close()
+        self.wheel.close()
+
+    def _load_check(self) -> Progress | None:
+        try:
+            data = self.check_path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(data) < CHECK.size:
+            return None
+        read_ms, end, queue_offset, _, *version = CHECK.unpack_from(data)
+        self.version = (version[0], version[1], version[2])
+        return Progress(read_ms, queue_offset, end) if read_ms > 0 else None
+
+    def _cut(self, end: int) -> None:
+        if end < self.units.end:
+            log.warning("timer log is cut", extra={"path": self.root, "position": end})
+        self.units.cut(end)
+
+    def _make_wheel(
+        self, read_ms: int, rows: npt.NDArray[Any], times: npt.NDArray[np.int64]
+    ) -> None:
+        """Make wheel, links and counts from the units that wait, in the order of positions."""
+        if not len(rows) and not self.wheel.is_there:
+            return
+        self.wheel.make()
+        order = np.argsort(times, kind="stable")
+        rows, times = rows[order], times[order]
+        begins = np.flatnonzero(np.diff(times, prepend=-1))
+        counts = np.where(rows["magic"] & DELETE, -1, 1)
+        slots = np.zeros(len(begins), SLOT)
+        if len(rows):
+            slots["time"] = times[begins]
+            slots["first"] = rows["position"][begins]
+            slots["last"] = rows["position"][np.append(begins[1:], len(rows)) - 1]
+            slots["number"] = np.add.reduceat(counts, begins)
+        before = np.roll(rows["position"], 1)
+        before[begins] = -1
+        for row in np.flatnonzero(rows["previous"] != before).tolist():
+            self.units.link(int(rows["position"][row]), int(before[row]))
+        self.wheel.replace(read_ms, times[begins], slots)
+        for topic_hash, count in zip(rows["hash"].tolist(), counts.tolist(), strict=True):
+            self.count(topic_hash, count)
+
+    # --- what waits ---
+
+    def slot_of(self, time_ms: int) -> int:
+        """The time of the slot that a time is in."""
+        return time_ms - time_ms % self.precision_ms
+
+    def count(self, topic_hash: int, number: int) -> None:
+        """Count units of a topic that wait from now on."""
+        left = self.pending.get(topic_hash, 0) + number
+        if left:
+            self.pending[topic_hash] = left
+        else:
+            self.pending.pop(topic_hash, None)
+
+    @property
+    def last_ms(self) -> int:
+        """The last time that the wheel has a slot for: also for a start after a loss of power."""
+        return self.saved.read_ms + self.wheel.span_ms - self.precision_ms
+
+    def place(self, unit: TimerUnit, queue_offset: int) -> None:
+        """Put the message at a queue offset on the wheel, at ``written_ms + delay_ms`` or at the
+        next time that is read; `previous` of the unit is found here.
+
+        Raises OSError without room; nothing has changed then.
+        """
+        read_ms = self.progress.read_ms
+        slot_ms = max(self.slot_of(unit.written_ms + unit.delay_ms), read_ms)
+        written_ms = unit.written_ms
+        if abs(slot_ms - written_ms) > _DELAY_MS_MAX:
+            written_ms = slot_ms
+        self._make_files()
+        known = self.wheel.get(slot_ms)
+        position = self.units.append(
+            unit._replace(
+                previous=-1 if known is None else known.last,
+                written_ms=written_ms,
+                delay_ms=slot_ms - written_ms,
+            )
+        )
+        number = -1 if unit.magic & DELETE else 1
+        if known is None:
+            self.wheel.put(slot_ms, WheelSlot(position, position, number))
+        else:
+            self.wheel.put(slot_ms, WheelSlot(known.first, position, known.number + number))
+        self.count(unit.topic_hash, number)
+        self.progress = Progress(read_ms, queue_offset + 1, self.units.end)
+
+    def pass_over(self, queue_offset: int) -> None:
+        """Leave a message of the queue out: it waits for nothing."""
+        self.progress = self.progress._replace(queue_offset=queue_offset + 1)
+
+    def chain(self, slot_ms: int, step: int) -> Iterator[array[int]]:
+        """The positions of the units of a time, newest first, so many at a time."""
+        slot = self.wheel.get(slot_ms)
+        if slot is not None:
+            yield from self.units.chain(slot.last, slot.first, step)
+
+    def was_read(self, before_ms: int) -> None:
+        """All times before one are delivered: what was put for them is in the CommitLog."""
+        self.progress = self.progress._replace(read_ms=before_ms)
+
+    def needed_offset(self) -> int | None:
+        """The physical offset of the oldest record that a unit needs that waits, or that would
+        wait after a loss of power; None if none does."""
+        for position, rows in self.units.pieces(self._oldest, _PIECE_UNITS):
+            if position >= self.units.end:
+                break
+            rows = rows[: (self.units.end - position) // UNIT_BYTES]
+            due = rows["written_ms"] + rows["delay_ms"]
+            waiting = np.flatnonzero((rows["size"] == UNIT_BYTES) & (due >= self.saved.read_ms))
+            if len(waiting):
+                self._oldest = position + int(waiting[0]) * UNIT_BYTES
+                return int(rows["physical_offset"][waiting[0]])
+            self._oldest = position + len(rows) * UNIT_BYTES
+        return None
+
+    def drop_files(self) -> None:
+        """Remove the files of the timer log that no unit is in that `needed_offset` found."""
+        self.units.drop_before(self._oldest)
+
+    # --- to the disk ---
+
+    def flush(self, start: int, progress: Progress) -> None:
+        """Bring the timer log from a position on, and the wheel, to the disk; in any thread."""
+        self.units.flush(start, progress.end)
+        if self.wheel.is_there:
+            self._fs.sync_file(self.wheel.path)
+
+    def save(self, progress: Progress) -> None:
+        """Write ``timercheck``. What it says has to be on the disk already; in any thread."""
+        state, time_ms, counter = self.version
+        self.version = state, time_ms, counter + 1
+        ensure_directory(self._fs, self.check_path.parent)
+        self._fs.replace_head(self.check_path, self.content(progress), CHECK_BYTES)
+        self._fs.sync_directory(self.check_path.parent)
+        self.saved = progress
+
+    def content(self, progress: Progress) -> bytes:
+        """What ``timercheck`` begins with, for a progress."""
+        offset = progress.queue_offset
+        return CHECK.pack(progress.read_ms, progress.end, offset, offset, *self.version)
+
+    def _make_files(self) -> None:
+        if not self.wheel.is_there:
+            self.wheel.make()
+            self._fs.sync_directory(self.root)
+            self.save(self.progress)
+
+
+class _Found:
+    """The sound units of a timer log that was just loaded, up to ``end``.
+
+    What `timercheck` does not vouch for is only taken with its record: a loss of power may have
+    left the begin of a unit, or one whose record the CommitLog has lost.
+    """
+
+    def __init__(
+        self, units: TimerUnits, queue: TimedQueue, check: Progress | None, precision_ms: int
+    ) -> None:
+        self._queue = queue
+        self._precision_ms = precision_ms
+        self._check = check
+        self._vouched = 0 if check is None else check.end
+        self._rows = [np.zeros(0, _WAITING)]
+        self._last: tuple[int, int] | None = None
+        self.end = units.start
+        for position, piece in units.pieces(units.start, _PIECE_UNITS):
+            if position != self.end and not units.ends_at(self.end):
+                break
+            count = self._sound(position, piece)
+            if not count:
+                break
+            self._take(position, piece[:count])
+            self.end = position + count * UNIT_BYTES
+
+    def rows(self) -> npt.NDArray[Any]:
+        """The units that wait, in the order of their positions."""
+        return np.concatenate(self._rows)
+
+    def next_queue_offset(self) -> int:
+        """Where in the timer's queue to go on."""
+        queue, check = self._queue, self._check
+        message = None if self._last is None else queue.message(*self._last)
+        behind_last = queue.first_offset if message is None else message.queue_offset + 1
+        if check is None or self.end < check.end:
+            found = behind_last
+        elif self.end == check.end:
+            found = check.queue_offset
+        else:
+            found = max(check.queue_offset, behind_last)
+        return max(queue.first_offset, min(found, queue.end_offset))
+
+    def _sound(self, position: int, piece: npt.NDArray[Any]) -> int:
+        """How many units are sound before the first that is not."""
+        offsets = piece["physical_offset"]
+        sound = (piece["size"] == UNIT_BYTES) & ((piece["magic"] & ~(ROLL | DELETE)) == NORMAL)
+        sound &= (offsets >= 0) & (offsets + piece["record_size"] <= self._queue.log_end)
+        count = len(piece) if sound.all() else int(np.argmin(sound))
+        for row in range(max(0, (self._vouched - position) // UNIT_BYTES), count):
+            if not self._has_record(piece[row]):
+                return row
+        return count
+
+    def _has_record(self, unit: Any) -> bool:
+        message = self._queue.message(int(unit["physical_offset"]), int(unit["record_size"]))
+        if message is None:
+            return False
+        due_ms = due_ms_of(message)
+        assert due_ms is not None
+        slot_ms = int(unit["written_ms"]) + int(unit["delay_ms"])
+        deletes = TIMER_DELETE_UNIQUE_KEY in message.properties
+        rolls = slot_ms // self._precision_ms < due_ms // self._precision_ms
+        return deletes == bool(unit["magic"] & DELETE) and rolls == bool(unit["magic"] & ROLL)
+
+    def _take(self, position: int, piece: npt.NDArray[Any]) -> None:
+        self._last = int(piece["physical_offset"][-1]), int(piece["record_size"][-1])
+        due_ms = piece["written_ms"] + piece["delay_ms"]
+        read_ms = 0 if self._check is None else self._check.read_ms
+        waiting = np.flatnonzero(due_ms >= read_ms)
+        rows = np.zeros(len(waiting), _WAITING)
+        rows["position"] = position + waiting * UNIT_BYTES
+        rows["previous"] = piece["previous"][waiting]
+        rows["magic"] = piece["magic"][waiting]
+        rows["due_ms"] = due_ms[waiting]
+        rows["hash"] = piece["topic_hash"][waiting]
+        self._rows.append(rows)

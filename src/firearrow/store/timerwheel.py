@@ -1,0 +1,137 @@
+"""The wheel: for each time, where its units are in the timer log.
+
+A file of slots, see ``firearrow.store.timerfiles``. A time has the slot of its number modulo their
+count, and a slot that has another time is empty for it. What is written is in the page cache at
+once; that all of it agrees with the timer log is seen to by ``firearrow.store.timers`` at a start,
+which makes the wheel again from the units.
+
+Source: upstream ``TimerWheel``.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import struct
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.fs import FileSystem, unmap
+from firearrow.store.timerfiles import SLOT, WHEEL_SLOTS
+
+log = logging.getLogger(__name__)
+
+_SLOT: Final = struct.Struct(">qqqii")
+_SCAN_SLOTS: Final = 8192  # some 30 µs: who looks for the next time waits no longer for a step
+
+
+class WheelSlot(NamedTuple):
+    """The units of a time: positions of the first and the last, and how many wait."""
+
+    first: int
+    last: int
+    number: int
+
+
+class TimerWheel:
+    """The file, which is made when the first slot is filled. Times are ms, whole slots."""
+
+    def __init__(
+        self, path: Path, precision_ms: int, fs: FileSystem, slots: int = WHEEL_SLOTS
+    ) -> None:
+        self.path = path
+        self.precision_ms = precision_ms
+        self.span_ms = slots * precision_ms
+        self._slots = slots
+        self._fs = fs
+        self._map: mmap.mmap | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a file."""
+        return self._map is not None
+
+    def open(self) -> None:
+        """Map the file, if there is one of the right size; another is of no use, and goes."""
+        if not self.path.exists():
+            return
+        size = self.path.stat().st_size
+        if size != self._slots * _SLOT.size:
+            log.warning(
+                "timer wheel is made again from the timer log: it has another size",
+                extra={"path": self.path, "size_bytes": size},
+            )
+            self._fs.remove(self.path)
+            return
+        # Its holes get their blocks: to write into one on a full disk would end the process.
+        self._fs.reserve(self.path, 0, size)
+        self._map = self._fs.map_file(self.path)
+
+    def make(self) -> None:
+        """See that there is a file; OSError if there is no room for it."""
+        if self._map is None:
+            size = self._slots * _SLOT.size
+            self._fs.create_file(self.path, size, size)
+            self._map = self._fs.map_file(self.path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._map is not None:
+            unmap(self._map)
+            self._map = None
+
+    def get(self, time_ms: int) -> WheelSlot | None:
+        """The units of a time, None if there are none."""
+        if self._map is None:
+            return None
+        number = time_ms // self.precision_ms
+        at = number % self._slots * _SLOT.size
+        found, first, last, count, _ = _SLOT.unpack_from(self._map, at)
+        return WheelSlot(first, last, count) if found == number and last >= 0 else None
+
+    def put(self, time_ms: int, slot: WheelSlot) -> None:
+        """Say where the units of a time are; `make` has been called."""
+        assert self._map is not None
+        number = time_ms // self.precision_ms
+        _SLOT.pack_into(self._map, number % self._slots * _SLOT.size, number, *slot, 0)
+
+    def next_used(self, start_ms: int, end_ms: int) -> tuple[int, bool]:
+        """The first time from one on and before another that has units, and whether it does.
+
+        What is looked through is limited: it may also be a time from which to go on looking.
+        """
+        start, end = start_ms // self.precision_ms, end_ms // self.precision_ms
+        if self._map is None:
+            return end_ms, False
+        at = start % self._slots
+        count = max(0, min(end - start, self._slots - at, _SCAN_SLOTS))
+        slots = self._view(at, count)
+        wanted = np.arange(start, start + count, dtype=np.int64)
+        used = np.flatnonzero((slots["time"] == wanted) & (slots["last"] >= 0))
+        if len(used):
+            return (start + int(used[0])) * self.precision_ms, True
+        return (start + count) * self.precision_ms, False
+
+    def replace(self, start_ms: int, times: npt.NDArray[Any], slots: npt.NDArray[Any]) -> None:
+        """Make these the only times from one on that have units; ``times`` are numbers of slots."""
+        if self._map is None:
+            return
+        everything = self._view(0, self._slots)
+        everything[everything["time"] >= start_ms // self.precision_ms] = np.zeros((), SLOT)
+        everything[times % self._slots] = slots
+
+    def numbers(self, start_ms: int) -> int:
+        """How many units wait from a time on."""
+        if self._map is None:
+            return 0
+        slots = self._view(0, self._slots)
+        return int(
+            slots["number"][slots["time"] >= start_ms // self.precision_ms].sum(dtype=np.int64)
+        )
+
+    def _view(self, at: int, count: int) -> npt.NDArray[Any]:
+        assert self._map is not None
+        return np.frombuffer(self._map, SLOT, count, at * _SLOT.size)
