@@ -68,9 +68,10 @@ class FakeChannel:
         self.closed: str | None = None
         self.is_open = True
 
-    def push(self, command: AnyCommand) -> None:
+    def push(self, command: AnyCommand) -> bool:
         assert command.is_oneway
         self.pushed.append((command.code, command.ext))
+        return True
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
         raise ConnectionError("nobody answers here")

@@ -14,7 +14,7 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.takeover import waiting
 from firearrow.clock import SystemClock
-from firearrow.message.names import REVIVE_GROUP, TRANS_GROUP, revive_topic
+from firearrow.message.names import REVIVE_GROUP, revive_topic
 from firearrow.store import MessageStore
 from firearrow.wire.bodies import TopicConfig
 from tests.broker.fakes import FakeBroker
@@ -23,7 +23,7 @@ from tests.golden import extract, golden_names
 from tests.loglines import told
 from tests.store.stores import GOLDEN_SIZES, KINDS, append, opened, settle, small_config
 
-HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 REVIVE = revive_topic("C")
 TOOK = "messages that POP consumers took and did not acknowledge"
 
@@ -63,17 +63,8 @@ def test_nothing_waits_in_a_store_of_plain_messages(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_halves_count_until_they_are_decided(store: MessageStore, state: FakeBroker) -> None:
-    for _ in range(6):
-        append(store, b"half", HALF)
-    for body in (b"1,", b"0,2,", b"4,17,x,"):
-        append(store, body, OP)
-    kind = "undecided halves of transactions"
-    assert found(store, state) == {kind: "2"}
-    state.offsets.commit(TRANS_GROUP, HALF, 0, 4)
-    state.offsets.commit(TRANS_GROUP, OP, 0, 2)
-    assert found(store, state) == {kind: "1"}
-    state.offsets.commit(TRANS_GROUP, HALF, 0, 6)
+def test_halves_that_are_not_checked_count(store: MessageStore, state: FakeBroker) -> None:
+    append(store, b"half", HALF)
     assert found(store, state) == {}
     append(store, b"half", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
     assert found(store, state) == {"halves of transactions (transRocksDBEnable)": "up to 1"}
@@ -134,10 +125,6 @@ def test_beyond_a_limit_records_are_not_read(
     store: MessageStore, state: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "RECORDS_MAX", 2)
-    for number in range(4):
-        append(store, b"half", HALF)
-        append(store, b"%d," % number, OP)
-    assert found(store, state) == {"undecided halves of transactions": "up to 2"}
     wheel(store)
     for number in range(3):
         append(store, topic=REVIVE, **pop_record("ck", n=1, pt=number))
@@ -160,7 +147,6 @@ def test_every_kind_is_counted_in_a_store_of_rocketmq(
     lines = started(extract("waiting", tmp_path), caplog, in_database=False)
     assert [(line["kind"], line["count"]) for line in lines] == [
         (TOOK, 4),
-        ("undecided halves of transactions", 3),
         ("messages that POP consumers are to get again", 2),
     ]
     assert {line["sense"] for line in lines} == {"exactly"}

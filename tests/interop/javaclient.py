@@ -49,6 +49,16 @@ class SendReport(msgspec.Struct, frozen=True, rename="camel"):
     recall_handle: str | None = None
 
 
+class HalfReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the half of a transaction went; the queue is the one that its message is for."""
+
+    status: str
+    msg_id: str
+    transaction_id: str
+    queue_id: int
+    queue_offset: int
+
+
 class Received(msgspec.Struct, frozen=True, rename="camel"):
     """A message as the client decoded it, with the properties that were stored.
 
@@ -145,6 +155,23 @@ class Producer(_Handle):
     def send_batch(self, topic: str, messages: Sequence[Outgoing]) -> SendReport:
         """Send all as one batch, to one queue."""
         return self._call("producer.batch", SendReport, topic=topic, messages=messages)
+
+
+class TransactionProducer(_Handle):
+    """A ``TransactionMQProducer``; its messages say what becomes of them."""
+
+    def send(
+        self, topic: str, body: bytes, local: str, checks: str = "UNKNOW", **more: Any
+    ) -> HalfReport:
+        """Send a half and end it with a state; checks give others, joined by blanks, in turn."""
+        message = Outgoing(body=body, properties={"local": local, "checks": checks}, **more)
+        messages = [message]
+        (report,) = self._call("transaction.send", list[HalfReport], topic=topic, messages=messages)
+        return report
+
+    def checked(self) -> list[Received]:
+        """Return what the producer was asked about, in the order of the checks."""
+        return self._call("transaction.checked", list[Received])
 
 
 class PushConsumer(_Handle):
@@ -276,6 +303,11 @@ class JavaClient:
             maxMessageBytes=message_bytes_max,
         )
         return self._keep(Producer(self._driver, number))
+
+    def transaction_producer(self, group: str = "interop_transactions") -> TransactionProducer:
+        """Open a producer of transactions."""
+        number = self.call("transaction.open", int, group=group)
+        return self._keep(TransactionProducer(self._driver, number))
 
     def push_consumer(
         self,

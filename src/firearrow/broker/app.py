@@ -21,11 +21,18 @@ from msgspec import structs
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayedDelivery, DelayRedirection
-from firearrow.broker.events import MembersChanged, SettingsChanged, TopicsChanged
+from firearrow.broker.events import (
+    MembersChanged,
+    SettingsChanged,
+    TopicsChanged,
+    WaitsElsewhere,
+)
+from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.registration import Identity, Registration, addresses_of
 from firearrow.broker.requests import (
@@ -33,6 +40,7 @@ from firearrow.broker.requests import (
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
+    transaction_handlers_of,
 )
 from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
@@ -40,12 +48,14 @@ from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
 from firearrow.broker.timercounts import TimerCounts
 from firearrow.broker.timing import TimedMessages, TimerRedirection
+from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import Unserved
 from firearrow.clock import Clock
 from firearrow.events import Events
@@ -178,6 +188,7 @@ class Broker:
             lmq=self._store_config.enable_lmq,
         )
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
+        self.open_counts = OpenCounts(clock, root)
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
@@ -188,6 +199,7 @@ class Broker:
             self.groups.load()
             self.offsets.load()
             self.delay_offsets.load(self.store.log_end_offset)
+            self.open_counts.load()
             self._open_timers()
         except BaseException:
             self._close_state()
@@ -254,8 +266,13 @@ class Broker:
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
         self._timer_redirection = TimerRedirection(self.settings, self._timers, self._chance)
-        redirections = (self._timer_redirection, DelayRedirection(self.store.delays))
-        self._puts = Puts(self.store, self.topics, self._clock, self._chance, redirections)
+        redirections = (
+            waits_as_half(self.settings),
+            self._timer_redirection,
+            DelayRedirection(self.store.delays),
+        )
+        clock, chance = self._clock, self._chance
+        self._puts = Puts(self.store, self.topics, clock, chance, redirections, self.events)
         self._delayed = DelayedDelivery(
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
@@ -283,7 +300,9 @@ class Broker:
         """Have requests handled by what the tables say."""
         sends = SendProcessor(context)
         admission = Admission()
+        self._transactions = transactions = Transactions(context, self.open_counts, self._loop)
         handlers = self._saving.holding(handlers_of(context))
+        handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
         self._handlers.update(admission.before(handlers))
         self._bulk_handlers.update(admission.before_bulk(bulk_handlers_of(sends)))
@@ -296,10 +315,12 @@ class Broker:
         listen(MessagesArrived, self._held.arrived)
         listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
+        listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
         listen(MembersChanged, notices.changed)
+        listen(WaitsElsewhere, self._transactions.waits)
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
         listen(RequestUnserved, Unserved(self._clock).note)
 
@@ -307,6 +328,7 @@ class Broker:
         """What is done by time, in the order in which it is started; stopped is it backwards."""
         offsets_seconds = self.config.flush_consumer_offset_interval / 1000
         delays_seconds = self._store_config.flush_delay_offset_interval / 1000
+        counts_seconds = self.config.transaction_metric_flush_interval / 1000
         clean_seconds = self._store_config.clean_resource_interval / 1000
         store, saving = self.store, self._saving
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
@@ -315,11 +337,13 @@ class Broker:
             *timing,
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
+            self._transactions,
             _Serving(self._server),
             saving,
             self._every("tables", WRITE_SECONDS, partial(saving.write, *tables)),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
             self._every("delay offsets", delays_seconds, self._write_delay_offsets),
+            self._every("counts", counts_seconds, partial(saving.write, self.open_counts.file)),
             self._delayed,
             store.acknowledging,
             self._held,
@@ -387,6 +411,7 @@ class Broker:
         self.topics.save()
         self.groups.save()
         self.offsets.save()
+        self.open_counts.file.save()
         self._settle_deliveries()
         self.delay_offsets.save()
 
@@ -404,6 +429,7 @@ class Broker:
         self.groups.close()
         self.offsets.close()
         self.delay_offsets.close()
+        self.open_counts.file.close()
 
     def _expire_clients(self) -> None:
         self.clients.expire()

@@ -74,6 +74,15 @@ class BrokerConfig(ServerConfig, frozen=True):
     recall_message_enable: Annotated[bool, "whether a message with a delivery time can be recalled", LIVE] = False
     allow_recall_when_broker_not_writeable: Annotated[bool, "whether it can be while brokerPermission forbids sends", LIVE] = True
 
+    # --- transactions ---
+    reject_transaction_message: Annotated[bool, "whether transactional messages are refused", LIVE] = False
+    transaction_time_out: Annotated[PositiveLong, "ms after which a producer is asked what became of its transaction", LIVE] = 6000
+    transaction_check_interval: Annotated[PositiveLong, "ms between rounds in which producers are asked", LIVE] = 30_000
+    transaction_check_max: Annotated[PositiveInt, "times that a producer is asked before its message goes to TRANS_CHECK_MAX_TIME_TOPIC", LIVE] = 15
+    transaction_op_batch_interval: Annotated[PositiveInt, "ms for which decisions are gathered before they are written to the op queue", LIVE] = 3000
+    transaction_op_msg_max_size: Annotated[PositiveInt, "bytes of such a record from which on the next one begins", LIVE] = 4096
+    transaction_metric_flush_interval: Annotated[PositiveLong, "ms between writes of the counts of open transactions"] = 10_000
+
     # --- pulling ---
     long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000

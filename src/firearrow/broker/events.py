@@ -29,6 +29,13 @@ class MembersChanged(NamedTuple):
     notify: bool
 
 
+class WaitsElsewhere(NamedTuple):
+    """A message was put that is to wait in a topic of the broker's own, on its way to another."""
+
+    topic: str
+    real_topic: str
+
+
 class SettingsChanged(NamedTuple):
     """Keys of the configuration have other values."""
 

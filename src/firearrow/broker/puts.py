@@ -6,6 +6,8 @@ due, a half, an answer. ``Puts.put`` has each redirection look at it, in their o
 where it then belongs. A redirection is a function that may give a draft another topic and queue,
 to wait there: with a delay in ``SCHEDULE_TOPIC_XXXX``, with a time in the timer's topic, within a
 transaction in that of halves. `wait_elsewhere` notes in its properties where it is to go at last.
+What is in a topic that clients can't send to waits already, and is not redirected again: a half
+may have a delay, which begins when it is committed.
 
 Source: upstream ``MessageExtBrokerInner``, ``PutMessageHook``, ``HookUtils``.
 """
@@ -18,9 +20,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
+from firearrow.events import Events
 from firearrow.message import names, properties
 from firearrow.message.hosts import pack_host, unpack_host
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
@@ -84,7 +88,10 @@ def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
 
 
 class Puts:
-    """Puts drafts into the store, each where its redirections want it."""
+    """Puts drafts into the store, each where its redirections want it.
+
+    ``events`` are told of each that waits elsewhere.
+    """
 
     def __init__(
         self,
@@ -93,11 +100,13 @@ class Puts:
         clock: Clock,
         chance: Random,
         redirections: Sequence[Redirection] = (),
+        events: Events | None = None,
     ) -> None:
         self._store = store
         self._topics = topics
         self._clock = clock
         self._redirections = tuple(redirections)
+        self._waits = (events or Events()).of(WaitsElsewhere)
         host = unpack_host(store.store_host)
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, chance.getrandbits(31))
         self._unique_counter = 0
@@ -110,10 +119,16 @@ class Puts:
         """
         if now_ms is None:
             now_ms = self._clock.now_ms()
+        wanted = draft.topic
         self._check_lmqs(draft)
         for redirect in self._redirections:
+            if not names.is_sendable(draft.topic):
+                break
             redirect(draft, now_ms)
-        return self._add(draft, self._queue(draft.topic, draft.queue_id), now_ms)
+        placed = self._add(draft, self._queue(draft.topic, draft.queue_id), now_ms)
+        if draft.topic != wanted:
+            self._waits(WaitsElsewhere(draft.topic, wanted))
+        return placed
 
     def deliver(self, draft: Draft, now_ms: int) -> Placed:
         """Add a draft that has waited where it belongs at last, whether or not there is such a
@@ -160,9 +175,13 @@ class Puts:
         return self._store.queue(topic, queue_id)
 
     def _end(self, draft: Draft, queue: ConsumeQueue) -> QueueEnd:
-        """What to append to: the queue, or that and the LMQs that the message asks for."""
+        """What to append to: the queue, or that and the LMQs that the message asks for.
+
+        Java: CommitLog#putMessage puts halves into LMQs, too, where anybody reads them at once.
+        """
         lmq = draft.properties.get(properties.INNER_MULTI_DISPATCH, "")
-        if not lmq or not names.takes_lmqs(draft.topic) or not self._store.takes_lmqs:
+        takes = names.takes_lmqs(draft.topic) and names.is_sendable(draft.topic)
+        if not lmq or not takes or not self._store.takes_lmqs:
             return queue
         together = self._together(queue, lmq)
         draft.properties[properties.INNER_MULTI_QUEUE_OFFSET] = together.lmq_offsets

@@ -1,7 +1,7 @@
 """Which function serves which request code, and what is decided before it is called.
 
-The broker's whole surface is the two tables here; what a code is, ``wire.requests`` says. A code
-that is in neither is answered with 3 by the server (``unserved`` warns of it).
+The broker's whole surface is the tables here; what a code is, ``wire.requests`` says. A code
+that is in none is answered with 3 by the server (``unserved`` warns of it).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from firearrow.broker.processors.query import QueryProcessor
 from firearrow.broker.processors.recall import RecallProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
+from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, BulkHandler, Handler, Peer, PeerRequest
 from firearrow.wire.codes import RequestCode
@@ -105,6 +106,16 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall,
             RequestCode.GET_TIMER_CHECK_POINT: broker.timer_progress,
             RequestCode.GET_TIMER_METRICS: broker.timer_counts,
+        }
+    )
+
+
+def transaction_handlers_of(transactions: TransactionProcessor) -> dict[int, Handler]:
+    """The handlers of what is asked of transactions."""
+    return _by_number(
+        {
+            RequestCode.END_TRANSACTION: transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume,
         }
     )
 

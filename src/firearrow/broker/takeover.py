@@ -1,17 +1,16 @@
 """What waits in a store that its last broker would have delivered by itself, and this one does not.
 
-A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves
-of transactions, what POP consumers took or failed to consume; timers, if ``timerWheelEnable`` is
-off. Nothing is lost, but nobody gets them before a broker that delivers them opens the store. So a
-start counts them and says so, once for each kind. Retries of push consumers need no word: their
-group reads ``%RETRY%group`` itself, and copies that still wait for their delay are delivered
+A store that RocketMQ's broker has left may hold messages that are not in their topics yet: what POP
+consumers took or failed to consume; timers, if ``timerWheelEnable`` is off; halves in RocksDB.
+Nothing is lost, but nobody gets them before a broker that delivers them opens the store. So a start
+counts them and says so, once for each kind. Retries of push consumers need no word: their group
+reads ``%RETRY%group`` itself, and copies that still wait for their delay are delivered
 (``delays``).
 
-The counts are differences of offsets, but for halves and POP, where records say what is done
-already: of those `RECORDS_MAX` are read at most, and beyond that a line says "up to" or "about".
+The counts are differences of offsets, but for POP, where records say what is done already: of
+those `RECORDS_MAX` are read at most, and beyond that a line says "up to" or "about".
 
-Source: upstream ``TimerMessageStore#recover``, ``TransactionalMessageServiceImpl#check``,
-``PopReviveService``.
+Source: upstream ``TimerMessageStore#recover``, ``PopReviveService``.
 """
 
 from __future__ import annotations
@@ -79,10 +78,9 @@ def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -
     """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
     found = _Count(store, topics, offsets)
     timers, taken = found.timed_and_taken()
-    kinds = (timers, taken, found.halves(), found.rocksdb_halves())
+    kinds = (timers, taken, found.rocksdb_halves(), found.retries())
     delivered = {timers} if store.config.timer_wheel_enable else set()
-    left = [kind for kind in (*kinds, found.retries()) if kind.messages > 0]
-    return [kind for kind in left if kind not in delivered]
+    return [kind for kind in kinds if kind.messages > 0 and kind not in delivered]
 
 
 class _Count:
@@ -118,22 +116,8 @@ class _Count:
         text = "messages that POP consumers took and did not acknowledge"
         return timers, Waiting(text, _unacknowledged(of_pop), "" if is_known else "about ")
 
-    def halves(self) -> Waiting:
-        """Halves of transactions from the next to be checked, but those that are decided."""
-        half, op = names.TRANS_HALF_TOPIC, names.TRANS_OP_HALF_TOPIC
-        left = self._left(half, 0, self._offsets.query(names.TRANS_GROUP, half, 0))
-        ops = self._left(op, 0, self._offsets.query(names.TRANS_GROUP, op, 0)) if left else range(0)
-        decided = {
-            int(number)
-            for view in self._views(op, 0, ops)
-            for number in view.body.decode("latin-1").split(",")
-            if number.strip().isdecimal()
-        }
-        count = len(left) - sum(number in left for number in decided)
-        return Waiting("undecided halves of transactions", count, _up_to(len(ops) <= RECORDS_MAX))
-
     def rocksdb_halves(self) -> Waiting:
-        """The same of brokers with ``transRocksDBEnable``; what is decided is in a database."""
+        """Halves of brokers with ``transRocksDBEnable``; what is decided is in a database."""
         left = self._left(names.ROCKSDB_TRANS_HALF_TOPIC, 0, 0)
         return Waiting("halves of transactions (transRocksDBEnable)", len(left), "up to ")
 

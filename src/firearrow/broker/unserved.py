@@ -32,7 +32,6 @@ OTHERS: Final = "others"
 _NO_POP: Final = "its consumers get no messages by POP"
 _NO_REPLY: Final = "its replies reach nobody"
 LOST: Final[Mapping[RequestCode, str]] = {
-    RequestCode.END_TRANSACTION: "its transactions are not decided, their messages wait",
     RequestCode.SEND_REPLY_MESSAGE: _NO_REPLY,
     RequestCode.SEND_REPLY_MESSAGE_V2: _NO_REPLY,
     RequestCode.QUERY_ASSIGNMENT: "its consumers are not told which queues to read",

@@ -309,10 +309,12 @@ class Peer(asyncio.Protocol):
         assert not isinstance(answer, Generator), "what was left open is answered at once"
         self._send_all([self._encoded(request, answer)])
 
-    def push(self, command: AnyCommand) -> None:
-        """Send a one-way request of ours; a peer that doesn't read gets none."""
-        if not self._paused:
-            self.send(encode_request(command))
+    def push(self, command: AnyCommand) -> bool:
+        """Send a one-way request of ours, none to a peer that doesn't read; say whether it was."""
+        if self._paused or not self.is_open:
+            return False
+        self.send(encode_request(command))
+        return True
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
         """Send a request of ours, and give what will be its answer, whatever the code of that.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from firearrow.store.engine import MessageStore
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
     from firearrow.store.lmq import MultiDispatch, lmq_names
+    from firearrow.store.loglook import committed_halves
     from firearrow.store.lookup import Boundary, QueueEntry
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
     from firearrow.store.reader import GetResult, GetStatus
@@ -72,6 +73,7 @@ __all__ = [
     "TimerLog",
     "TimerStore",
     "TimerUnit",
+    "committed_halves",
     "committed_offsets",
     "due_ms_of",
     "group_progress",
@@ -90,6 +92,7 @@ _MODULES: Final = (
     "engine",
     "events",
     "lmq",
+    "loglook",
     "lookup",
     "queues",
     "reader",

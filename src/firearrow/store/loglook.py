@@ -1,16 +1,20 @@
-"""Where the log itself says that queues must reach: for a start that has no note of the last stop.
+"""What a start learns from the last records of the log alone.
 
 After a clean stop of RocketMQ nothing says what queues had (``inventory``). The last records of the
-log do, for the queues that these belong to.
+log do, for the queues that these belong to. After a kill nothing says which transactions were
+committed last, but the committed messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from firearrow.store.doors import Doors
 from firearrow.store.leftout import Key
 from firearrow.store.queues import Entries, OnArrivals
+from firearrow.store.scan import RECORDS_MAX
 
 LOOK_BYTES: Final = 16 << 20
 """So much of the log's end is looked at, some 0.1 s with small messages."""
@@ -27,3 +31,20 @@ class LastRecords:
         """Keep the last record of each queue that has some here; nobody is told."""
         for run in entries.each_run():
             self.by_key[run.topic, run.queue_id] = int(entries.physical_offset[run.end - 1])
+
+
+def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[int]]:
+    """The halves that the records from an offset on are commits of, by their physical offsets.
+
+    A list for each scan, so that others get their turn; nothing beyond ``bytes_max``.
+    """
+    log = store.log
+    end = log.end_offset
+    at, before = physical_offset, -1
+    while before < at < min(end, physical_offset + bytes_max):
+        columns = log.scan(at, end, RECORDS_MAX)
+        if columns is None:
+            return
+        is_commit = columns.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+        yield columns.prepared_offset[is_commit].tolist()
+        at, before = log.after(at, columns), at

@@ -96,6 +96,26 @@ class QueryMessage(Header):
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
 
 
+class EndTransaction(Header):
+    """37: a producer commits or rolls back; the offsets are those of the half."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    from_transaction_check: bool = False
+    topic: str | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+
+
+class ResumeCheck(Header):
+    """323: have a transaction checked again; ``msg_id`` says where the message is."""
+
+    topic: str | None = None
+    msg_id: str = ""
+
+
 class QueryConsumerOffset(Header):
     """14: the committed offset of a group in one queue."""
 

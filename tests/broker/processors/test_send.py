@@ -186,7 +186,6 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"f": -1}, 13, "sysFlag -1"),
     ({"i": UNIQUE + "TIMER_DELAY_SEC\x01soon\x02"}, 13, "timer message illegal"),
     ({"i": UNIQUE + "INNER_NUM\x013\x02"}, 13, "inner-batch"),
-    ({"i": UNIQUE + "TRAN_MSG\x01true\x02"}, 16, "transactional"),
     ({"i": UNIQUE + "k\x01" + "v" * PROPERTIES_BYTES_MAX}, 13, "limit 32767"),
     ({"i": "k_k\x01" + "v" * PROPERTIES_BYTES_MAX}, 13, "32767"),
     ({"i": "k_k\x01a\x01b\x02"}, 13, "separator"),

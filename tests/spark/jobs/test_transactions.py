@@ -48,9 +48,13 @@ def test_every_state_is_told(spark: SparkSession) -> None:
         half("checked", 8, checks=1),
         half("both", 9),
         half("both", 10, checks=1),
+        half("once", 11),
+        half("once", 12, checks=1),
         op(b"0,1,"),
         op(b"5,6"),
         op(b"8, nonsense,9,10,77"),
+        op(b"11,+12,"),  # the answer to the first half decides its copy as well
+        real("once", 11),
         real("committed", 0),
         real("late", 4, "SCHEDULE_TOPIC_XXXX"),  # delayed: waits and is delivered
         real("late", 4),
@@ -69,13 +73,14 @@ def test_every_state_is_told(spark: SparkSession) -> None:
         ("committed", "committed", 1, 0, 1, 1),
         ("given", "discarded", 1, 0, 0, 0),
         ("late", "committed", 1, 0, 1, 1),
+        ("once", "committed", 2, 1, 1, 1),
         ("twice", "decided twice", 2, 1, 2, 2),
     ]
     ages = dict(rows(found, "msgId", "ageSeconds"))
     assert (ages["open"], ages["committed"], ages["back"]) == (60.0, 4.0, 5.0)
     counted = transactions.states(found)
     assert rows(counted, "topic", "producerGroup", "state", "transactions") == [
-        ("T", "p", "committed", 2),
+        ("T", "p", "committed", 3),
         ("T", "p", "decided twice", 2),
         ("T", "p", "discarded", 1),
         ("T", "p", "rolled back", 2),

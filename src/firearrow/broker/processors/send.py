@@ -36,6 +36,7 @@ from firearrow.message.sysflag import (
     INNER_BATCH,
     MULTI_TAGS,
     NEED_UNWRAP,
+    TRANSACTION_MASK,
 )
 from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
@@ -412,7 +413,10 @@ class SendProcessor:
         kept = self._kept(properties.parse(header.properties))
         unique = kept.pop(properties.UNIQUE_KEY, "") or self._puts.new_unique_id(peer.received_ms)
         text = properties.encode(kept)
-        if len(request.body) > self._body_bytes_max or header.sys_flag & _NOT_PLAIN_FLAGS:
+        sys_flag = header.sys_flag
+        if properties.TRANSACTION_PREPARED in kept:  # clients set the flag, the property counts
+            sys_flag &= ~TRANSACTION_MASK
+        if len(request.body) > self._body_bytes_max or sys_flag & _NOT_PLAIN_FLAGS:
             raise _illegal(header, len(request.body), len(text), self._body_bytes_max)
         draft = Draft(
             header.topic,
@@ -422,7 +426,7 @@ class SendProcessor:
             header.born_timestamp,
             peer.host_bytes,
             header.flag,
-            header.sys_flag,
+            sys_flag,
             header.reconsume_times,
         )
         if dead_of is not None:
@@ -453,11 +457,6 @@ class SendProcessor:
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"{kind} messages (property {name}) are not supported by this version",
                 )
-        if found.get("TRAN_MSG") == "true":
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                "transactional messages are not supported by this version",
-            )
         return {
             name: value
             for name, value in found.items()

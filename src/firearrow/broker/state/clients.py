@@ -51,8 +51,8 @@ class Channel(Protocol):
 
     address: str
 
-    def push(self, command: AnyCommand) -> None:
-        """Send a one-way request."""
+    def push(self, command: AnyCommand) -> bool:
+        """Send a one-way request; say whether it was."""
         ...
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:

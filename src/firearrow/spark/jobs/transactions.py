@@ -1,10 +1,11 @@
 """Transactions: what became of each half message.
 
 A transactional message is stored in ``RMQ_SYS_TRANS_HALF_TOPIC`` first. Its decision is an entry
-in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, whose body lists queue offsets of halves (``17,18,``), and, if
-it was committed, a message in the real topic that names the half's place in the log. A half that
-is checked is stored once more, as a new half of the same id; one that is given up is copied to
-``TRANS_CHECK_MAX_TIME_TOPIC``. To be read with ``visibility=log``.
+in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, whose body lists queue offsets of halves (``17,18,``; those with
+a plus sign are copies of one before them), and, if it was committed, a message in the real topic
+that names the half's place in the log. A half that is checked is stored once more, as a new half of
+the same id; one that is given up is copied to ``TRANS_CHECK_MAX_TIME_TOPIC``. To be read with
+``visibility=log``.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _decided(messages: DataFrame) -> DataFrame:
     )
     return (
         named.withColumn("halfQueueOffset", fn.trim("n").try_cast("bigint"))
-        .where("halfQueueOffset is not null")
+        .where("halfQueueOffset is not null and not startswith(trim(n), '+')")
         .groupBy("broker", "halfQueueId", "halfQueueOffset")
         .agg(fn.min("storeTimestamp").alias("decidedAt"))
     )

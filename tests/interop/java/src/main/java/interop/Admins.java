@@ -29,6 +29,8 @@ final class Admins {
             arguments.getLongValue("beginMs"), arguments.getLongValue("endMs")).getMessageList()));
         operations.put("admin.queryId", arguments -> Messages.received(
             client(arguments).viewMessage(arguments.getString("topic"), arguments.getString("id"))));
+        operations.put("admin.checkAgain", arguments -> client(arguments).resumeCheckHalfMessage(
+            arguments.getString("topic"), arguments.getString("id")));
         operations.put("admin.minOffset", arguments -> client(arguments).minOffset(queue(arguments)));
         operations.put("admin.maxOffset", arguments -> client(arguments).maxOffset(queue(arguments)));
         operations.put("admin.earliestMs", arguments -> client(arguments).earliestMsgStoreTime(queue(arguments)));

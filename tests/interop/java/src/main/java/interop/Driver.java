@@ -27,6 +27,7 @@ public final class Driver {
     private Driver() {
         new Admins().register(operations);
         new Producers(handles).register(operations);
+        new Transactions(handles).register(operations);
         new PushConsumers(handles).register(operations);
         new PullConsumers(handles).register(operations);
         new LiteConsumers(handles).register(operations);

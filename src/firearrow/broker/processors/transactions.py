@@ -1,0 +1,111 @@
+"""What producers and administrators ask of transactions.
+
+Source: upstream ``EndTransactionProcessor``, ``AdminBrokerProcessor#resumeCheckHalfMessage``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.halves import GIVEN_UP_TOPIC, HALF_TOPIC, Half, answer_limit_ms, half_of
+from firearrow.broker.processors.query import record_at
+from firearrow.broker.transactions import Transactions
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import properties
+from firearrow.message.ids import decode_offset_id
+from firearrow.message.model import MessageView
+from firearrow.message.record import decode_record
+from firearrow.message.sysflag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_NONE,
+    TRANSACTION_ROLLBACK,
+)
+from firearrow.net.server import Answer, Peer
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import EndTransaction, ResumeCheck
+
+_OUTCOMES: Final = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
+
+
+class TransactionProcessor:
+    """37, 323."""
+
+    def __init__(self, context: BrokerContext, transactions: Transactions) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._clock = context.clock
+        self._transactions = transactions
+
+    def end(self, peer: Peer, request: AnyCommand) -> Answer:
+        """37: commit or roll back a half; the first such request for it counts.
+
+        Java: EndTransactionProcessor#processRequest never answers one that leaves it open.
+        """
+        header = fields_of(request, EndTransaction)
+        if header.commit_or_rollback not in _OUTCOMES:
+            raise _refused(f"commitOrRollback field wrong: {header.commit_or_rollback}")
+        if header.commit_or_rollback == TRANSACTION_NONE:
+            return Response()
+        half = half_of(self._store.record_at(header.commit_log_offset))
+        if half is None:
+            raise _refused(
+                "Find prepared transaction message failed: there is no half at the physical offset "
+                f"{header.commit_log_offset}"
+            )
+        self._check(header, half)
+        if self._transactions.is_decided(half):
+            return Response()
+        if header.commit_or_rollback == TRANSACTION_COMMIT:
+            self._transactions.commit(half)
+        else:
+            self._transactions.roll_back(half)
+        return Response()
+
+    def _check(self, header: EndTransaction, half: Half) -> None:
+        """Raise a BrokerError unless a request is for a half, and in time."""
+        if half.immunity is not None and not header.from_transaction_check:
+            age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
+            limit_ms = answer_limit_ms(half.immunity, self._settings.broker.transaction_time_out)
+            if age_ms > limit_ms:
+                raise BrokerError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"the half is {age_ms} ms old, it could be decided for {limit_ms} ms: "
+                    "its producer will be asked",
+                )
+        if header.producer_group != half.producer_group:
+            raise _refused("The producer group wrong")
+        if header.tran_state_table_offset != half.view.queue_offset:
+            raise _refused("The transaction state table offset wrong")
+
+    def resume(self, peer: Peer, request: AnyCommand) -> Answer:
+        """323: have a transaction checked again from the begin, though it was given up.
+
+        Java: AdminBrokerProcessor#resumeCheckHalfMessage takes any message for one.
+        """
+        header = fields_of(request, ResumeCheck)
+        try:
+            place = decode_offset_id(header.msg_id)
+        except MessageError as error:
+            raise _refused(str(error)) from None
+        view = decode_record(record_at(self._store, place.physical_offset))
+        if not _is_of_transaction(view):
+            raise _refused(f"message {header.msg_id} of topic {view.topic} is no half")
+        self._transactions.resume(view)
+        return Response()
+
+
+def _is_of_transaction(view: MessageView) -> bool:
+    """Whether a message is a half, or was one until it was given up."""
+    found = view.properties
+    return (
+        view.topic in (HALF_TOPIC, GIVEN_UP_TOPIC)
+        and bool(found.get(properties.REAL_TOPIC))
+        and found.get(properties.REAL_QUEUE_ID, "").isdecimal()
+    )
+
+
+def _refused(why: str) -> BrokerError:
+    return BrokerError(ResponseCode.SYSTEM_ERROR, why)

@@ -1,0 +1,90 @@
+"""How many transactions of each topic are open (upstream ``TransactionMetrics``).
+
+``config/transactionMetrics``, one line, written some seconds after a change::
+
+    {"dataVersion":{...},"transactionCount":{"T":{"count":3,"timeStamp":1795320632309}}}
+
+RocketMQ shows it in its metrics, and nothing depends on it: a kill may leave it a little behind,
+and one that can't be read is begun anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from firearrow.broker.state.persistence import (
+    CONFIG_DIRECTORY,
+    JsonFile,
+    Rest,
+    StateFile,
+    no_rest,
+    typed,
+)
+from firearrow.clock import Clock
+from firearrow.errors import ConfigError
+from firearrow.files import replace_atomically
+from firearrow.store import QueuesDeleted
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import DataVersion
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "transactionMetrics"
+_TABLE: Final = "transactionCount"
+
+
+class OpenCount(msgspec.Struct, rename="camel"):
+    """How many transactions of a topic are open; ``time_stamp`` is when that changed, in ms."""
+
+    count: int = 0
+    time_stamp: int = 0
+
+
+class _LineFile(JsonFile):
+    """A state in a JSON file of one line."""
+
+    def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
+        replace_atomically(self.path, fastjson.dumps(content))
+
+
+class OpenCounts:
+    """The counts of all topics."""
+
+    def __init__(self, clock: Clock, store_root: Path | None) -> None:
+        self._clock = clock
+        self._counts: dict[str, OpenCount] = {}
+        self._version = DataVersion(timestamp=clock.now_ms())
+        storage = (
+            None if store_root is None else _LineFile(store_root / CONFIG_DIRECTORY / FILE_NAME, 0)
+        )
+        self.file = StateFile(storage, self._content)
+
+    def add(self, topic: str, more: int) -> None:
+        """Note that so many more transactions of a topic are open, or fewer."""
+        found = self._counts.get(topic, OpenCount())
+        now_ms = self._clock.now_ms()
+        self._counts[topic] = OpenCount(found.count + more, now_ms)
+        self._version = self._version.next_version(now_ms)
+        self.file.behind = True
+
+    def topic_gone(self, gone: QueuesDeleted) -> None:
+        """Forget a topic that was deleted."""
+        if gone.queue_id is None and self._counts.pop(gone.topic, None) is not None:
+            self.file.behind = True
+
+    def load(self) -> None:
+        """Read the file."""
+        try:
+            raw = self.file.read()
+            self._counts = typed(raw.get(_TABLE) or {}, dict[str, OpenCount], FILE_NAME)
+            self._version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
+        except ConfigError as error:
+            log.warning("open transactions are counted from 0", extra={"error": error})
+
+    def _content(self) -> Mapping[str, Any]:
+        return {"dataVersion": self._version, _TABLE: self._counts.copy()}

@@ -1,0 +1,117 @@
+"""What producers and administrators ask of transactions, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.serving import Serving, send_fields
+from tests.broker.transacting import (
+    COMMIT,
+    GIVEN_UP,
+    HALF,
+    ROLLBACK,
+    ROUND_SECONDS,
+    UNKNOWN,
+    Fields,
+    bodies,
+    in_virtual_time,
+    of_check,
+    producing,
+    stored,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"commitLogOffset": 7}, 1),
+        ({"commitLogOffset": -1}, 1),
+        ({"commitLogOffset": 1 << 62}, 1),
+        ({"producerGroup": "other"}, 1),
+        ({"tranStateTableOffset": 1}, 1),
+        ({"commitOrRollback": 4}, 1),
+        ({"commitOrRollback": "x"}, 1),
+        ({"commitOrRollback": UNKNOWN}, 0),
+    ],
+)
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_what_is_not_for_a_half_decides_nothing(
+    tmp_path: Path, changed: dict[str, Any], code: int, outcome: int
+) -> None:
+    async def main(served: Serving) -> None:
+        async with producing(served) as producer:
+            half = await producer.begin()
+            end = served.broker.store.log_end_offset
+            answer = await producer.ended(half, outcome, **changed)
+            assert (answer.code, bool(answer.remark)) == (code, code != 0)
+            await asyncio.sleep(5)
+            assert served.broker.store.log_end_offset == end
+            assert (await producer.ended(half, COMMIT)).code == 0
+            assert bodies(served) == [b"body"]
+
+    in_virtual_time(tmp_path, main)
+
+
+def test_a_message_that_is_no_half_is_not_committed(tmp_path: Path) -> None:
+    async def main(served: Serving) -> None:
+        async with producing(served) as producer:
+            place = await producer.begin(TRAN_MSG="false", f=0)
+            answer = await producer.ended(place, COMMIT)
+            assert answer.code == 1
+            assert bodies(served) == [b"body"]
+
+    in_virtual_time(tmp_path, main)
+
+
+def test_a_transaction_that_was_given_up_is_checked_again(tmp_path: Path) -> None:
+    async def main(served: Serving) -> None:
+        async with producing(served) as producer:
+            half = await producer.begin(b"x")
+            await asyncio.sleep(17 * ROUND_SECONDS + 1)
+            (given_up,) = stored(served, GIVEN_UP)
+            fields: Fields = {"topic": GIVEN_UP, "msgId": given_up.offset_message_id}
+            assert (await producer.call(323, fields)).code == 0
+            producer.checks.clear()
+            await asyncio.sleep(ROUND_SECONDS)
+            (check,) = producer.checks
+            assert check.view.properties["TRANSACTION_CHECK_TIMES"] == "1"
+            assert (await producer.ended(half, COMMIT)).code == 0
+            assert (await producer.ended(of_check(check), COMMIT)).code == 0
+            assert bodies(served) == [b"x"]
+            answer = await producer.call(323, fields)
+            assert (answer.code, answer.remark) == (1, "the transaction is decided")
+            await asyncio.sleep(100)
+            assert bodies(served) == [b"x"]
+
+    in_virtual_time(tmp_path, main)
+
+
+def test_what_is_no_half_is_not_checked(tmp_path: Path) -> None:
+    async def main(served: Serving) -> None:
+        async with producing(served) as producer:
+            await producer.begin(TRAN_MSG="false", f=0)
+            (plain,) = stored(served)
+            end = served.broker.store.log_end_offset
+            for msg_id in (plain.offset_message_id, "", "x", "0" * 32):
+                answer = await producer.call(323, {"topic": "T", "msgId": msg_id})
+                assert answer.code == 1
+                assert answer.remark
+            assert served.broker.store.log_end_offset == end
+
+    in_virtual_time(tmp_path, main)
+
+
+def test_a_producer_can_be_refused(tmp_path: Path) -> None:
+    async def main(served: Serving) -> None:
+        async with producing(served) as producer:
+            fields = send_fields(i="UNIQ_KEY\x01U\x02TRAN_MSG\x01TRUE\x02")
+            answer = await producer.call(310, fields)
+            assert answer.code == 16
+            assert "rejectTransactionMessage" in (answer.remark or "")
+            assert stored(served, HALF) == []
+
+    in_virtual_time(tmp_path, main, reject_transaction_message=True)
