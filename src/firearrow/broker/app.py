@@ -343,7 +343,9 @@ class Broker:
             self._every("tables", WRITE_SECONDS, partial(saving.write, *tables)),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
             self._every("delay offsets", delays_seconds, self._write_delay_offsets),
-            self._every("counts", counts_seconds, partial(saving.write, self.open_counts.file)),
+            self._every(
+                "open transactions", counts_seconds, partial(saving.write, self.open_counts.file)
+            ),
             self._delayed,
             store.acknowledging,
             self._held,

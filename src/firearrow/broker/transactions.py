@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -87,10 +87,15 @@ _READ_COST: Final = 32  # a record, against a half that is known to be decided
 _BYTES_FOR_COST: Final = 256
 
 
+def _cost(record_bytes: int) -> int:
+    return _READ_COST + record_bytes // _BYTES_FOR_COST
+
+
 class _Verdict(Enum):
     """What comes of looking at a half."""
 
     DONE = auto()  # the queue can move on over it
+    DUE = auto()  # its producer is to be asked, or it is to be given up
     HELD = auto()  # it is not to be checked yet, others behind it may be
     YOUNG = auto()  # neither it nor what is behind it is due
 
@@ -122,7 +127,7 @@ class Transactions(Service):
         self._timer: Timer | None = None
         self._timer_at = math.inf
         self._round: Iterator[int] | None = None
-        self._put_again = False
+        self._has_copied = False
         self._due_ms = math.inf
         self._asked = 0
         self._given_up = 0
@@ -267,7 +272,7 @@ class Transactions(Service):
 
     def _begin_round(self) -> None:
         self._timer = None
-        self._put_again, self._due_ms, self._given_up = False, math.inf, 0
+        self._has_copied, self._due_ms, self._given_up = False, math.inf, 0
         self._round = self._check_due()
         self._go_on()
 
@@ -313,7 +318,7 @@ class Transactions(Service):
         if reached != self._saved:
             self._store.when_safe(self._store.log_end_offset, partial(self._save, reached))
         if self._next < self._end:
-            is_soon = self._put_again or self._trouble or math.isinf(self._due_ms)
+            is_soon = self._has_copied or self._trouble or math.isinf(self._due_ms)
             self._plan(0 if is_soon else self._due_ms)
 
     def _save(self, reached: tuple[int, int], done: bool) -> None:
@@ -340,73 +345,83 @@ class Transactions(Service):
                 if entry is None or entry.queue_offset >= end:
                     break
                 at = entry.queue_offset
-                yield _READ_COST + entry.size // _BYTES_FOR_COST
-                verdict = self._check(half_of(store.record_at(entry.physical_offset)), held)
+                yield _cost(entry.size)
+                half = half_of(store.record_at(entry.physical_offset))
+                verdict = self._verdict(half)
                 if verdict is _Verdict.YOUNG:
                     return
                 if verdict is _Verdict.HELD:
                     held.append(entry.physical_offset)
+                elif verdict is _Verdict.DUE:
+                    yield from self._put_held_again(held)
+                    self._see_to(half, self._ask_or_give_up)
             at += 1
             if held and at - self._next >= HELD_BEHIND_MAX:
-                self._put_held_again(held)
+                yield from self._put_held_again(held)
             if not held:
                 self._next = at
         if not held:
             self._next = end
 
-    def _check(self, half: Half | None, held: list[int]) -> _Verdict:
-        """See to one half, and before it to what is held up, if it is due.
-
-        One of which nothing can be made holds up nobody: it is logged, and stays where it is.
-        """
+    def _verdict(self, half: Half | None) -> _Verdict:
+        """What is to be done with a half."""
         if half is None:
             log.error("a half can't be read: its transaction is not checked")
             return _Verdict.DONE
+        if self.is_decided(half):
+            self._forget_copy(half)
+            return _Verdict.DONE
+        if self._last_copies.get(half.root, -1) > half.view.queue_offset:
+            return _Verdict.DONE  # after a kill, or 323, there may be another chain of copies
+        age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
+        if self._is_to_be_given_up(half):
+            return _Verdict.DUE
+        limit_ms = check_age_ms(half.immunity, self._settings.broker.transaction_time_out)
+        is_immune = half.immunity is not None
+        if age_ms > limit_ms or (age_ms < 0 and not is_immune):
+            return _Verdict.DUE
+        self._due_ms = min(self._due_ms, half.view.born_timestamp_ms + limit_ms)
+        return _Verdict.HELD if is_immune else _Verdict.YOUNG
+
+    def _is_to_be_given_up(self, half: Half) -> bool:
+        age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
+        return (
+            half.check_times >= self._settings.broker.transaction_check_max
+            or age_ms > self._settings.store.file_reserved_time * 3_600_000
+        )
+
+    def _see_to(self, half: Half | None, act: Callable[[Half], object]) -> None:
+        """Do something with a half, unless it was decided meanwhile.
+
+        One of which nothing can be made holds up nobody: it is logged, and stays where it is.
+        """
+        if half is None or self.is_decided(half):
+            return
         try:
-            return self._check_one(half, held)
+            act(half)
         except MessageError as error:
             log.error(
                 "a half can't be checked",
                 extra={"physical_offset": half.view.physical_offset, "error": error},
             )
-            return _Verdict.DONE
 
-    def _check_one(self, half: Half, held: list[int]) -> _Verdict:
-        if self.is_decided(half):
-            self._forget_copy(half)
-            return _Verdict.DONE
-        broker = self._settings.broker
-        age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
-        if half.check_times >= broker.transaction_check_max or age_ms > self._reserved_ms:
-            self._put_held_again(held)
-            self._give_up(half)
-            return _Verdict.DONE
-        limit_ms = check_age_ms(half.immunity, broker.transaction_time_out)
-        if half.immunity is not None and age_ms <= limit_ms:
-            self._due_ms = min(self._due_ms, half.view.born_timestamp_ms + limit_ms)
-            return _Verdict.HELD
-        if half.immunity is None and 0 <= age_ms <= limit_ms:
-            self._due_ms = min(self._due_ms, half.view.born_timestamp_ms + limit_ms)
-            return _Verdict.YOUNG
-        self._put_held_again(held)
-        self._ask_again(half)
-        return _Verdict.DONE
-
-    @property
-    def _reserved_ms(self) -> int:
-        return self._settings.store.file_reserved_time * 3_600_000
-
-    def _put_held_again(self, held: list[int]) -> None:
+    def _put_held_again(self, held: list[int]) -> Iterator[int]:
         """Put halves again that are not to be checked yet, so that the queue can move on.
 
         Java: TransactionalMessageServiceImpl#check does so in every round, and counts it as a
         check: a half is given up before its producer was asked.
         """
         while held:
-            half = half_of(self._store.record_at(held[0]))
-            if half is not None and not self.is_decided(half):
-                self._copy(half, half.check_times)
+            record = self._store.record_at(held[0])
+            self._see_to(half_of(record), lambda half: self._copy(half, half.check_times))
             del held[0]
+            yield _cost(len(record or b""))
+
+    def _ask_or_give_up(self, half: Half) -> None:
+        if self._is_to_be_given_up(half):
+            self._give_up(half)
+        else:
+            self._ask_again(half)
 
     def _ask_again(self, half: Half) -> None:
         """Put a half again, counted up, and ask its producer."""
@@ -436,7 +451,7 @@ class Transactions(Service):
             self._give_up(half)
             return None
         self._know_copy(half.root, placed.queue_offset)
-        self._put_again = True
+        self._has_copied = True
         return draft, placed
 
     def _give_up(self, half: Half) -> None:

@@ -115,3 +115,25 @@ def test_a_producer_can_be_refused(tmp_path: Path) -> None:
             assert stored(served, HALF) == []
 
     in_virtual_time(tmp_path, main, reject_transaction_message=True)
+
+
+def test_a_transaction_that_waits_is_checked_from_the_begin_and_once_a_round(
+    tmp_path: Path,
+) -> None:
+    async def main(served: Serving) -> None:
+        async with producing(served) as producer:
+            await producer.begin(b"x")
+            await asyncio.sleep(2 * ROUND_SECONDS + 1)
+            for half in stored(served, HALF):
+                fields: Fields = {"topic": HALF, "msgId": half.offset_message_id}
+                assert (await producer.call(323, fields)).code == 0
+            producer.checks.clear()
+            await asyncio.sleep(3 * ROUND_SECONDS)
+            times = [it.view.properties["TRANSACTION_CHECK_TIMES"] for it in producer.checks]
+            assert times == ["1", "2", "3"]
+            producer.end(of_check(producer.checks[-1]), COMMIT)
+            await asyncio.sleep(3 * ROUND_SECONDS)
+            assert bodies(served) == [b"x"]
+            assert len(producer.checks) == 3
+
+    in_virtual_time(tmp_path, main)
