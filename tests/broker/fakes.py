@@ -28,6 +28,7 @@ from firearrow.message.model import MessageView
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Finished
 from firearrow.store import Boundary, MessageStore, QueueRange
+from firearrow.store.lookup import QueueEntry
 from firearrow.store.timers import TimerStore
 from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
@@ -65,12 +66,14 @@ class FakeChannel:
     def __init__(self, address: str = "10.0.0.1:4711") -> None:
         self.address = address
         self.pushed: list[tuple[int, dict[str, str]]] = []
+        self.bodies: list[bytes] = []
         self.closed: str | None = None
         self.is_open = True
 
     def push(self, command: AnyCommand) -> bool:
         assert command.is_oneway
         self.pushed.append((command.code, command.ext))
+        self.bodies.append(command.body)
         return True
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
@@ -109,6 +112,18 @@ class FakeStore:
         first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
         return NOW_MS + queue_offset if first <= queue_offset < after else -1
 
+    def time_span(self, topic: str, queue_id: int) -> tuple[int, int]:
+        first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
+        return (NOW_MS + first, NOW_MS + after - 1) if first < after else (-1, -1)
+
+    def iterate_from(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int
+    ) -> Iterator[QueueEntry]:
+        first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
+        last = min(after, queue_offset + count_max)
+        for number in range(queue_offset if first <= queue_offset else last, last):
+            yield QueueEntry(number, 1000 * number, 100, 65)
+
     def search_offset(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
         return min(max(first, time_ms - NOW_MS), after)
@@ -144,6 +159,9 @@ class FakeStore:
 
     def clean_on_request(self) -> None:
         self.deleted.append("expired files")
+
+    def advise(self, *, read_ahead: bool) -> None:
+        self.deleted.append(f"read ahead: {read_ahead}")
 
     def runtime_facts(self) -> dict[str, str]:
         return {"commitLogMaxOffset": "696", "timerReadBehind": "7"}
@@ -216,11 +234,12 @@ class FakeBroker:
         fields: dict[str, FieldValue] | None = None,
         body: Any = b"",
         channel: Channel | None = None,
+        language: str | int = "JAVA",
     ) -> Response:
         """Handle a request as the server does, a refusal included."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         command = request(code, fields or {}, data)
-        command.language = "JAVA"
+        command.language = language
         try:
             answer = finished(self._handlers[code](channel or self.channel, command))
         except BrokerError as error:

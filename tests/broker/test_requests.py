@@ -18,8 +18,9 @@ from firearrow.broker.requests import (
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
+    reply_handlers_of,
 )
-from firearrow.broker.unserved import LOST
+from firearrow.broker.unserved import LOST, NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
 from firearrow.namesrv.config import NamesrvConfig
@@ -48,8 +49,9 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
     context = FakeBroker().context
     with opened(root) as store:
         context = context._replace(store=store)
-        messages = message_handlers_of(SendProcessor(context), PullProcessor(context))
-        return {**handlers_of(context), **messages}
+        sends = SendProcessor(context)
+        messages = message_handlers_of(sends, PullProcessor(context))
+        return {**handlers_of(context), **messages, **reply_handlers_of(context, sends)}
 
 
 def handlers_of_name_server(root: Path) -> Mapping[int, Handler]:
@@ -85,7 +87,10 @@ def test_handlers_are_of_codes_that_their_server_has(tmp_path: Path) -> None:
         code for code, row in REQUESTS.items() if row.served_by is ServedBy.NAME_SERVER
     }
     assert in_name_server.keys() == of_name_server
-    assert not in_broker.keys() & LOST.keys()
+    of_broker = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.BROKER}
+    assert in_broker.keys() | NOT_YET.keys() == of_broker
+    assert not in_broker.keys() & NOT_YET.keys()
+    assert LOST.keys() <= NOT_YET.keys()
     assert {REQUESTS[code].served_by for code in LOST} == {ServedBy.BROKER}
 
 

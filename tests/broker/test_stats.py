@@ -133,3 +133,28 @@ def test_a_sample_of_very_many_counters_is_taken_in_steps(
     assert waits == [0.0, 0.0, 10.0]
     assert {stats.topic_put_tps(f"T{number}") for number in range(4999)} == {1.0}
     assert stats.sample_step() == 0.0
+
+
+def test_the_brokers_own_topics_do_not_count_in_totals(
+    clock: HandClock, stats: BrokerStats
+) -> None:
+    own = "RMQ_SYS_TRANS_HALF_TOPIC"
+    names = ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")
+
+    def sums(suffix: str = "") -> list[int]:
+        views = [stats.view(name + suffix, "C") for name in names]
+        return [view.stats_minute.sum for view in views if view is not None]
+
+    for topic, count in (("T", 2), (own, 5)):
+        count_puts(stats, topic, count, 600)
+        stats.got("g", topic, count + 1, 900)
+    pass_time(clock, stats, 10)
+    assert sums() == [7, 9]
+    assert sums("_WITHOUT_SYSTEM_TOPIC") == [2, 3]
+    assert (stats.put_totals().now, stats.get_totals().now) == (2, 3)
+    for topic in ("T", own):
+        stats.delete_topic(topic)
+    assert (stats.put_totals().now, stats.get_totals().now) == (2, 3)
+    assert stats.put_sum()[0] == 7
+    pass_time(clock, stats, 10)
+    assert sums("_WITHOUT_SYSTEM_TOPIC") == [2, 3]

@@ -48,29 +48,27 @@ def test_one_line_a_minute_says_how_many(
     warner: Unserved, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        ask(warner, 370, {"producerGroup": "g", "topic": "T"})
-    assert refusals(caplog) == [("RECALL_MESSAGE", 370, "g", 1)]
+        ask(warner, 200050, {"consumerGroup": "g", "topic": "T"})
+    assert refusals(caplog) == [("POP_MESSAGE", 200050, "g", 1)]
     clock.seconds += 59
-    ask(warner, 370, {"producerGroup": "g"})
+    ask(warner, 200050, {"consumerGroup": "g"})
     assert refusals(caplog) == []
     clock.seconds += 1
-    ask(warner, 370, {"producerGroup": "g"})
-    assert refusals(caplog) == [("RECALL_MESSAGE", 370, "g", 6)]
+    ask(warner, 200050, {"consumerGroup": "g"})
+    assert refusals(caplog) == [("POP_MESSAGE", 200050, "g", 6)]
 
 
 def test_groups_and_kinds_are_told_apart(
     warner: Unserved, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ask(warner, 370, {"producerGroup": "g"})
-    ask(warner, 370, {"producerGroup": "other"})
-    ask(warner, 37, {"producerGroup": "g"})
     ask(warner, 200050, {"consumerGroup": "g"})
+    ask(warner, 200050, {"consumerGroup": "other"})
+    ask(warner, 200051, {"consumerGroup": "g"})
     ask(warner, 400, {}, json.dumps({"consumerGroup": "g", "topic": "T"}).encode())
     assert [line[:3] for line in refusals(caplog)] == [
-        ("RECALL_MESSAGE", 370, "g"),
-        ("RECALL_MESSAGE", 370, "other"),
-        ("END_TRANSACTION", 37, "g"),
         ("POP_MESSAGE", 200050, "g"),
+        ("POP_MESSAGE", 200050, "other"),
+        ("ACK_MESSAGE", 200051, "g"),
         ("QUERY_ASSIGNMENT", 400, "g"),
     ]
 
@@ -91,7 +89,7 @@ def test_no_more_are_remembered_than_a_limit(
 ) -> None:
     monkeypatch.setattr(unserved, "REMEMBERED_MAX", 3)
     for number in range(9):
-        ask(warner, 370, {"producerGroup": f"g{number}"})
+        ask(warner, 200050, {"consumerGroup": f"g{number}"})
     assert [line[2] for line in refusals(caplog)] == ["g0", "g1", "g2", "others"]
 
 
@@ -99,13 +97,14 @@ def test_a_broker_refuses_them(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
     async def main(served: Serving, caller: Caller) -> None:
         for _ in range(3):
-            answer = await caller.call(370, {"producerGroup": "p", "topic": "T"})
-            assert (answer.code, answer.remark) == (3, " request type 370 not supported")
-        caller.tell(37, {"producerGroup": "p"}, oneway=True)
-        assert (await caller.call(200050, {"consumerGroup": "g"})).code == 3
+            answer = await caller.call(200050, {"consumerGroup": "g", "topic": "T"})
+            assert (answer.code, answer.remark) == (3, " request type 200050 not supported")
+        caller.tell(200051, {"consumerGroup": "g"}, oneway=True)
+        assert (await caller.call(200053, {"consumerGroup": "g"})).code == 3
 
     calling(tmp_path, main)
     assert [line[0] for line in refusals(caplog)] == [
-        "END_TRANSACTION",
         "POP_MESSAGE",
+        "ACK_MESSAGE",
+        "CHANGE_MESSAGE_INVISIBLETIME",
     ]

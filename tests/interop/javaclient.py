@@ -156,6 +156,13 @@ class Producer(_Handle):
         """Send all as one batch, to one queue."""
         return self._call("producer.batch", SendReport, topic=topic, messages=messages)
 
+    def request(self, topic: str, message: Outgoing, within_s: float = 10) -> bytes:
+        """Send a request and return the body of the reply."""
+        timeout_ms = int(within_s * 1000)
+        return self._call(
+            "producer.request", bytes, topic=topic, message=message, timeoutMs=timeout_ms
+        )
+
 
 class TransactionProducer(_Handle):
     """A ``TransactionMQProducer``; its messages say what becomes of them."""
@@ -292,6 +299,8 @@ class JavaClient:
         compression: str = "ZLIB",
         compress_over_bytes: int = NO_COMPRESSION,
         message_bytes_max: int = BODY_BYTES_MAX,
+        *,
+        trace: bool = False,
     ) -> Producer:
         """Open a producer; ``compression`` is ZLIB, LZ4 or ZSTD."""
         number = self.call(
@@ -301,6 +310,7 @@ class JavaClient:
             compression=compression,
             compressOverBytes=compress_over_bytes,
             maxMessageBytes=message_bytes_max,
+            trace=trace,
         )
         return self._keep(Producer(self._driver, number))
 
@@ -320,6 +330,7 @@ class JavaClient:
         failures: int = 0,
         level: int = 0,
         times_max: int = -1,
+        trace: bool = False,
     ) -> PushConsumer:
         """Open a push consumer, which begins at the first offset if its group has none.
 
@@ -337,8 +348,16 @@ class JavaClient:
             failures=failures,
             level=level,
             maxReconsumeTimes=times_max,
+            trace=trace,
         )
         return self._keep(PushConsumer(self._driver, number))
+
+    def replier(self, group: str, topic: str, compress_over_bytes: int = NO_COMPRESSION) -> _Handle:
+        """Open a push consumer that replies to each request with ``re: `` and its body."""
+        number = self.call(
+            "replier.open", int, group=group, topic=topic, compressOverBytes=compress_over_bytes
+        )
+        return self._keep(_Handle(self._driver, number))
 
     def pull_consumer(self, group: str = "interop_pull") -> PullConsumer:
         """Open a classic pull consumer."""

@@ -20,6 +20,14 @@ def test_the_worked_example() -> None:
     assert unpack_host(bytes.fromhex("7f00000100002a9f")) == ("127.0.0.1", 10911)
 
 
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [(Host("127.0.0.1", 10911), "127.0.0.1:10911"), (Host("2001:db8::1", 7), "[2001:db8::1]:7")],
+)
+def test_a_host_as_text(host: Host, text: str) -> None:
+    assert str(host) == text
+
+
 def test_a_name_is_no_address() -> None:
     with pytest.raises(MessageError, match="'localhost' is not an IPv4 or IPv6 address"):
         pack_address("localhost")

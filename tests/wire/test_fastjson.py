@@ -54,6 +54,12 @@ class Table(msgspec.Struct, rename="camel"):
     name: str | None = None
 
 
+@given(values)
+def test_what_was_written_before_is_taken_as_it_is(value: Any) -> None:
+    written = msgspec.Raw(dumps(value))
+    assert dumps({"a": [written, 1]}) == dumps({"a": [value, 1]})
+
+
 @given(values, st.booleans())
 def test_what_is_written_is_read_back(value: Any, pretty: bool) -> None:
     assert loads(dumps(value, pretty)) == value

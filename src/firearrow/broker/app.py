@@ -40,6 +40,7 @@ from firearrow.broker.requests import (
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
+    reply_handlers_of,
     transaction_handlers_of,
 )
 from firearrow.broker.saving import WRITE_SECONDS, Saving
@@ -160,7 +161,7 @@ class Broker:
         )
         in_database = self._store_config.store_type == "defaultRocksDB"
         self.topics = TopicTable(self.settings, clock, root, in_database=in_database, events=events)
-        self.stats = BrokerStats(clock, config.broker_cluster_name)
+        self.stats = BrokerStats(clock, config.broker_cluster_name, self.topics.is_system)
         self.store = store = MessageStore(
             self._store_config,
             clock,
@@ -304,6 +305,7 @@ class Broker:
         handlers = self._saving.holding(handlers_of(context))
         handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
+        handlers |= reply_handlers_of(context, sends)
         self._handlers.update(admission.before(handlers))
         self._bulk_handlers.update(admission.before_bulk(bulk_handlers_of(sends)))
         self._listen(sends)

@@ -69,6 +69,7 @@ class BrokerConfig(ServerConfig, frozen=True):
 
     # --- sending ---
     start_accept_send_request_time_stamp: Annotated[CountLong, "ms since 1970 before which sends are refused", LIVE] = 0
+    store_reply_message_enable: Annotated[bool, "whether replies to requests are stored besides being passed on", LIVE] = True
 
     # --- recalling ---
     recall_message_enable: Annotated[bool, "whether a message with a delivery time can be recalled", LIVE] = False
@@ -92,6 +93,9 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- clients and offsets ---
     channel_expired_timeout: Annotated[PositiveLong, "ms without a heartbeat after which a client is forgotten", LIVE] = 120_000
     notify_consumer_ids_changed_enable: Annotated[bool, "whether the members of a group are notified when it changes", LIVE] = True
+    use_server_side_reset_offset: Annotated[
+        bool, "whether a reset of offsets counts at once; else consumers that are online are told to carry it out", LIVE
+    ] = True
     config_generations: Annotated[PositiveInt, "contents of each file in `config/` that are kept in `config/.history/`"] = GENERATIONS
     flush_consumer_offset_interval: Annotated[PositiveInt, "ms between writes of the consumer offsets"] = 5000
     consumer_offset_update_version_step: Annotated[PositiveLong, "commits after which the offsets get a new data version"] = 500

@@ -15,9 +15,11 @@ from firearrow.broker.processors.admin_topics import TopicAdminProcessor
 from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
 from firearrow.broker.processors.recall import RecallProcessor
+from firearrow.broker.processors.replies import ReplyProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -44,6 +46,17 @@ def message_handlers_of(sends: SendProcessor, pulls: PullProcessor) -> dict[int,
     )
 
 
+def reply_handlers_of(context: BrokerContext, sends: SendProcessor) -> dict[int, Handler]:
+    """The handlers of what consumers answer to messages."""
+    replies = ReplyProcessor(context, sends)
+    return _by_number(
+        {
+            RequestCode.SEND_REPLY_MESSAGE: replies.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
+        }
+    )
+
+
 def bulk_handlers_of(sends: SendProcessor) -> dict[int, BulkHandler]:
     """The handlers of several requests of one code at once."""
     return {int(RequestCode.SEND_BATCH_MESSAGE): sends.send_batches}
@@ -59,7 +72,7 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
     topics = TopicAdminProcessor(context)
     groups = GroupAdminProcessor(context)
     broker = BrokerAdminProcessor(context)
-    return _by_number(
+    return _progress_handlers_of(context) | _by_number(
         {
             RequestCode.CONSUMER_SEND_MSG_BACK: sends_back.send_back,
             RequestCode.QUERY_MESSAGE: queries.query_message,
@@ -68,6 +81,7 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.GET_MAX_OFFSET: queries.max_offset,
             RequestCode.GET_MIN_OFFSET: queries.min_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: queries.earliest_store_time,
+            RequestCode.QUERY_CONSUME_QUEUE: queries.queue_entries,
             RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: offsets.commit,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: offsets.reset,
@@ -79,6 +93,8 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: clients.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: clients.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: clients.producers,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: clients.subscription,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: asking.statuses,
             RequestCode.GET_CONSUMER_RUNNING_INFO: asking.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: asking.consume_directly,
@@ -95,11 +111,13 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.list_all,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.get,
-            RequestCode.GET_CONSUME_STATS: groups.progress,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: groups.forbid,
             RequestCode.UPDATE_BROKER_CONFIG: broker.update_config,
             RequestCode.GET_BROKER_CONFIG: broker.config,
             RequestCode.GET_BROKER_RUNTIME_INFO: broker.runtime_info,
             RequestCode.VIEW_BROKER_STATS_DATA: broker.counter,
+            RequestCode.SET_COMMITLOG_READ_MODE: broker.read_log,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: broker.check_queues,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: broker.clean_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: broker.clean_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: broker.clean_log,
@@ -116,6 +134,21 @@ def transaction_handlers_of(transactions: TransactionProcessor) -> dict[int, Han
         {
             RequestCode.END_TRANSACTION: transactions.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume,
+        }
+    )
+
+
+def _progress_handlers_of(context: BrokerContext) -> dict[int, Handler]:
+    """The handlers of requests about how far groups are."""
+    progress = ProgressProcessor(context)
+    return _by_number(
+        {
+            RequestCode.GET_CONSUME_STATS: progress.progress,
+            RequestCode.GET_BROKER_CONSUME_STATS: progress.all_progress,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: progress.time_spans,
+            RequestCode.QUERY_CORRECTION_OFFSET: progress.correction,
+            RequestCode.CLONE_GROUP_OFFSET: progress.clone,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: progress.topics,
         }
     )
 

@@ -10,11 +10,12 @@ Source: upstream ``BrokerStatsManager``, ``StatsItem``, ``BrokerStats``, ``Store
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import Final, Literal, NamedTuple
 
 from firearrow.clock import Clock
+from firearrow.message.names import is_system_topic
 from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import BrokerStatsData, StatsSnapshot
 
@@ -115,14 +116,22 @@ _NAMES: Final[dict[str, tuple[str, Measure]]] = {
     "GROUP_GET_SIZE": ("groups", "size"),
     "BROKER_PUT_NUMS": ("puts", "messages"),
     "BROKER_GET_NUMS": ("gets", "messages"),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": ("user puts", "messages"),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": ("user gets", "messages"),
 }
 
 
 class BrokerStats:
-    """All counters of a broker; ``cluster`` is the name under which its totals are asked for."""
+    """All counters of a broker; ``cluster`` is the name under which its totals are asked for.
 
-    def __init__(self, clock: Clock, cluster: str) -> None:
+    ``is_system`` tells the broker's own topics, which do not count in the totals of a day.
+    """
+
+    def __init__(
+        self, clock: Clock, cluster: str, is_system: Callable[[str], bool] = is_system_topic
+    ) -> None:
         self._clock = clock
+        self._is_system = is_system
         self._tick = 0
         self._sampling: Iterator[None] | None = None
         self.boot_ms = clock.now_ms()
@@ -130,6 +139,9 @@ class BrokerStats:
         self.pulls_missed = 0
         self._topics: dict[str, PutCounters] = {}
         self._groups: dict[str, GroupCounters] = {}
+        self._system_puts: dict[str, PutCounters] = {}
+        self._system_gets: dict[str, GroupCounters] = {}
+        self._deleted_system_puts = self._deleted_system_gets = 0
         self._deleted_puts = (0, 0)
         self._get_count = 0
         self._get_bytes = 0
@@ -141,7 +153,10 @@ class BrokerStats:
             "groups": {},
             "puts": {cluster: self.puts},
             "gets": {cluster: self.gets},
+            "user puts": {cluster: Series(self.boot_ms)},
+            "user gets": {cluster: Series(self.boot_ms)},
         }
+        self._cluster = cluster
         self._day = _day_of(self.boot_ms)
         self._put_mornings = (0, 0)
         self._get_mornings = (0, 0)
@@ -151,6 +166,8 @@ class BrokerStats:
         counters = self._topics.get(topic)
         if counters is None:
             counters = self._topics[topic] = PutCounters()
+            if self._is_system(topic):
+                self._system_puts[topic] = counters
             self._series["topics"][topic] = Series(self._clock.now_ms())
         return counters
 
@@ -160,6 +177,8 @@ class BrokerStats:
         counters = self._groups.get(key)
         if counters is None:
             counters = self._groups[key] = GroupCounters()
+            if self._is_system(topic):
+                self._system_gets[key] = counters
             self._series["groups"][key] = Series(self._clock.now_ms())
         counters.get_count += count
         counters.get_bytes += size
@@ -220,7 +239,10 @@ class BrokerStats:
         self.gets.append(Note(now_ms, self._get_count, self._get_bytes), tick)
         self.found.append(Note(now_ms, self.pulls_found, 0), tick)
         self.missed.append(Note(now_ms, self.pulls_missed, 0), tick)
-        self._turn_day(now_ms, puts[0])
+        user_puts, user_gets = self._user_put_count(), self._user_get_count()
+        self._series["user puts"][self._cluster].append(Note(now_ms, user_puts, 0), tick)
+        self._series["user gets"][self._cluster].append(Note(now_ms, user_gets, 0), tick)
+        self._turn_day(now_ms, user_puts, user_gets)
         topics, groups = self._series["topics"], self._series["groups"]
         for number, (topic, put) in enumerate(list(self._topics.items()), 1):
             if topic in topics:  # it may have been deleted since the step before
@@ -236,12 +258,20 @@ class BrokerStats:
                 yield
 
     def put_totals(self) -> DayTotals:
-        """Give how many messages were put."""
-        return DayTotals(*self._put_mornings, self.put_sum()[0])
+        """Give how many messages were put, without those of the broker's own topics."""
+        return DayTotals(*self._put_mornings, self._user_put_count())
 
     def get_totals(self) -> DayTotals:
-        """Give how many messages were got."""
-        return DayTotals(*self._get_mornings, self._get_count)
+        """Give how many messages were got, without those of the broker's own topics."""
+        return DayTotals(*self._get_mornings, self._user_get_count())
+
+    def _user_put_count(self) -> int:
+        system = sum(counters.put_count for counters in self._system_puts.values())
+        return self.put_sum()[0] - system - self._deleted_system_puts
+
+    def _user_get_count(self) -> int:
+        system = sum(counters.get_count for counters in self._system_gets.values())
+        return self._get_count - system - self._deleted_system_gets
 
     def delete_topic(self, topic: str) -> None:
         """Forget the counters of a topic; the broker's totals keep what they counted."""
@@ -250,6 +280,8 @@ class BrokerStats:
             del self._series["topics"][topic]
             count, size = self._deleted_puts
             self._deleted_puts = (count + counters.put_count, size + counters.put_bytes)
+            if self._system_puts.pop(topic, None) is not None:
+                self._deleted_system_puts += counters.put_count
         for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
             self._delete_group_key(key)
 
@@ -261,13 +293,16 @@ class BrokerStats:
     def _delete_group_key(self, key: str) -> None:
         del self._groups[key]
         del self._series["groups"][key]
+        system = self._system_gets.pop(key, None)
+        if system is not None:
+            self._deleted_system_gets += system.get_count
 
-    def _turn_day(self, now_ms: int, put_count: int) -> None:
+    def _turn_day(self, now_ms: int, put_count: int, get_count: int) -> None:
         today = _day_of(now_ms)
         if today != self._day:
             self._day = today
             self._put_mornings = (self._put_mornings[1], put_count)
-            self._get_mornings = (self._get_mornings[1], self._get_count)
+            self._get_mornings = (self._get_mornings[1], get_count)
 
 
 def _day_of(now_ms: int) -> date:

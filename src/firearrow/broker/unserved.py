@@ -30,10 +30,7 @@ REMEMBERED_MAX: Final = 1000  # kinds and groups; beyond them all others are one
 OTHERS: Final = "others"
 
 _NO_POP: Final = "its consumers get no messages by POP"
-_NO_REPLY: Final = "its replies reach nobody"
 LOST: Final[Mapping[RequestCode, str]] = {
-    RequestCode.SEND_REPLY_MESSAGE: _NO_REPLY,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _NO_REPLY,
     RequestCode.QUERY_ASSIGNMENT: "its consumers are not told which queues to read",
     RequestCode.POP_MESSAGE: _NO_POP,
     RequestCode.POP_LITE_MESSAGE: _NO_POP,
@@ -42,6 +39,55 @@ LOST: Final[Mapping[RequestCode, str]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "what its consumers popped comes again no later",
 }
 """What a group goes without, by the request that is refused."""
+
+_TIMER: Final = "there is one kind of timer, in files"
+_POP: Final = "there is no POP"
+_LITE: Final = "there are no lite topics"
+_USERS: Final = "there are no users and no permissions"
+_COPIES: Final = "there are no slaves: only they, masters that tell them, and controllers ask this"
+_COLD: Final = "reads of old messages are not limited, so there is nothing to configure"
+NOT_YET: Final[Mapping[RequestCode, str]] = {
+    **LOST,
+    RequestCode.SWITCH_TIMER_ENGINE: _TIMER,
+    RequestCode.PEEK_MESSAGE: _POP,
+    RequestCode.NOTIFICATION: _POP,
+    RequestCode.POLLING_INFO: _POP,
+    RequestCode.POP_ROLLBACK: _POP,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _POP,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _POP,
+    RequestCode.LITE_SUBSCRIPTION_CTL: _LITE,
+    RequestCode.GET_BROKER_LITE_INFO: _LITE,
+    RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
+    RequestCode.GET_LITE_TOPIC_INFO: _LITE,
+    RequestCode.GET_LITE_CLIENT_INFO: _LITE,
+    RequestCode.GET_LITE_GROUP_INFO: _LITE,
+    RequestCode.TRIGGER_LITE_DISPATCH: _LITE,
+    RequestCode.AUTH_CREATE_USER: _USERS,
+    RequestCode.AUTH_UPDATE_USER: _USERS,
+    RequestCode.AUTH_DELETE_USER: _USERS,
+    RequestCode.AUTH_GET_USER: _USERS,
+    RequestCode.AUTH_LIST_USER: _USERS,
+    RequestCode.AUTH_CREATE_ACL: _USERS,
+    RequestCode.AUTH_UPDATE_ACL: _USERS,
+    RequestCode.AUTH_DELETE_ACL: _USERS,
+    RequestCode.AUTH_GET_ACL: _USERS,
+    RequestCode.AUTH_LIST_ACL: _USERS,
+    RequestCode.GET_ALL_CONSUMER_OFFSET: _COPIES,
+    RequestCode.GET_ALL_DELAY_OFFSET: _COPIES,
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _COPIES,
+    RequestCode.EXCHANGE_BROKER_HA_INFO: _COPIES,
+    RequestCode.GET_BROKER_HA_STATUS: _COPIES,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: _COPIES,
+    RequestCode.GET_BROKER_EPOCH_CACHE: _COPIES,
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _COPIES,
+    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
+    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _COLD,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static topics",
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "a broker that stops leaves JSON files beside its "
+    "databases",
+}
+"""Why a broker does not serve a code that RocketMQ's does."""
 
 
 class _Refused:
@@ -55,8 +101,7 @@ class _Refused:
 
 
 class Unserved:
-    """Warns of requests that nothing here serves: 37, 324, 325, 370, 400, 200050, 200051,
-    200053, 200070, 200151."""
+    """Warns of requests that nothing here serves: 400, 200050, 200051, 200053, 200070, 200151."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

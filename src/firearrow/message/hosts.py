@@ -32,6 +32,10 @@ class Host(NamedTuple):
     ip: str
     port: int
 
+    def __str__(self) -> str:
+        """``127.0.0.1:10911`` or ``[2001:db8::1]:10911``."""
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
 
 @lru_cache(maxsize=4096)  # clients and brokers are few beside messages
 def pack_host(host: Host | tuple[str, int]) -> bytes:

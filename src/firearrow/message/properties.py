@@ -89,6 +89,7 @@ CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 REPLY_TTL = "TTL"
 MESSAGE_TYPE = "MSG_TYPE"  # "reply"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # when a broker passed the reply on, in ms
 
 # POP, and what clients add to messages in memory.
 POP_CHECKPOINT = "POP_CK"

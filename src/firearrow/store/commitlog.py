@@ -465,6 +465,12 @@ class CommitLog:
         """Forget everything from ``end_offset`` on."""
         self.segments.cut(end_offset)
 
+    def advise(self, *, read_ahead: bool) -> None:
+        """Have the system read more of the log than what is touched, or not."""
+        self.segments.advise(read_ahead=read_ahead)
+        if self._next is not None:
+            self._next.advise(read_ahead=read_ahead)
+
     def close(self) -> None:
         """Unmap the files; the one made ready in advance is deleted."""
         if self._preparing is not None:

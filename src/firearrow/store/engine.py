@@ -697,6 +697,11 @@ class MessageStore(Doors):
 
     # --- administration ---
 
+    def advise(self, *, read_ahead: bool) -> None:
+        """Have the system read more of the log than what is touched, which is good for who reads
+        it in order, or not, which is good for many who read old messages here and there."""
+        self.log.advise(read_ahead=read_ahead)
+
     def dispatch_in_steps(self) -> Iterator[None]:
         """Dispatch what the log has by now, a batch for each that is taken, as far as it can be."""
         end = self.log.end_offset

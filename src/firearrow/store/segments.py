@@ -45,6 +45,10 @@ class Segment:
         """The offset after its last byte."""
         return self.base + self.size_bytes
 
+    def advise(self, *, read_ahead: bool) -> None:
+        """Have the system read more of it than what is touched, or not."""
+        self.map.madvise(mmap.MADV_NORMAL if read_ahead else mmap.MADV_RANDOM)
+
 
 class Segments:
     """The files of one directory in order of their offsets.
@@ -187,6 +191,12 @@ class Segments:
         if not self._read_ahead:
             mapped.madvise(mmap.MADV_RANDOM)
         return mapped
+
+    def advise(self, *, read_ahead: bool) -> None:
+        """Have the system read more of all files than what is touched, or not."""
+        self._read_ahead = read_ahead
+        for segment in self.files:
+            segment.advise(read_ahead=read_ahead)
 
     def attach(self, segment: Segment) -> None:
         """Put a created file at the end of the space."""

@@ -75,7 +75,7 @@ class SendAnswers:
         """The answer to a send as fields."""
         last = {"transactionId": unique.decode("utf-8", "replace")}
         message_id = f"{self._id_prefix}{physical_offset:016X}"
-        return Response(fields=self._fields(message_id, queue_id, queue_offset) | last)
+        return Response(fields=self.fields(message_id, queue_id, queue_offset) | last)
 
     def batch_frame(self, opaque: int, ids: bytes, queue_id: int, queue_offset: int) -> bytes:
         """The answer to a batch, with the ids of its messages joined by commas."""
@@ -83,9 +83,10 @@ class SendAnswers:
 
     def batch_response(self, ids: bytes, queue_id: int, queue_offset: int) -> Response:
         """The same as fields."""
-        return Response(fields=self._fields(ids.decode(), queue_id, queue_offset))
+        return Response(fields=self.fields(ids.decode(), queue_id, queue_offset))
 
-    def _fields(self, ids: str, queue_id: int, queue_offset: int) -> dict[str, FieldValue]:
+    def fields(self, ids: str, queue_id: int, queue_offset: int) -> dict[str, FieldValue]:
+        """What every answer to a send says; ``ids`` are joined by commas."""
         return {
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,

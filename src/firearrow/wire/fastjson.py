@@ -284,7 +284,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def dumps(value: Any, pretty: bool = False) -> bytes:
-    """Write a value: structs, maps, sequences, sets, text, numbers, booleans, None.
+    """Write a value: structs, maps, sequences, sets, text, numbers, booleans, None, and what was
+    written before (`msgspec.Raw`).
 
     A float is written as Java does, a value of None is left out of maps and structs.
     """
@@ -429,6 +430,8 @@ def _write(value: Any, out: list[str], newline: str) -> None:
         _write_object(_items_of(value), out, newline)
     elif isinstance(value, list | tuple | AbstractSet):
         _write_array(value, out, newline)
+    elif isinstance(value, msgspec.Raw):
+        out.append(bytes(value).decode())
     else:
         raise TypeError(f"a {type(value).__name__} is not JSON")
 

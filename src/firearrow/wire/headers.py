@@ -135,13 +135,17 @@ class UpdateConsumerOffset(Header):
 
 
 class ResetOffset(Header):
-    """222: have a group go on at a time, or, with a queue id, at an offset of one queue."""
+    """222: have a group go on at a time, or, with a queue id, at an offset of one queue.
+
+    Without ``is_force`` consumers that are told of it (220) only go back.
+    """
 
     group: str
     topic: str
     timestamp: Int64
     queue_id: Int32 = -1
     offset: Int64 | None = None
+    is_force: bool = False
 
 
 class SearchOffset(Header):
@@ -393,3 +397,71 @@ class RecallMessage(Header):
     topic: str
     recall_handle: str
     producer_group: str = ""
+
+
+class GroupAndTopic(Header):
+    """303, 345: a group and a topic."""
+
+    group: str
+    topic: str
+
+
+class CorrectionOffset(Header):
+    """308: a group to compare others with, and those, joined by ``,``, that do not count."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str = ""
+
+
+class CloneGroupOffset(Header):
+    """314: a group that gets another's offsets; blank: in all topics. ``offline``: also in those
+    that the other does not subscribe to now."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
+class AllProgress(Header):
+    """317: whether only topics with an order count."""
+
+    is_order: bool
+
+
+class QueryConsumeQueue(Header):
+    """321: so many entries of a queue, from an offset on."""
+
+    topic: str
+    queue_id: Int32 = 0
+    index: Int64 = 0
+    count: Int32 = 0
+    consumer_group: str | None = None
+
+
+class TopicsOfGroup(Header):
+    """343: a group."""
+
+    group: str
+
+
+class ForbidGroup(Header):
+    """353: whether a group may read a topic; without ``readable`` nothing is changed."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+class ReadMode(Header):
+    """2004: 0 to read the CommitLog ahead, 1 not to."""
+
+    mode: Int32 = field(name="READ_AHEAD_MODE")
+
+
+class CheckQueues(Header):
+    """354: a topic whose queues are compared, from a store time in ms on."""
+
+    topic: str
+    check_store_time: Int64 = 0

@@ -1,13 +1,17 @@
 """Administration of the broker itself; codes and names compared with a real broker's."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from firearrow.config import properties
 from firearrow.wire import fastjson
-from firearrow.wire.command import Response
+from firearrow.wire.command import FieldValue, Response
 from tests.broker.fakes import NOW_MS, FakeBroker, count_puts
+from tests.broker.serving import Caller, Serving, calling
+
+SMAPS = Path("/proc/self/smaps")
 
 # Every name that a fresh 5.5.0 broker answers to request 28, its commit log's path left out, and
 # without what only its store can tell and what is not known here, which is left out.
@@ -183,3 +187,45 @@ def test_cleaning_is_answered_with_success(broker: FakeBroker, code: int) -> Non
     answer = broker.call(code)
     assert (answer.code, answer.remark, answer.body) == (0, None, b"")
     assert broker.store.deleted == (["expired files"] if code == 329 else [])
+
+
+def test_queues_that_are_kept_once_need_no_check(broker: FakeBroker) -> None:
+    assert broker.ask(354, {"topic": "T"})["checkStatus"] == 0
+    assert broker.call(354).code == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"READ_AHEAD_MODE": 7}, 29, "set commitlog readahead mode param value error: 7"),
+        ({"READ_AHEAD_MODE": 0}, 0, "set commitlog readahead mode success, mode: 0"),
+        ({"READ_AHEAD_MODE": 1}, 0, "set commitlog readahead mode success, mode: 1"),
+    ],
+)
+def test_how_the_log_is_read_ahead(
+    broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
+) -> None:
+    assert broker.call(2004, fields) == Response(code, remark)
+    told = [] if code else [f"read ahead: {fields['READ_AHEAD_MODE'] == 0}"]
+    assert broker.store.deleted == told
+    assert broker.call(2004).code == 1
+
+
+def test_the_system_is_told_how_the_log_is_read(tmp_path: Path) -> None:
+    def advised() -> list[bool]:
+        """Of each file of the log, whether it is not read ahead."""
+        blocks = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", SMAPS.read_text(), flags=re.MULTILINE)
+        log = [block for block in blocks if f"{tmp_path}/commitlog/" in block]
+        return [" rr" in block.partition("VmFlags:")[2] for block in log]
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent()
+        for mode in (1, 0, 1):
+            assert (await caller.call(2004, {"READ_AHEAD_MODE": mode})).code == 0
+            assert set(advised()) == {bool(mode)}
+        for _ in range(8):
+            await caller.sent(bytes(20_000))  # files that come to be later
+        assert len(advised()) > 2
+        assert set(advised()) == {True}
+
+    calling(tmp_path, main, background=False)

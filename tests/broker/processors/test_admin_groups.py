@@ -3,19 +3,14 @@
 import pytest
 
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.client_bodies import ITEMS_MAX, MessageQueue, SubscriptionGroupConfig
+from firearrow.wire.client_bodies import ITEMS_MAX, SubscriptionGroupConfig
 from firearrow.wire.command import FieldValue, Response
-from firearrow.wire.fastjson import ObjectKey
 from tests.broker.fakes import FakeBroker
 
 
 @pytest.fixture
 def broker() -> FakeBroker:
     return FakeBroker()
-
-
-def key(queue: MessageQueue) -> ObjectKey:
-    return ObjectKey(brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic)
 
 
 def test_a_group_is_created_and_changed(broker: FakeBroker) -> None:
@@ -95,73 +90,42 @@ def test_deleting_a_group(broker: FakeBroker) -> None:
     assert broker.call(207).code == 1
 
 
-def test_progress_of_a_group(broker: FakeBroker) -> None:
-    broker.topics.put(TopicConfig("T1", 2, 4))
-    broker.store.queues["T1", 0] = (0, 9, True)
-    broker.offsets.commit("G1", "T1", 0, 5)
-    broker.offsets.commit_pull("G1", "T1", 0, 7)
-    broker.offsets.commit("G1", "gone", 0, 5)
-    broker.stats.got("G1", "T1", 30, 300)
-    broker.clock.seconds += 10
-    broker.stats.sample()
-    assert broker.call(208, {"consumerGroup": "G1"}).body == (
-        b'{"consumeTps":3.0,"offsetTable":{'
-        b'{"brokerName":"broker-a","queueId":0,"topic":"T1"}:'
-        b'{"brokerOffset":9,"consumerOffset":5,"lastTimestamp":1795210273745,"pullOffset":7},'
-        b'{"brokerName":"broker-a","queueId":1,"topic":"T1"}:'
-        b'{"brokerOffset":0,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
-    )
-
-
-def test_progress_on_chosen_topics(broker: FakeBroker) -> None:
-    for topic in ("T1", "T2", "T3"):
-        broker.topics.put(TopicConfig(topic, 1, 1))
-
-    def topics(**fields: FieldValue) -> list[str]:
-        group: dict[str, FieldValue] = {"consumerGroup": "G1"}
-        body = broker.ask(208, group | fields)
-        return [queue["topic"] for queue in body["offsetTable"]]
-
-    assert topics() == []
-    assert topics(topic="T1") == ["T1"]
-    assert topics(topic="nope") == []
-    assert topics(topic="T1", topicList="T2;T3;") == ["T2", "T3"]
-
-
-def test_topics_that_an_online_group_has_left_are_not_told(broker: FakeBroker) -> None:
-    for topic in ("T1", "T2"):
-        broker.topics.put(TopicConfig(topic, 1, 1))
-        broker.offsets.commit("G1", topic, 0, 1)
-    consumer = {"groupName": "G1", "subscriptionDataSet": [{"topic": "T2", "subString": "*"}]}
-    broker.ask(34, body={"clientID": "c", "consumerDataSet": [consumer]})
-    table = broker.ask(208, {"consumerGroup": "G1"})["offsetTable"]
-    assert list(table) == [key(MessageQueue("T2", "broker-a", 0))]
-
-
-def test_a_topic_that_is_named_often_is_looked_at_once(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.topics.put(TopicConfig("T1", 1, 1))
-    asked: list[str] = []
-
-    def ends(topic: str, queue_id: int) -> int:
-        asked.append(topic)
-        return 0
-
-    monkeypatch.setattr(broker.store, "max_queue_offset", ends)
-    stats = broker.ask(208, {"consumerGroup": "G1", "topicList": "T1;" * 30})
-    assert asked == ["T1"]
-    assert stats["consumeTps"] == 0
-
-
-def test_topics_that_are_asked_for_are_limited(broker: FakeBroker) -> None:
-    names = ";".join(map(str, range(ITEMS_MAX + 1)))
-    answer = broker.call(208, {"consumerGroup": "G1", "topicList": names})
-    assert answer.code == 29
-    assert answer.remark == f"{ITEMS_MAX + 1} topics are asked for, the limit is {ITEMS_MAX}"
-
-
 @pytest.mark.parametrize(("code", "name"), [(225, "groupConfigList"), (18, "topicConfigList")])
 def test_what_is_made_at_a_time_is_limited(broker: FakeBroker, code: int, name: str) -> None:
     answer = broker.call(code, {}, {name: [{}] * (ITEMS_MAX + 1)})
     assert f"length <= {ITEMS_MAX}" in (answer.remark or "")
+
+
+READ: dict[str, FieldValue] = {"group": "g", "topic": "T"}
+
+
+def test_a_group_is_forbidden_to_read_and_allowed_again(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T", 1, 1))
+    broker.groups.find("g")
+    assert broker.ask(353, READ) == READ | {"readable": True}
+    version = broker.groups.data_version
+    assert broker.ask(353, READ | {"readable": True}) == READ | {"readable": True}
+    assert broker.groups.data_version == version
+    assert broker.ask(353, READ | {"readable": False}) == READ | {"readable": False}
+    assert broker.groups.forbidden == {"g": {"T": 4}}
+    assert broker.ask(353, READ) == READ | {"readable": False}
+    assert broker.ask(353, READ | {"readable": True}) == READ | {"readable": True}
+    assert broker.groups.forbidden == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"group": "nope"}, 26, "No group in this broker. group: nope"),
+        ({"topic": "nope"}, 17, "No topic in this broker. topic: nope"),
+    ],
+)
+def test_who_is_not_known_is_forbidden_nothing(
+    broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
+) -> None:
+    broker.topics.put(TopicConfig("T", 1, 1))
+    broker.groups.find("g")
+    assert broker.call(353, READ | fields | {"readable": False}) == Response(code, remark)
+    assert broker.groups.forbidden == {}
+    assert broker.ask(353, READ | fields)["readable"] is True
+    assert broker.call(353, {"topic": "T"}).code == 1

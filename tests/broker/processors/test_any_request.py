@@ -15,7 +15,10 @@ from tests.broker.fakes import FakeBroker
 from tests.store.stores import contents
 
 CODES = (14, 15, 17, 18, 21, 25, 26, 28, 34, 35, 36, 38, 41, 42, 46)
-CODES_OF_ADMINS = (200, 201, 202, 203, 204, 207, 208, 215, 222, 225, 300, 305, 315, 351, 352)
+CODES_OF_ADMINS = (
+    *(200, 201, 202, 203, 204, 207, 208, 215, 222, 225, 300, 303, 305, 308, 314, 315, 317, 321),
+    *(328, 343, 345, 351, 352, 353, 354),
+)
 
 FIELDS = st.dictionaries(
     st.sampled_from(
@@ -33,6 +36,8 @@ FIELDS = st.dictionaries(
             ),
             *("attributes", "topicFilterType", "topicSeq", "maxTopicNum", "dataVersion"),
             *("delayLevel", "unitMode", "maxReconsumeTimes"),
+            *("srcGroup", "destGroup", "offline", "compareGroup", "filterGroups", "readable"),
+            *("isOrder", "isForce", "index", "count", "checkStoreTime"),
             *("statsName", "statsKey", "cleanOffset", "topicList", "setZeroIfNotFound"),
         ]
     ),
@@ -121,6 +126,8 @@ TOPIC = {"topicName": "N", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
         (215, {"topic": "../T"}, b""),
         (215, {"topic": "T"}, b""),  # the disk is full
         (222, {"group": "g", "topic": "T", "timestamp": 0, "queueId": 0, "offset": 99}, b""),
+        (314, {"srcGroup": "g", "destGroup": "a b", "topic": "T"}, b""),
+        (353, {"group": "g", "topic": "none", "readable": False}, b""),
         (225, {}, {"groupConfigList": [{"groupName": "n"}, {"groupName": "a b"}]}),
         (225, {}, {"groupConfigList": [
             {"groupName": "n"}, {"groupName": "g", "attributes": {"+no": "1"}}]}),

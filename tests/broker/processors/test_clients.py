@@ -14,7 +14,7 @@ from firearrow.broker.state.clients import EXPRESSION_LENGTH_MAX
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import BODY_BYTES_MAX, ITEMS_MAX, SubscriptionGroupConfig
 from firearrow.wire.command import Response
-from tests.broker.fakes import CONFIG, FakeBroker, FakeChannel
+from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker, FakeChannel
 
 NOTIFIED = [(40, {"consumerGroup": "HG"})]
 ANSWERED = {"IS_SUPPORT_HEART_BEAT_V2": True}
@@ -296,3 +296,37 @@ def test_no_client_locks_more_queues_than_there_are(broker: FakeBroker, code: in
     body = {"consumerGroup": "g", "clientId": "c", "mqSet": [{}] * (ITEMS_MAX + 1)}
     answer = broker.call(code, {}, body)
     assert f"length <= {ITEMS_MAX}" in (answer.remark or "")
+
+
+# --- 328, 345 ---
+
+
+def test_all_producers(broker: FakeBroker) -> None:
+    both = {"clientID": "c1", "producerDataSet": [{"groupName": "P1"}, {"groupName": "P2"}]}
+    broker.ask(34, body=both)
+    broker.clock.seconds += 20
+    other = FakeChannel("10.0.0.2:1")
+    broker.ask(34, body={"clientID": "c2", "producerDataSet": [{"groupName": "P2"}]}, channel=other)
+
+    def row(client_id: str, address: str, at_ms: int) -> dict[str, Any]:
+        return {
+            "clientId": client_id, "remoteIP": address, "language": "JAVA", "version": 513,
+            "lastUpdateTimestamp": at_ms,
+        }  # fmt: skip
+
+    first, second = row("c1", "10.0.0.1:4711", NOW_MS), row("c2", "10.0.0.2:1", NOW_MS + 20_000)
+    broker.clock.seconds += 5
+    assert broker.ask(328) == {"data": {"P1": [first], "P2": [first, second]}}
+
+
+def test_no_producers(broker: FakeBroker) -> None:
+    assert broker.ask(328) == {"data": {}}
+
+
+def test_what_a_group_subscribes_to(broker: FakeBroker) -> None:
+    broker.ask(34, body=heartbeat())
+    asked = {"group": "HG", "topic": "T1"}
+    assert broker.ask(345, asked) == asked | {"subscriptionData": subscription()}  # type: ignore[arg-type]
+    for nothing in ({"group": "HG", "topic": "T9"}, {"group": "none", "topic": "T1"}):
+        assert broker.ask(345, nothing) == nothing  # type: ignore[arg-type]
+    assert broker.call(345, {"group": "HG"}).code == 1

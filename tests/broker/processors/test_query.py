@@ -1,6 +1,8 @@
 """Look-ups: by key, by id, by time, at the ends of a queue."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,3 +207,66 @@ def test_a_key_that_no_message_can_have_is_not_looked_up(tmp_path: Path) -> None
         assert answer.remark == "no message has a key of 32768 characters, 32767 are possible"
 
     calling(tmp_path, main)
+
+
+# --- 321 ---
+
+
+def test_entries_of_a_queue(tmp_path: Path) -> None:
+    asked: dict[str, FieldValue] = {"topic": "T", "queueId": 0, "index": 1, "count": 2}
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(4):
+            await caller.sent(b"%d" % number)
+        views = await caller.stored()
+
+        async def entries(**changed: FieldValue) -> Any:
+            answer = await caller.call(321, asked | changed)
+            assert (answer.code, answer.remark) == (0, None)
+            return fastjson.loads(answer.body)
+
+        expected = [
+            {"physicOffset": view.physical_offset, "physicSize": view.store_size, "tagsCode": 65}
+            for view in views
+        ]
+        ends = {"maxQueueIndex": 4, "minQueueIndex": 0}
+        assert await entries() == ends | {"queueData": expected[1:3]}
+        assert await entries(index=0, count=20_000) == ends | {"queueData": expected}
+        assert await entries(count=0) == ends | {"queueData": []}
+        offline = (await entries(consumerGroup="g"))["filterData"]
+        assert offline == "g@T is not online!"
+        beat = {"groupName": "g", "subscriptionDataSet": [{"topic": "T", "subString": "A"}]}
+        body = json.dumps({"clientID": "c", "consumerDataSet": [beat]}).encode()
+        assert (await caller.call(34, {}, body)).code == 0
+        online = await entries(consumerGroup="g")
+        assert online["subscriptionData"]["subString"] == "A"
+        assert "filterData" not in online
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "none"}, 1, "0@none is not exist!"),
+        ({"queueId": 99}, 1, "99@T is not exist!"),
+        ({"queueId": -1}, 1, "-1@T is not exist!"),
+        ({"count": 20_001}, 29, "20001 entries are asked for, the limit is 20000"),
+        ({"index": 1}, 0, "Index 1 of 0@T is not exist!"),
+        ({"index": -1}, 0, "Index -1 of 0@T is not exist!"),
+        ({"queueId": 3}, 0, "Index 0 of 3@T is not exist!"),
+    ],
+)
+def test_entries_that_are_not_there(
+    tmp_path: Path, fields: dict[str, FieldValue], code: int, remark: str
+) -> None:
+    asked: dict[str, FieldValue] = {"topic": "T", "queueId": 0, "index": 0, "count": 1}
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent()
+        before = list(served.broker.store.queues.ranges())
+        answer = await caller.call(321, asked | fields)
+        assert (answer.code, answer.remark, answer.body) == (code, remark, b"")
+        assert list(served.broker.store.queues.ranges()) == before
+
+    calling(tmp_path, main, background=False)

@@ -17,15 +17,19 @@ from firearrow.errors import BrokerError, ConfigError
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import Steps
 from firearrow.wire import fastjson
+from firearrow.wire.admin_bodies import QueueCheck
 from firearrow.wire.bodies import KVTable
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import ViewBrokerStats
+from firearrow.wire.headers import CheckQueues, ReadMode, ViewBrokerStats
 
 log = logging.getLogger(__name__)
 
 VERSION_TEXT: Final = "V5_5_0"  # the release whose protocol is spoken
+_READ_AHEAD: Final = 0  # upstream: LibC.MADV_NORMAL
+_READ_RANDOMLY: Final = 1  # MADV_RANDOM
+_CHECKED: Final = 0  # Java: CheckRocksdbCqWriteResult.CheckStatus.CHECK_OK
 
 _QUEUES: Final = (
     *("sendThreadPoolQueue", "pullThreadPoolQueue", "litePullThreadPoolQueue"),
@@ -49,7 +53,7 @@ _ABSENT: Final[Mapping[str, str]] = {
 
 
 class BrokerAdminProcessor:
-    """25, 26, 28, 60, 61, 306, 315, 316, 329."""
+    """25, 26, 28, 60, 61, 306, 315, 316, 329, 354, 2004."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -128,6 +132,26 @@ class BrokerAdminProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )
+        return Response(body=fastjson.dumps(found))
+
+    def read_log(self, _: Channel, request: AnyCommand) -> Response:
+        """2004: have the log read ahead by the system, or not, until the broker stops."""
+        mode = fields_of(request, ReadMode).mode
+        if mode not in (_READ_AHEAD, _READ_RANDOMLY):
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"set commitlog readahead mode param value error: {mode}",
+            )
+        self._store.advise(read_ahead=mode == _READ_AHEAD)
+        return Response(remark=f"set commitlog readahead mode success, mode: {mode}")
+
+    def check_queues(self, _: Channel, request: AnyCommand) -> Response:
+        """354: whether queues that are kept both in files and in RocksDB agree; none is here.
+
+        Java: AdminBrokerProcessor#checkRocksdbCqWriteProgress has the outcome in its log only.
+        """
+        fields_of(request, CheckQueues)
+        found = QueueCheck("queues are kept in one way only, no need to check", _CHECKED)
         return Response(body=fastjson.dumps(found))
 
     def clean_queues(self, _: Channel, __: AnyCommand) -> Steps:

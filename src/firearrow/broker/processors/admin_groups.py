@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.admin_topics import is_version, page_of
 from firearrow.broker.processors.answers import answer_in_steps
@@ -12,12 +10,9 @@ from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
+from firearrow.wire.admin_bodies import GroupReadable
 from firearrow.wire.client_bodies import (
-    ITEMS_MAX,
-    ConsumeStats,
     GroupConfigList,
-    MessageQueue,
-    OffsetWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     body_of,
@@ -27,22 +22,19 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import (
     DeleteSubscriptionGroup,
+    ForbidGroup,
     GetAllSubscriptionGroup,
-    GetConsumeStats,
     GetSubscriptionGroup,
 )
 
 
 class GroupAdminProcessor:
-    """200, 201, 207, 208, 225, 352."""
+    """200, 201, 207, 225, 352, 353."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._settings = context.settings
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
-        self._clients = context.clients
-        self._store = context.store
         self._stats = context.stats
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
@@ -98,52 +90,30 @@ class GroupAdminProcessor:
             )
         return Response(body=fastjson.dumps(config))
 
-    def progress(self, _: Channel, request: AnyCommand) -> Steps:
-        """208: how far a group is, and how fast."""
-        header = fields_of(request, GetConsumeStats)
-        group = header.consumer_group
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        tps = 0.0
-        for topic in self._topics_asked(header):
-            config = self._topics.get(topic)
-            if config is None or not self._may_consume(group, topic):
-                continue
-            for queue_id in range(config.read_queue_nums):
-                queue = MessageQueue(topic, self._settings.broker.broker_name, queue_id)
-                table[queue] = self._progress_in(group, topic, queue_id)
-                yield
-            tps += self._stats.group_get_tps(group, topic)
-            yield
-        return (yield from answer_in_steps(ConsumeStats(table, tps)))
+    def forbid(self, _: Channel, request: AnyCommand) -> Response:
+        """353: forbid a group to read a topic, or allow it; answers how it is.
 
-    def _topics_asked(self, header: GetConsumeStats) -> Iterable[str]:
-        if header.topic_list and header.topic_list.strip():
-            topics = dict.fromkeys(filter(None, header.topic_list.split(";")))
-            if len(topics) > ITEMS_MAX:
-                raise BrokerError(
-                    ResponseCode.INVALID_PARAMETER,
-                    f"{len(topics)} topics are asked for, the limit is {ITEMS_MAX}",
-                )
-            return topics
-        if header.topic and header.topic.strip():
-            return [header.topic]
-        return sorted(self._offsets.topics_of(header.consumer_group))
+        Java: AdminBrokerProcessor#updateAndGetGroupForbidden takes any names, and keeps them.
+        """
+        header = fields_of(request, ForbidGroup)
+        group, topic = header.group, header.topic
+        readable = not self._groups.is_read_forbidden(group, topic)
+        if header.readable is not None and header.readable != readable:
+            self._check_known(group, topic)
+            readable = header.readable
+            self._groups.forbid_read(group, topic, not readable)
+        return Response(body=fastjson.dumps(GroupReadable(group, topic, readable)))
 
-    def _may_consume(self, group: str, topic: str) -> bool:
-        """Whether the group subscribes to the topic; of a group that is offline nobody knows."""
-        online = self._clients.consumer_group(group)
-        return online is None or not online.subscriptions or topic in online.subscriptions
-
-    def _progress_in(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        consumed = max(0, self._offsets.query(group, topic, queue_id))
-        pulled = self._offsets.query_pull(group, topic, queue_id)
-        stored = self._store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return OffsetWrapper(
-            max(0, self._store.max_queue_offset(topic, queue_id)),
-            consumed,
-            max(consumed, pulled),
-            max(0, stored),
-        )
+    def _check_known(self, group: str, topic: str) -> None:
+        if self._groups.get(group) is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {group}",
+            )
+        if self._topics.get(topic) is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
+            )
 
 
 def _check(config: SubscriptionGroupConfig) -> None:

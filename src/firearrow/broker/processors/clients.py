@@ -18,6 +18,8 @@ from firearrow.broker.state.clients import (
 )
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Steps
+from firearrow.wire import fastjson
+from firearrow.wire.admin_bodies import GroupSubscription, ProducerInfo, ProducerTable
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
     TAG,
@@ -34,7 +36,12 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import ConsumerGroupHeader, ProducerGroupHeader, UnregisterClient
+from firearrow.wire.headers import (
+    ConsumerGroupHeader,
+    GroupAndTopic,
+    ProducerGroupHeader,
+    UnregisterClient,
+)
 
 HEARTBEAT_GROUPS_MAX: Final = 10_000
 """Groups that one connection may announce at a time. RocketMQ has no limit, but each new one is a
@@ -48,7 +55,7 @@ send the hash codes."""
 
 
 class ClientProcessor:
-    """34, 35, 38, 41, 42, 46, 203, 204."""
+    """34, 35, 38, 41, 42, 46, 203, 204, 328, 345."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -56,6 +63,7 @@ class ClientProcessor:
         self._groups = context.groups
         self._clients = context.clients
         self._locks = context.locks
+        self._clock = context.clock
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
         """34: a client is alive; register it, its groups and their retry topics.
@@ -169,6 +177,31 @@ class ClientProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         connections = ProducerConnection([member.connection() for member in members])
         return answer_in_steps(connections)
+
+    def producers(self, _: Channel, __: AnyCommand) -> Steps:
+        """328: the members of all producer groups."""
+        table: dict[str, list[ProducerInfo]] = {}
+        for group, members in self._clients.producer_groups():
+            table[group] = [self._producer(member) for member in members]
+            yield
+        return (yield from answer_in_steps(ProducerTable(table)))
+
+    def _producer(self, member: Member) -> ProducerInfo:
+        silent_ms = int((self._clock.monotonic() - member.heard) * 1000)
+        return ProducerInfo(
+            member.client_id,
+            member.channel.address,
+            member.language,
+            member.version,
+            self._clock.now_ms() - silent_ms,
+        )
+
+    def subscription(self, _: Channel, request: AnyCommand) -> Response:
+        """345: what a group subscribes to of a topic now."""
+        header = fields_of(request, GroupAndTopic)
+        found = self._clients.subscription(header.group, header.topic)
+        data = None if found is None else found.data
+        return Response(body=fastjson.dumps(GroupSubscription(header.group, header.topic, data)))
 
 
 def _check_size(beat: Heartbeat) -> None:

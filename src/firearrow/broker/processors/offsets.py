@@ -10,10 +10,10 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
+from firearrow.broker.processors.resets import ClientResets, offset_at
 from firearrow.broker.state.clients import Channel
 from firearrow.errors import BrokerError
 from firearrow.net.server import Steps
-from firearrow.store import Boundary
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
 from firearrow.wire.codes import ResponseCode
@@ -38,6 +38,7 @@ class OffsetProcessor:
         self._offsets = context.offsets
         self._store = context.store
         self._held = context.held
+        self._client_resets = ClientResets(context)
 
     def query(self, _: Channel, request: AnyCommand) -> Response:
         """14: the committed offset; 22 lets the client decide where to start.
@@ -88,9 +89,12 @@ class OffsetProcessor:
         """222: have a group go on at a time (-1: at the end), in one queue or all.
 
         The new offset counts at once. Whoever consumes a queue now is told by its next pull, and a
-        pull that waits ends for that. Java: BrokerConfig#useServerSideResetOffset, on by default.
+        pull that waits ends for that. Without ``useServerSideResetOffset`` the consumers are told
+        to carry it out (``resets``).
         """
         header = fields_of(request, ResetOffset)
+        if not self._settings.broker.use_server_side_reset_offset:
+            return (yield from self._client_resets.reset(header, request.language))
         group, topic = header.group, header.topic
         config = self._check(group, topic)
         if header.queue_id >= 0:
@@ -123,9 +127,7 @@ class OffsetProcessor:
     def _start(self, topic: str, queue_id: int, time_ms: int, queue_offset: int | None) -> int:
         """Where a reset has a group go on in a queue."""
         if queue_offset is None or queue_offset == _NO_OFFSET:
-            if time_ms < 0:
-                return max(0, self._store.max_queue_offset(topic, queue_id))
-            return max(0, self._store.search_offset(topic, queue_id, time_ms, Boundary.LOWER))
+            return offset_at(self._store, topic, queue_id, time_ms)
         least = self._store.min_queue_offset(topic, queue_id)
         most = self._store.max_queue_offset(topic, queue_id)
         if not max(0, least) <= queue_offset <= most + 1:

@@ -1,4 +1,5 @@
-"""Looking messages and offsets up: by key (12), by id (33), by time and at the ends (29 to 32).
+"""Looking messages and offsets up: by key (12), by id (33), by time and at the ends (29 to 32),
+and the entries of a queue (321).
 
 Source: upstream ``QueryMessageProcessor``, ``AdminBrokerProcessor``.
 """
@@ -6,13 +7,23 @@ Source: upstream ``QueryMessageProcessor``, ``AdminBrokerProcessor``.
 from __future__ import annotations
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.errors import BrokerError
-from firearrow.net.server import Answer, Peer
+from firearrow.net.server import Answer, Peer, Steps
 from firearrow.store import Boundary, MessageStore
+from firearrow.wire import fastjson
+from firearrow.wire.admin_bodies import QueueEntries, QueueEntryData
+from firearrow.wire.client_bodies import ITEMS_MAX, SubscriptionData
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import QueryMessage, QueueHeader, SearchOffset, ViewMessage
+from firearrow.wire.headers import (
+    QueryConsumeQueue,
+    QueryMessage,
+    QueueHeader,
+    SearchOffset,
+    ViewMessage,
+)
 
 _QUERY_COUNT_MAX = 64  # upstream: maxMsgsNumBatch
 _KEY_LENGTH_MAX = 32_767  # of all properties; to hash a longer one takes time and finds nothing
@@ -23,6 +34,8 @@ class QueryProcessor:
 
     def __init__(self, context: BrokerContext) -> None:
         self._store = context.store
+        self._topics = context.topics
+        self._clients = context.clients
 
     def query_message(self, peer: Peer, request: AnyCommand) -> Answer:
         """12: records with a key, newest first."""
@@ -80,6 +93,48 @@ class QueryProcessor:
         header = fields_of(request, QueueHeader)
         earliest_ms, _ = self._store.time_span(header.topic, header.queue_id)
         return Response(fields={"timestamp": earliest_ms})
+
+    def queue_entries(self, peer: Peer, request: AnyCommand) -> Steps:
+        """321: entries of a queue, and what a group wants of its topic.
+
+        Java: AdminBrokerProcessor#queryConsumeQueue gives any number of them, and makes a queue for
+        any number that is asked for.
+        """
+        header = fields_of(request, QueryConsumeQueue)
+        topic, queue_id = header.topic, header.queue_id
+        config = self._topics.get(topic)
+        nums = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < nums:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        if header.count > ITEMS_MAX:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{header.count} entries are asked for, the limit is {ITEMS_MAX}",
+            )
+        most = self._store.max_queue_offset(topic, queue_id)
+        least = self._store.min_queue_offset(topic, queue_id)
+        found: list[QueueEntryData] = []
+        for entry in self._store.iterate_from(topic, queue_id, header.index, header.count):
+            found.append(QueueEntryData(entry.physical_offset, entry.size, entry.tag_code))
+            if not len(found) % fastjson.STEP_ENTRIES:
+                yield
+        is_there = least <= header.index < most
+        subscription, fault = self._subscription(header.consumer_group, topic)
+        body = QueueEntries(most, least, found if is_there else None, subscription, fault)
+        nothing = f"Index {header.index} of {queue_id}@{topic} is not exist!"
+        answer = yield from answer_in_steps(body)
+        return answer if is_there else Response(remark=nothing)
+
+    def _subscription(
+        self, group: str | None, topic: str
+    ) -> tuple[SubscriptionData | None, str | None]:
+        """What a group wants of a topic, or why that is not known."""
+        if group is None:
+            return None, None
+        found = self._clients.subscription(group, topic)
+        if found is None:
+            return None, f"{group}@{topic} is not online!"
+        return found.data, None
 
 
 def record_at(store: MessageStore, physical_offset: int) -> bytes:

@@ -312,6 +312,21 @@ class SendProcessor:
 
     # --- what is rare ---
 
+    def place(self, peer: Peer, header: AnySendMessage, body_bytes: int) -> int:
+        """Give the queue that a message would go to, of a topic that may come to be by this.
+
+        Raises BrokerError if it is too large or may not be sent there.
+        """
+        text_bytes = len(header.properties.encode())
+        if body_bytes > self._body_bytes_max or text_bytes > PROPERTIES_BYTES_MAX:
+            raise _illegal(header, body_bytes, text_bytes, self._body_bytes_max)
+        target = self._targets.get(header.topic)
+        if target is None or target.config is not self._topic_table.get(header.topic):
+            target = self._target(peer, header)
+        if 0 <= header.queue_id < len(target.queues):
+            return header.queue_id
+        return self._queue_id(target, header.queue_id)
+
     def _target(self, peer: Peer, header: AnySendMessage) -> _Target:
         """Check a topic (creating it if that is allowed) and remember it."""
         topic = header.topic

@@ -203,6 +203,8 @@ class ClientRegistry:
         self._clock = clock
         self.changed = (events or Events()).of(MembersChanged)
         self._producers: dict[str, Members] = {}
+        # The groups in which a client is a producer, and by which connection; the newest is last.
+        self._producing: dict[str, dict[tuple[str, Channel], None]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
         # The names of the groups that a connection is in: producers', consumers'.
@@ -222,13 +224,32 @@ class ClientRegistry:
         """Give the members of a producer group."""
         return list(self._producers.get(group, {}).values())
 
+    def producer_groups(self) -> list[tuple[str, list[Member]]]:
+        """Give all producer groups with their members."""
+        return [(group, list(members.values())) for group, members in self._producers.items()]
+
+    def producer(self, client_id: str) -> Channel | None:
+        """Give the connection of a client that is a producer, None if there is none.
+
+        Java: ProducerManager#findChannel, which knows one connection of a client and forgets it
+        when the client leaves any of its groups, or an earlier connection of it ends.
+        """
+        found = self._producing.get(client_id)
+        return None if found is None else next(reversed(found))[1]
+
     def consumers_of(self, topic: str) -> set[str]:
         """Give the consumer groups with members that subscribe to a topic."""
         return {name for name, group in self._consumers.items() if topic in group.subscriptions}
 
     def register_producer(self, group: str, member: Member) -> None:
         """Note a producer's heartbeat."""
-        self._hear(self._producers.setdefault(group, {}), member)
+        members = self._producers.setdefault(group, {})
+        known = members.get(member.channel)
+        self._hear(members, member)
+        if known is None or known.client_id != member.client_id:
+            if known is not None:
+                self._forget_producing(group, known)
+            self._producing.setdefault(member.client_id, {})[group, member.channel] = None
         self._produces.setdefault(member.channel, {})[group] = None
 
     def register_consumer(
@@ -265,10 +286,18 @@ class ClientRegistry:
     def unregister_producer(self, group: str, channel: Channel) -> None:
         """A producer says good-bye."""
         members = self._producers.get(group, {})
-        if members.pop(channel, None) is not None:
+        member = members.pop(channel, None)
+        if member is not None:
             _leave(self._produces, channel, group)
+            self._forget_producing(group, member)
         if not members:
             self._producers.pop(group, None)
+
+    def _forget_producing(self, group: str, member: Member) -> None:
+        places = self._producing[member.client_id]
+        del places[group, member.channel]
+        if not places:
+            del self._producing[member.client_id]
 
     def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
         """A consumer says good-bye."""

@@ -22,7 +22,7 @@ accesses, is not logged and reaches the disk with the next `ConsumerOffsets.save
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = OFFSETS.file_name
 UNKNOWN: Final = -1
+_STEP_KEYS: Final = 1000  # some of which a step takes apart
 
 OffsetTable = dict[str, dict[int, int]]
 
@@ -148,6 +149,25 @@ class ConsumerOffsets:
         queues = self.committed.get(offset_key(topic, group))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Give the offsets that a group committed in the queues of a topic."""
+        return self.committed.get(offset_key(topic, group), {})
+
+    def clone(self, group: str, source: str, topic: str) -> bool:
+        """Give a group the offsets of another in all queues of a topic, in place of its own.
+
+        False, with nothing changed, if the other has none there.
+        """
+        queues = self.committed.get(offset_key(topic, source))
+        if queues is None:
+            return False
+        key = offset_key(topic, group)
+        self.committed[key] = queues.copy()
+        self.resets.pop(key, None)  # what its consumers are to be told is outdated
+        self.file.behind = True
+        self._next_version()
+        return True
+
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """Give the offset that a group pulled up to, -1 if it never did."""
         queues = self.pulled.get(offset_key(topic, group))
@@ -160,6 +180,16 @@ class ConsumerOffsets:
     def topics_of(self, group: str) -> set[str]:
         """Give the topics of which a group committed an offset."""
         return {topic_and_group(key)[0] for key in _of_group(self.committed, group)}
+
+    def topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
+        """Give the topics of which each group committed an offset, in steps of a millisecond."""
+        found: dict[str, list[str]] = {}
+        for number, key in enumerate(list(self.committed), 1):
+            topic, group = topic_and_group(key)
+            found.setdefault(group, []).append(topic)
+            if not number % _STEP_KEYS:
+                yield
+        return found
 
     def delete_topic(self, topic: str) -> None:
         """Forget the offsets of all groups in a topic."""

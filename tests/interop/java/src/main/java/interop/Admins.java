@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
+import org.apache.rocketmq.remoting.protocol.body.QueueTimeSpan;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
@@ -36,6 +37,13 @@ final class Admins {
         operations.put("admin.earliestMs", arguments -> client(arguments).earliestMsgStoreTime(queue(arguments)));
         operations.put("admin.searchOffset", arguments ->
             client(arguments).searchOffset(queue(arguments), arguments.getLongValue("timestampMs")));
+        operations.put("admin.clone", this::cloneOffsets);
+        operations.put("admin.forbid", this::forbid);
+        operations.put("admin.status", this::status);
+        operations.put("admin.subscription", this::subscription);
+        operations.put("admin.timeSpans", this::timeSpans);
+        operations.put("admin.topicsOf", arguments ->
+            client(arguments).queryTopicsByConsumer(arguments.getString("group")).getTopicList());
         operations.put("mqadmin", this::mqadmin);
     }
 
@@ -73,6 +81,42 @@ final class Admins {
             rows.add(row);
         }
         return rows;
+    }
+
+    private Object cloneOffsets(JSONObject arguments) throws Exception {
+        client(arguments).cloneGroupOffset(arguments.getString("group"), arguments.getString("to"),
+            arguments.getString("topic"), arguments.getBooleanValue("offline"));
+        return true;
+    }
+
+    /** Whether a group may read a topic, after it was forbidden or allowed. */
+    private Object forbid(JSONObject arguments) throws Exception {
+        return client(arguments).updateAndGetGroupReadForbidden(arguments.getString("broker"),
+            arguments.getString("group"), arguments.getString("topic"), arguments.getBoolean("readable")).getReadable();
+    }
+
+    /** Where the consumers of a group are, by queue. */
+    private Object status(JSONObject arguments) throws Exception {
+        Map<String, Long> offsets = new TreeMap<>();
+        client(arguments).getConsumeStatus(arguments.getString("topic"), arguments.getString("group"), "").values()
+            .forEach(queues -> queues.forEach((queue, offset) -> offsets.put(String.valueOf(queue.getQueueId()), offset)));
+        return offsets;
+    }
+
+    private Object subscription(JSONObject arguments) throws Exception {
+        return client(arguments).querySubscription(arguments.getString("group"), arguments.getString("topic"))
+            .getSubString();
+    }
+
+    /** The times of each queue of a topic, sorted by queue: first, last, consumed, delay. */
+    private Object timeSpans(JSONObject arguments) throws Exception {
+        Map<Integer, List<Long>> spans = new TreeMap<>();
+        for (QueueTimeSpan span : client(arguments).queryConsumeTimeSpan(
+            arguments.getString("topic"), arguments.getString("group"))) {
+            spans.put(span.getMessageQueue().getQueueId(), List.of(span.getMinTimeStamp(), span.getMaxTimeStamp(),
+                span.getConsumeTimeStamp(), span.getDelayTime()));
+        }
+        return new ArrayList<>(spans.values());
     }
 
     /** Runs mqadmin with the given words and gives what it prints. */

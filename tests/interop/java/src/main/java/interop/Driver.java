@@ -31,6 +31,7 @@ public final class Driver {
         new PushConsumers(handles).register(operations);
         new PullConsumers(handles).register(operations);
         new LiteConsumers(handles).register(operations);
+        new Requesters(handles).register(operations);
         new Dumps(handles).register(operations);
         operations.put("close", arguments -> {
             handles.close(arguments.getIntValue("handle"));

@@ -33,7 +33,7 @@ final class Producers {
         operations.put("producer.recall", this::recall);
     }
 
-    private record Opened(DefaultMQProducer client) implements AutoCloseable {
+    record Opened(DefaultMQProducer client) implements AutoCloseable {
         @Override
         public void close() {
             client.shutdown();
@@ -45,6 +45,7 @@ final class Producers {
         producer.setNamesrvAddr(arguments.getString("namesrv"));
         producer.setInstanceName(Clients.unique("producer"));
         producer.setSendMsgTimeout(TIMEOUT_MS);
+        producer.setEnableTrace(arguments.getBooleanValue("trace"));
         producer.setCompressType(CompressionType.of(arguments.getString("compression")));
         producer.setCompressMsgBodyOverHowmuch(arguments.getIntValue("compressOverBytes"));
         producer.setMaxMessageSize(arguments.getIntValue("maxMessageBytes"));

@@ -83,6 +83,7 @@ final class PushConsumers {
         consumer.setNamesrvAddr(arguments.getString("namesrv"));
         consumer.setInstanceName(Clients.unique("push"));
         consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
+        consumer.setEnableTrace(arguments.getBooleanValue("trace"));
         consumer.setAwaitTerminationMillisWhenShutdown(AWAIT_LISTENERS_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMessageModel(
