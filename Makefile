@@ -30,8 +30,9 @@ format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff check --fix
 	@.venv/bin/ruff format
 
-fuzz: setup ## the property tests of codec and server, for a long time
-	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz --timeout 0 $(ARGS)
+fuzz: setup ## the property tests of codec, server and filters, for a long time
+	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter --timeout 0 $(ARGS)
+	@FIREARROW_SQL_PAIRS=1000000 .venv/bin/python -m pytest tests/interop/test_filters.py $(ARGS)
 
 chaos: setup ## kills and losses of power, thousands of them
 	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \

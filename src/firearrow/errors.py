@@ -13,6 +13,7 @@
     ├── CannotListen                a port can't be had
     ├── ConfigError                 a setting is unknown or has an impossible value
     ├── DataLost                    messages that were to be read are gone
+    ├── FilterError                 an expression that messages are chosen by can't be read
     ├── MessageError                a message, or a part of one, is malformed
     └── BrokerError                 a server answered with a code other than success
         ├── BrokerFailed            1: the server met an error of its own
@@ -83,6 +84,26 @@ class ConfigError(FirearrowError):
 
 class DataLost(FirearrowError):
     """Messages that were to be read are gone: retention was faster, or the queue began again."""
+
+
+class FilterError(FirearrowError):
+    """An expression that messages are to be chosen by can't be read.
+
+    ``position`` is the character at which it can't, None if that is no matter of one place;
+    ``after_end`` says that what comes before it is complete.
+    """
+
+    def __init__(
+        self, reason: str, position: int | None = None, *, after_end: bool = False
+    ) -> None:
+        super().__init__(reason, position)
+        self.reason = reason
+        self.position = position
+        self.after_end = after_end
+
+    def __str__(self) -> str:
+        place = "" if self.position is None else f" at character {self.position}"
+        return f"expression{place}: {self.reason}"
 
 
 class MessageError(FirearrowError):

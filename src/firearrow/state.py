@@ -73,8 +73,10 @@ LMQ_OFFSETS: Final = StatePart("lmqConsumerOffset.json", {DEFAULT: "offsetTable"
 """With ``enableLmq``, in place of the other."""
 DELAYS: Final = StatePart("delayOffset.json", {DEFAULT: "offsetTable"})
 DELETED: Final = StatePart("deletedTopics.json", {DEFAULT: "deletedTopics"})
+FILTERS: Final = StatePart("consumerFilter.json", {DEFAULT: "filterDataByTopic"})
 PARTS: Final = {
-    part.file_name: part for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED)
+    part.file_name: part
+    for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED, FILTERS)
 }
 
 

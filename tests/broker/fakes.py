@@ -15,6 +15,7 @@ from firearrow.broker.notices import MemberNotices
 from firearrow.broker.puts import Puts
 from firearrow.broker.requests import handlers_of
 from firearrow.broker.state.clients import Channel, ClientRegistry
+from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -194,6 +195,7 @@ class FakeBroker:
         self.offsets = ConsumerOffsets(self.clock, root, commits_per_version=500)
         self.clients = ClientRegistry(self.settings, self.clock)
         self.locks = QueueLocks(self.clock)
+        self.filters = ConsumerFilters(self.settings, self.clock, root)
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
         notices = MemberNotices(self.settings, self.clients, self._soon)
         self.clients.changed.listen(notices.changed)
@@ -211,6 +213,7 @@ class FakeBroker:
             self.offsets,
             self.clients,
             self.locks,
+            self.filters,
             self.held,
             self.stats,
             self.clock,

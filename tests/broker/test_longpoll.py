@@ -7,8 +7,9 @@ import pytest
 
 from firearrow.broker import longpoll
 from firearrow.broker.longpoll import HeldPull, HeldPulls
+from firearrow.filter.sql import SqlFilter, compile_sql
 from firearrow.net.server import Peer
-from firearrow.store import MessageStore
+from firearrow.store import GetResult, GetStatus, MessageStore, Wanted
 from firearrow.wire.command import request
 from firearrow.wire.frame import AnyCommand
 from tests.broker.fakes import FakeChannel, HandClock
@@ -27,6 +28,18 @@ class Entries:
 
     def unwatch(self) -> None:
         self.watchers -= 1
+
+    def get(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int, wanted: Wanted
+    ) -> GetResult:
+        """Three entries are looked at in one pull; the number of an entry is its property."""
+        assert isinstance(wanted, SqlFilter)
+        self.looked_at += range(queue_offset, min(queue_offset + 3, len(self.codes)))
+        for at in range(queue_offset, min(queue_offset + 3, len(self.codes))):
+            if wanted.wants(b"n\x01%d\x02" % self.codes[at]):
+                return GetResult(GetStatus.FOUND, at + 1, 0, len(self.codes), b"record", 1)
+        following = min(queue_offset + 3, len(self.codes))
+        return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, 0, len(self.codes))
 
     def tag_codes(self, topic: str, queue_id: int, queue_offset: int, end: int) -> set[int]:
         self.looked_at += range(queue_offset, end)
@@ -55,13 +68,16 @@ class Stage:
         queue_id: int = 0,
         offset: int = 0,
         codes: frozenset[int] | None = None,
+        wanted: Wanted = None,
         peer: FakeChannel | None = None,
         seconds: float = 10,
     ) -> bool:
         command = request(11, {}, opaque=number)
         deadline = self.clock.seconds + seconds
         holder = cast(Peer, peer or FakeChannel())
-        pull = HeldPull(holder, command, self._answer, offset, codes, deadline)
+        pull = HeldPull(
+            holder, command, self._answer, offset, wanted if codes is None else codes, deadline
+        )
         return self.pulls.hold("T", queue_id, pull)
 
     def take(self) -> list[int]:
@@ -161,3 +177,35 @@ def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     stage.pulls.arrived([("T", 0, 0, 1)])
     assert stage.take() == [0, 1]
     assert stage.hold(3)
+
+
+def test_expressions_of_those_that_wait_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longpoll, "FILTER_CHARS_MAX", 12)
+    stage = Stage()
+    short, long = compile_sql("a = 1"), compile_sql("a = 1 OR b = 2")
+    assert [stage.hold(1, wanted=short), stage.hold(2, wanted=short)] == [True, True]
+    assert not stage.hold(3, wanted=short)
+    assert stage.hold(4)
+    stage.clock.seconds += 11
+    stage.pulls.expire()
+    assert stage.take() == [1, 2, 4]
+    assert not stage.hold(5, wanted=long)
+    assert stage.hold(6, wanted=short)
+
+
+def test_a_filter_wakes_only_whom_a_new_entry_is_for() -> None:
+    stage = Stage(0, *range(1, 11))
+    for number in (5, 0, 99, 10, 1):
+        stage.hold(number, offset=1, wanted=compile_sql(f"n = {number}"))
+    stage.hold(7, offset=1)
+    stage.pulls.arrived([("T", 0, 1, 11)])
+    assert stage.take() == [7, 1, 5, 10]
+    assert len(stage.pulls) == 2
+    stage.entries.looked_at.clear()
+    stage.pulls.arrived([("U", 0, 1, 11)])
+    stage.pulls.arrived([("T", 0, 0, 1)])
+    assert stage.entries.looked_at == []
+    stage.entries.codes += (0, 99)
+    stage.pulls.arrived([("T", 0, 11, 13)])
+    assert sorted(stage.take()) == [0, 99]
+    assert stage.entries.looked_at == [11, 12, 11, 12]

@@ -331,6 +331,7 @@ class JavaClient:
         level: int = 0,
         times_max: int = -1,
         trace: bool = False,
+        sql: bool = False,
     ) -> PushConsumer:
         """Open a push consumer, which begins at the first offset if its group has none.
 
@@ -349,6 +350,7 @@ class JavaClient:
             level=level,
             maxReconsumeTimes=times_max,
             trace=trace,
+            sql=sql,
         )
         return self._keep(PushConsumer(self._driver, number))
 

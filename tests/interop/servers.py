@@ -39,6 +39,7 @@ SMALL_FILES: Mapping[str, str] = {
     "mappedFileSizeConsumeQueue": str(300 * 20),
     "maxHashSlotNum": "200",
     "maxIndexNum": "800",
+    "enablePropertyFilter": "true",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from firearrow.errors import StoreError
+from firearrow.filter.sql import compile_sql
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import Boundary, GetStatus, MessageStore
 from firearrow.store.fs import FileSystem
@@ -106,6 +107,8 @@ def test_pulls_get_what_they_get_from_the_original(root: Path) -> None:
         assert store.get("Bat", 0, 46, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
         tagged = store.get("Bat", 1, 0, 32, frozenset({2598937}))  # only records have tag codes
         assert (tagged.status, tagged.count, tagged.next_offset) == (GetStatus.FOUND, 3, 27)
+        large = store.get("Bat", 0, 0, 32, compile_sql("INNER_NUM > 3"))
+        assert (large.status, large.count, large.next_offset) == (GetStatus.FOUND, 18, 30)
         none = store.get("Bat", 0, 0, 32, frozenset({2598937}))
         assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
 

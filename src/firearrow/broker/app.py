@@ -22,6 +22,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayedDelivery, DelayRedirection
 from firearrow.broker.events import (
+    GroupLeft,
     MembersChanged,
     SettingsChanged,
     TopicsChanged,
@@ -46,6 +47,7 @@ from firearrow.broker.requests import (
 from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
+from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -85,6 +87,7 @@ log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
 CLIENT_SWEEP_SECONDS: Final = 10.0
+FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
 
 
 class Broker:
@@ -193,12 +196,14 @@ class Broker:
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
+        self.filters = ConsumerFilters(self.settings, clock, root)
 
     def _load(self) -> None:
         """Read the state files and connect the parts."""
         try:
             self.groups.load()
             self.offsets.load()
+            self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
             self._open_timers()
@@ -288,6 +293,7 @@ class Broker:
             self.offsets,
             self.clients,
             self.locks,
+            self.filters,
             self._held,
             self.stats,
             self._clock,
@@ -323,6 +329,7 @@ class Broker:
         listen(TopicsChanged, self._topics_changed)
         listen(MembersChanged, notices.changed)
         listen(WaitsElsewhere, self._transactions.waits)
+        listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
         listen(RequestUnserved, Unserved(self._clock).note)
 
@@ -349,6 +356,7 @@ class Broker:
                 "open transactions", counts_seconds, partial(saving.write, self.open_counts.file)
             ),
             self._delayed,
+            self._every("filters", FILTER_SECONDS, self._write_filters),
             store.acknowledging,
             self._held,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
@@ -415,6 +423,7 @@ class Broker:
         self.topics.save()
         self.groups.save()
         self.offsets.save()
+        self.filters.save()
         self.open_counts.file.save()
         self._settle_deliveries()
         self.delay_offsets.save()
@@ -434,6 +443,11 @@ class Broker:
         self.offsets.close()
         self.delay_offsets.close()
         self.open_counts.file.close()
+        self.filters.close()
+
+    def _write_filters(self) -> None:
+        self.filters.clean()
+        self._saving.write(self.filters.file)
 
     def _expire_clients(self) -> None:
         self.clients.expire()

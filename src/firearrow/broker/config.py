@@ -24,6 +24,7 @@ from firearrow.files import GENERATIONS
 KEY_GROUPS = ("broker", "store", "server", "client", "auth")
 
 Permission = Annotated[int, Meta(ge=0, le=7)]
+ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
 TopicName = Annotated[
     str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
 ]
@@ -89,6 +90,13 @@ class BrokerConfig(ServerConfig, frozen=True):
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000
     lite_pull_message_enable: Annotated[bool, "whether lite pull consumers (code 361) are served", LIVE] = True
     reject_pull_consumer_enable: Annotated[bool, "whether pulls of groups without a push consumer are refused", LIVE] = False
+
+    # --- filters by SQL ---
+    enable_property_filter: Annotated[bool, "whether consumers may choose messages by SQL92 expressions", LIVE] = False
+    filter_support_retry: Annotated[bool, "whether what is retried is filtered again, for those that subscribe to retry topics by SQL92", LIVE] = False
+    filter_data_clean_time_span: Annotated[CountLong, "ms for which an expression that nobody uses is kept", LIVE] = 86_400_000
+    expect_consumer_num_use_filter: Annotated[PositiveInt, "consumer groups that the Bloom filter in `consumerFilter.json` is made for"] = 32
+    max_error_rate_of_bloom_filter: Annotated[ErrorPercent, "percent of errors that it is made for"] = 20
 
     # --- clients and offsets ---
     channel_expired_timeout: Annotated[PositiveLong, "ms without a heartbeat after which a client is forgotten", LIVE] = 120_000

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.puts import Puts
 from firearrow.broker.state.clients import ClientRegistry
+from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -34,6 +35,7 @@ class BrokerContext(NamedTuple):
     offsets: ConsumerOffsets
     clients: ClientRegistry
     locks: QueueLocks
+    filters: ConsumerFilters
     held: HeldPulls
     stats: BrokerStats
     clock: Clock

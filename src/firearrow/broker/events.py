@@ -9,6 +9,12 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 
+class GroupLeft(NamedTuple):
+    """The last member of a consumer group is gone."""
+
+    group: str
+
+
 class TopicsChanged(NamedTuple):
     """Topics are new or have changed; they are kept already."""
 

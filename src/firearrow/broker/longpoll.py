@@ -7,13 +7,14 @@ two sweeps a second end those whose time is over.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
 from firearrow.net.server import Finished, Peer
 from firearrow.services import Every, Scheduler, Service
-from firearrow.store import MessageStore
+from firearrow.store import GetStatus, MessageStore, Wanted
 from firearrow.wire.frame import AnyCommand
 
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
@@ -21,7 +22,9 @@ SWEEP_SECONDS: Final = 0.5
 HELD_PULLS_OF_PEER_MAX: Final = (
     16_384  # a client has one for each of its queues; leaves room for all
 )
-
+FILTER_CHARS_MAX: Final = 4 << 20
+"""Of the expressions of all pulls that wait, as if each were another; some 200 MB at most."""
+LOOKS_MAX: Final = 4  # pulls by filters in one turn of the event loop; each takes up to some ms
 
 Answer = Callable[[Peer, AnyCommand], Finished]
 
@@ -33,7 +36,7 @@ class HeldPull(NamedTuple):
     request: AnyCommand
     answer: Answer
     queue_offset: int
-    tag_codes: frozenset[int] | None
+    wanted: Wanted
     deadline_seconds: float
 
 
@@ -52,6 +55,12 @@ class HeldPulls(Service):
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
         self._of_peer: dict[Peer, int] = {}
+        self._scheduler = scheduler
+        # Pulls by filters for which there are messages that were not looked at yet.
+        self._unseen: dict[int, HeldPull] = {}
+        self._looks: deque[tuple[HeldPull, str, int, int]] = deque()
+        self._looking = False  # whether a look is planned
+        self._filter_chars = 0
 
     async def start(self) -> None:
         """End waits whose time is over, now and then."""
@@ -72,6 +81,10 @@ class HeldPulls(Service):
         of_peer = self._of_peer.get(pull.peer, 0)
         if self._count >= HELD_PULLS_MAX or of_peer >= HELD_PULLS_OF_PEER_MAX:
             return False
+        chars = self._filter_chars + _filter_chars_of(pull)
+        if chars > FILTER_CHARS_MAX:
+            return False
+        self._filter_chars = chars
         self._of_peer[pull.peer] = of_peer + 1
         self._by_queue.setdefault((topic, queue_id), []).append(pull)
         self._count += 1
@@ -101,13 +114,56 @@ class HeldPulls(Service):
         stay: list[HeldPull] = []
         wake: list[HeldPull] = []
         for pull in waiting:
-            if pull.tag_codes is not None and codes is None:
-                codes = self._store.tag_codes(topic, queue_id, first_offset, max_offset)
-            wanted = pull.tag_codes is None or not pull.tag_codes.isdisjoint(codes or ())
+            tags = pull.wanted
+            if tags is not None:
+                if not isinstance(tags, frozenset):
+                    if max_offset > pull.queue_offset:
+                        self._look_later(pull, topic, queue_id, first_offset)
+                    stay.append(pull)
+                    continue
+                if codes is None:
+                    codes = self._store.tag_codes(topic, queue_id, first_offset, max_offset)
+            wanted = tags is None or not tags.isdisjoint(codes or ())
             (wake if wanted and max_offset > pull.queue_offset else stay).append(pull)
         self._keep((topic, queue_id), stay, wake)
         for pull in wake:
             pull.peer.resume(pull.request, pull.answer)
+        if self._looks:
+            self._plan_look()
+
+    def _look_later(self, pull: HeldPull, topic: str, queue_id: int, first_offset: int) -> None:
+        """Have new messages looked at for a pull by a filter; what is looked at already goes on."""
+        if id(pull) not in self._unseen:
+            self._unseen[id(pull)] = pull
+            self._looks.append((pull, topic, queue_id, max(first_offset, pull.queue_offset)))
+
+    def _plan_look(self) -> None:
+        if self._looks and not self._looking:
+            self._looking = True
+            if self._scheduler is None:
+                self._look()
+            else:
+                self._scheduler.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Look at new messages for some of the pulls by filters, in their order, and for the others
+        in a later turn: how long that takes is up to the clients, who may be thousands."""
+        self._looking = False
+        for _ in range(min(len(self._looks), LOOKS_MAX)):
+            pull, topic, queue_id, queue_offset = self._looks.popleft()
+            if self._unseen.get(id(pull)) is not pull:
+                continue
+            result = self._store.get(topic, queue_id, queue_offset, 1, pull.wanted)
+            if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                if result.next_offset < result.max_offset:
+                    self._looks.append((pull, topic, queue_id, result.next_offset))
+                else:
+                    del self._unseen[id(pull)]
+                continue
+            waiting = self._by_queue[topic, queue_id]
+            self._keep((topic, queue_id), [held for held in waiting if held is not pull], [pull])
+            pull.peer.resume(pull.request, pull.answer)
+        self._plan_look()
 
     def expire(self) -> None:
         """Run the pulls again whose time is over; drop those whose connection has ended."""
@@ -132,6 +188,9 @@ class HeldPulls(Service):
         everything = [pull for waiting in self._by_queue.values() for pull in waiting]
         self._by_queue.clear()
         self._of_peer.clear()
+        self._unseen.clear()
+        self._filter_chars = 0
+        self._looks.clear()
         if self._count:
             self._count = 0
             self._store.unwatch()
@@ -148,7 +207,16 @@ class HeldPulls(Service):
                 self._of_peer[pull.peer] = left
             else:
                 del self._of_peer[pull.peer]
+        if self._filter_chars:
+            for pull in gone:
+                self._filter_chars -= _filter_chars_of(pull)
+                self._unseen.pop(id(pull), None)
         if stay:
             self._by_queue[key] = stay
         else:
             self._by_queue.pop(key, None)
+
+
+def _filter_chars_of(pull: HeldPull) -> int:
+    wanted = pull.wanted
+    return 0 if wanted is None or isinstance(wanted, frozenset) else wanted.chars

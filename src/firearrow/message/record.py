@@ -106,6 +106,7 @@ _SYS_FLAG = _SIZE
 _I8 = Struct(">b")
 _I16 = Struct(">h")
 _SYS_FLAG_AT = 36
+_LENGTHS = Struct(">ii28xi44xi")  # size, magic, sysFlag and bodyLength, with IPv4 hosts
 _CRC_NAME = f"{properties_codec.CRC32}{properties_codec.NAME_END}".encode()
 _PAIR_END = properties_codec.PAIR_END.encode()
 
@@ -274,6 +275,26 @@ def decode_record(
         body,
         properties_codec.parse(bytes(buffer[properties_at + 2 : at + total])),
     )
+
+
+def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
+    """Return the properties string, as stored, of the record from ``at`` to ``end``.
+
+    None if there is no such record. There must be `RECORD_BYTES_MIN`; the body is not looked at.
+    """
+    size, magic, sys_flag, body_bytes = _LENGTHS.unpack_from(buffer, at)
+    topic_at = at + 88 + body_bytes
+    usual = magic == MAGIC_V1 and not sys_flag & HOSTS_V6_MASK and size == end - at
+    if usual and at < topic_at < end - 2:
+        tail = buffer[topic_at:end]
+        start = tail[0] + 3
+        if start <= len(tail) and tail[start - 2] << 8 | tail[start - 1] == len(tail) - start:
+            return tail[start:]
+    try:
+        properties_at = _locate(buffer, at, end)[-1]
+    except MessageError:
+        return None
+    return buffer[properties_at + 2 : end]
 
 
 def iter_records(

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from firearrow.store.lmq import MultiDispatch, lmq_names
     from firearrow.store.loglook import committed_halves
     from firearrow.store.lookup import Boundary, QueueEntry
+    from firearrow.store.propertylooks import PropertyFilter
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
-    from firearrow.store.reader import GetResult, GetStatus
+    from firearrow.store.reader import GetResult, GetStatus, Wanted
     from firearrow.store.retention import Consumed, committed_offsets, group_progress
     from firearrow.store.scan import Ints
     from firearrow.store.timerfiles import (
@@ -62,6 +63,7 @@ __all__ = [
     "MultiDispatch",
     "OnWheel",
     "Part",
+    "PropertyFilter",
     "PutCounters",
     "QueueEnd",
     "QueueEntry",
@@ -73,6 +75,7 @@ __all__ = [
     "TimerLog",
     "TimerStore",
     "TimerUnit",
+    "Wanted",
     "committed_halves",
     "committed_offsets",
     "due_ms_of",
@@ -94,6 +97,7 @@ _MODULES: Final = (
     "lmq",
     "loglook",
     "lookup",
+    "propertylooks",
     "queues",
     "reader",
     "retention",

@@ -51,7 +51,7 @@ from firearrow.store.queues import (
     QueuesLeft,
     WritableQueues,
 )
-from firearrow.store.reader import GetResult, Reader, tag_codes
+from firearrow.store.reader import GetResult, Reader, Wanted, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.rocks import RocksConsumeQueues
@@ -515,10 +515,10 @@ class MessageStore(Doors):
         queue_id: int,
         queue_offset: int,
         count_max: int,
-        tag_codes: frozenset[int] | None = None,
+        wanted: Wanted = None,
     ) -> GetResult:
         """Messages of a queue, see ``Reader.get``."""
-        return self._reader.get(topic, queue_id, queue_offset, count_max, tag_codes)
+        return self._reader.get(topic, queue_id, queue_offset, count_max, wanted)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue that can be read; 0 where there is no queue, -1 for one of

@@ -12,7 +12,7 @@ Source: upstream ``DefaultMessageStore#getMessage``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final
@@ -25,6 +25,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
+from firearrow.store.propertylooks import Numbered, PropertyFilter, is_wanted, wanted_entries
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.soundness import (
     AHEAD_ENTRIES,
@@ -76,6 +77,10 @@ class GetResult(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
 
 
+Wanted = frozenset[int] | PropertyFilter | None
+"""Which messages a pull is for: of some tag codes, those that a filter chooses, or all."""
+
+
 class Reader:
     """Answers pulls."""
 
@@ -112,9 +117,9 @@ class Reader:
         queue_id: int,
         queue_offset: int,
         count_max: int,
-        tag_codes: frozenset[int] | None,
+        wanted: Wanted,
     ) -> GetResult:
-        """Up to ``count_max`` messages from a queue offset on, of some tags or (None) of all."""
+        """Up to ``count_max`` messages from a queue offset on, those that are wanted."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -123,13 +128,13 @@ class Reader:
         if status is not GetStatus.FOUND:
             corrected = _corrected(status, queue_offset, lowest, highest)
             return GetResult(status, corrected, lowest, highest)
-        result = self._read(queue, queue_offset, count_max, tag_codes)
+        result = self._read(queue, queue_offset, count_max, wanted)
         tries = _GONE_FILES_MAX
         while result.status is GetStatus.MESSAGE_WAS_REMOVING and result.next_offset < highest:
             if not tries:
                 break
             tries -= 1
-            result = self._read(queue, result.next_offset, count_max, tag_codes)
+            result = self._read(queue, result.next_offset, count_max, wanted)
         return result
 
     def _read(
@@ -137,23 +142,36 @@ class Reader:
         queue: ConsumeQueue,
         queue_offset: int,
         count_max: int,
-        tag_codes: frozenset[int] | None,
+        wanted: Wanted,
     ) -> GetResult:
         """Messages from an offset on that the queue has."""
         lowest, highest = queue.min_offset, queue.max_offset
         count_max = max(1, min(count_max, _COUNT_MAX))
         if isinstance(queue, FileBatchQueue):
-            return self._read_batches(queue, queue_offset, count_max, tag_codes)
-        wanted = count_max if tag_codes is None else max(self._filter_entries, count_max)
-        entries = queue.read(queue_offset, wanted)
+            return self._read_batches(queue, queue_offset, count_max, wanted)
+        entry_nums = count_max if wanted is None else max(self._filter_entries, count_max)
+        entries = queue.read(queue_offset, entry_nums)
         if not entries:
             following = queue.gap_end(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, highest)
-        if tag_codes is None:
+        if wanted is None:
             result = self._collect_all(queue, queue_offset, entries)
             if result is not None:
                 return result
-        return self._collect(queue, queue_offset, entries, count_max, tag_codes)
+        elif not isinstance(wanted, frozenset):
+            recent_from = self._recent_from()
+
+            def count_of(physical: int) -> int:
+                limits = self._recent_limits if physical >= recent_from else self._old_limits
+                return min(count_max, limits[0])
+
+            found, following = wanted_entries(
+                self._log.segments, entries, queue_offset, wanted, count_of
+            )
+            return self._collect(queue, found, following, count_max, None)
+        following = queue_offset + len(entries) // ENTRY_BYTES
+        numbered = enumerate(ENTRY.iter_unpack(entries), queue_offset)
+        return self._collect(queue, numbered, following, count_max, wanted)
 
     def _collect_all(
         self, queue: ConsumeQueue, queue_offset: int, entries: bytes
@@ -256,18 +274,18 @@ class Reader:
     def _collect(
         self,
         queue: ConsumeQueue,
-        queue_offset: int,
-        entries: bytes,
+        numbered: Iterable[Numbered],
+        following: int,
         count_max: int,
         tag_codes: frozenset[int] | None,
     ) -> GetResult:
-        """Copy the records of entries that match, as far as the limits of one pull go."""
+        """Copy the records of entries that match, as far as the limits of one pull go; if those
+        don't end it, ``following`` is where to go on."""
         copies: list[bytes] = []
         places: list[tuple[int, int, int]] = []
         total = base = limit = 0
-        following = queue_offset + len(entries) // ENTRY_BYTES
         recent_from = self._recent_from()
-        for at, (physical, size, code) in enumerate(ENTRY.iter_unpack(entries), queue_offset):
+        for at, (physical, size, code) in numbered:
             if tag_codes is not None and code not in tag_codes:
                 extended = queue.extended_tag_code(code) if code <= ADDRESS_MAX else code
                 # What is not known may go out: consumers compare tags themselves.
@@ -353,7 +371,7 @@ class Reader:
         queue: FileBatchQueue,
         queue_offset: int,
         count_max: int,
-        tag_codes: frozenset[int] | None,
+        wanted: Wanted,
     ) -> GetResult:
         """Copy records, the first of which may begin before the offset: clients unwrap them.
 
@@ -366,6 +384,8 @@ class Reader:
         total = messages = 0
         following, recent_from = queue_offset, self._recent_from()
         last = queue_offset + max(-(-self._filter_bytes // UNIT_BYTES), count_max)
+        tag_codes = wanted if isinstance(wanted, frozenset) else None
+        chosen = None if isinstance(wanted, frozenset) else wanted
         for unit in queue.units_from(queue_offset):
             recent = unit.physical_offset >= recent_from
             most, most_bytes = self._recent_limits if recent else self._old_limits
@@ -380,7 +400,7 @@ class Reader:
                     if copies:
                         break
                     return self._gone(queue, unit.end - 1, unit.physical_offset)
-                if record:
+                if record and (chosen is None or is_wanted(record, chosen)):
                     copies.append(record)
                     units.append(unit)
                     total += unit.size

@@ -24,6 +24,7 @@ BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 TAG: Final = "TAG"
+SQL92: Final = "SQL92"
 SUBSCRIBE_ALL: Final = "*"
 
 B = TypeVar("B")
@@ -78,6 +79,11 @@ class SubscriptionData(Body, frozen=True):
     tags_set: list[str] = []
     code_set: list[int] = []
     class_filter_mode: bool = False
+
+
+def is_by_tags(expression_type: str | None) -> bool:
+    """Whether an expression of this type is one of tags."""
+    return not expression_type or expression_type == TAG
 
 
 class ConsumerData(Body, frozen=True):

@@ -428,7 +428,9 @@ def _write(value: Any, out: list[str], newline: str) -> None:
         out.append(leaf)
     elif isinstance(value, _OBJECTS):
         _write_object(_items_of(value), out, newline)
-    elif isinstance(value, list | tuple | AbstractSet):
+    elif isinstance(value, tuple):  # an array of Java, which is not broken into lines
+        _write_array(value, out, "")
+    elif isinstance(value, list | AbstractSet):
         _write_array(value, out, newline)
     elif isinstance(value, msgspec.Raw):
         out.append(bytes(value).decode())

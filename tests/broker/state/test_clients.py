@@ -99,7 +99,9 @@ def test_codes_that_a_client_sends_count() -> None:
     assert subscription_of(sub(expression="*")).filter is ALL_MESSAGES
     assert subscription_of(sub(expression="||")).filter == TagFilter(frozenset())
     sql = SubscriptionData("T", "a > 1", 1, "SQL92")
-    assert subscription_of(sql).filter is ALL_MESSAGES
+    assert subscription_of(sql).filter is None
+    by_class = SubscriptionData("T", "a.Program", 1, code_set=[65], class_filter_mode=True)
+    assert subscription_of(by_class).filter is ALL_MESSAGES
 
 
 def test_members_are_told_when_one_joins_and_leaves(clients: ClientRegistry) -> None:

@@ -6,6 +6,7 @@ parts of ``AdminBrokerProcessor``.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
@@ -16,13 +17,13 @@ from firearrow.broker.state.clients import (
     Member,
     fault_of,
 )
+from firearrow.broker.state.filters import filter_of
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import GroupSubscription, ProducerInfo, ProducerTable
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
-    TAG,
     CheckClient,
     ConsumerConnection,
     ConsumerData,
@@ -32,6 +33,7 @@ from firearrow.wire.client_bodies import (
     LockResult,
     ProducerConnection,
     body_of,
+    is_by_tags,
 )
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -64,6 +66,7 @@ class ClientProcessor:
         self._clients = context.clients
         self._locks = context.locks
         self._clock = context.clock
+        self._filters = context.filters
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
         """34: a client is alive; register it, its groups and their retry topics.
@@ -79,7 +82,8 @@ class ClientProcessor:
         must_send_all = fingerprint == 0
         for data in beat.consumer_data_set:
             yield
-            if not self._register_consumer(data, member, keep=without_sub) or not fingerprint:
+            registered = yield from self._register_consumer(data, member, keep=without_sub)
+            if not registered or not fingerprint:
                 continue
             must_send_all |= self._clients.swap_fingerprint(
                 data.group_name, fingerprint, without_sub=without_sub
@@ -89,7 +93,9 @@ class ClientProcessor:
             yield
         return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
 
-    def _register_consumer(self, data: ConsumerData, member: Member, *, keep: bool) -> bool:
+    def _register_consumer(
+        self, data: ConsumerData, member: Member, *, keep: bool
+    ) -> Generator[None, None, bool]:
         rejected = self._settings.broker.reject_pull_consumer_enable
         if rejected and data.consume_type == CONSUME_ACTIVELY:
             return False
@@ -103,6 +109,8 @@ class ClientProcessor:
             order=any(topic is not None and topic.order for topic in subscribed),
             unit=data.unit_mode,
         )
+        if not keep:
+            yield from self._filters.register(data.group_name, data.subscription_data_set)
         self._clients.register_consumer(
             data, member, notify=config.notify_consumer_ids_changed_enable, keep=keep
         )
@@ -144,12 +152,8 @@ class ClientProcessor:
         if not request.body:
             return Response()
         wanted = body_of(request, CheckClient).subscription_data
-        if wanted is not None and wanted.expression_type not in (TAG, ""):
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by "
-                f"{wanted.expression_type}",
-            )
+        if wanted is not None and not is_by_tags(wanted.expression_type):
+            filter_of(self._settings.broker, wanted.sub_string, wanted.expression_type)
         return Response()
 
     def consumer_connections(self, _: Channel, request: AnyCommand) -> Answer:

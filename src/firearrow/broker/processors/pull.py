@@ -1,4 +1,4 @@
-"""Pulls (11, 361): messages of one queue, by tag, waiting for them if the client offers to.
+"""Pulls (11, 361): messages of one queue, by tag or SQL92; if the client offers to, they wait.
 
 Source: upstream ``PullMessageProcessor``, ``DefaultPullMessageResultHandler``.
 """
@@ -11,12 +11,14 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPull
 from firearrow.broker.state.clients import parse_tags
+from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
+from firearrow.message.names import group_of, is_retry
 from firearrow.net.server import Finished, Peer
-from firearrow.store import GetResult, GetStatus
+from firearrow.store import GetResult, GetStatus, Wanted
 from firearrow.wire.answers import pull_answer
 from firearrow.wire.bodies import PERM_READ, TopicConfig
-from firearrow.wire.client_bodies import SubscriptionGroupConfig
+from firearrow.wire.client_bodies import SubscriptionData, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import fields_of
 from firearrow.wire.frame import AnyCommand
@@ -61,6 +63,7 @@ class PullProcessor:
         self._stats = context.stats
         self._clock = context.clock
         self._held = context.held
+        self._filters = context.filters
 
     def pull(self, peer: Peer, request: AnyCommand) -> Finished:
         """11, 361: answer messages, or a code that tells the client where to go on."""
@@ -74,45 +77,44 @@ class PullProcessor:
         header = request.ext
         if type(header) is not PullMessage:
             header = fields_of(request, PullMessage)
-        topic = self._topic_table.get(header.topic)
+        name, queue_id = header.topic, header.queue_id
+        topic = self._topic_table.get(name)
         group = self._group_table.get(header.consumer_group)
         if topic is None or group is None or not topic.perm & PERM_READ or not group.consume_enable:
             topic, group = self._check(header)
-        if not 0 <= header.queue_id < topic.read_queue_nums:
+        if not 0 <= queue_id < topic.read_queue_nums:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
         if request.code == RequestCode.LITE_PULL_MESSAGE:
             self._check_lite()
-        if header.sys_flag & SUBSCRIPTION_FLAG and header.expression_type in ("TAG", None):
-            tag_codes = _tag_codes_of(header.subscription or "")
+        if not header.sys_flag & SUBSCRIPTION_FLAG:
+            wanted = self._subscribed(header, group)
+        elif header.expression_type in ("TAG", None):
+            wanted = _tag_codes_of(header.subscription or "")
         else:
-            tag_codes = self._subscribed(header, group)
+            wanted = self._brought(header)
         if self._offsets.resets:
             moved = self._reset_result(header)
             if moved is not None:  # what the pull would commit is of before the reset
                 return _moved_answer(request, moved, topic, group)
         if not header.sys_flag & SUSPEND_FLAG and self._store.has_undispatched:
             self._store.catch_up()
-        result = self._get(header, tag_codes)
+        result = self._get(header, wanted)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
-            self._offsets.commit(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
+            self._offsets.commit(header.consumer_group, name, queue_id, header.commit_offset)
         code = _code_of(result.status, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND:
             waits = may_suspend and header.sys_flag & SUSPEND_FLAG
-            if waits and self._hold(peer, request, header, tag_codes):
+            if waits and self._hold(peer, request, header, wanted):
                 return None
             if self._store.has_undispatched:
                 self._store.catch_up()
-                result = self._get(header, tag_codes)
+                result = self._get(header, wanted)
                 code = _code_of(result.status, header.queue_offset)
-        self._offsets.commit_pull(
-            header.consumer_group, header.topic, header.queue_id, result.next_offset
-        )
+        self._offsets.commit_pull(header.consumer_group, name, queue_id, result.next_offset)
         if result.count:
             self._stats.got(
                 group.group_name, topic.topic_name or "", result.count, len(result.records)
@@ -131,9 +133,9 @@ class PullProcessor:
             result.records,
         )
 
-    def _get(self, header: PullMessage, tag_codes: TagCodes) -> GetResult:
+    def _get(self, header: PullMessage, wanted: Wanted) -> GetResult:
         return self._store.get(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, tag_codes
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, wanted
         )
 
     def _reset_result(self, header: PullMessage) -> GetResult | None:
@@ -180,14 +182,8 @@ class PullProcessor:
                 ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers"
             )
 
-    def _subscribed(self, header: PullMessage, group: SubscriptionGroupConfig) -> TagCodes:
-        """The tags that the group subscribes to by its heartbeats."""
-        if header.expression_type not in ("TAG", None):
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                "the broker does not support consumer to filter message by "
-                f"{header.expression_type}",
-            )
+    def _subscribed(self, header: PullMessage, group: SubscriptionGroupConfig) -> Wanted:
+        """What the group subscribes to by its heartbeats."""
         name = header.consumer_group
         members = self._clients.consumer_group(name)
         if members is None:
@@ -215,11 +211,54 @@ class PullProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 f"the consumer's subscription not latest: {name} on {header.topic}",
             )
+        if subscription.filter is None:
+            return self._registered(header, subscription.data)
         return subscription.filter.codes
 
-    def _hold(
-        self, peer: Peer, request: AnyCommand, header: PullMessage, tag_codes: TagCodes
-    ) -> bool:
+    def _registered(self, header: PullMessage, data: SubscriptionData) -> Wanted:
+        """What the group wants by an expression of its heartbeats."""
+        name = header.consumer_group
+        kept = self._filters.find(header.topic, name)
+        chosen = None if kept is None else kept.filter
+        if kept is None or chosen is None:
+            raise BrokerError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist! Your expression may be wrong: "
+                f"{name} on {header.topic}",
+            )
+        if kept.client_version < header.sub_version:
+            raise BrokerError(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                f"the consumer's consumer filter data not latest: {name} on {header.topic}",
+            )
+        if not self._settings.broker.enable_property_filter:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {data.expression_type}",
+            )
+        if data.class_filter_mode:
+            return None
+        return self._retried(header) if self._filters_retried(header.topic) else chosen
+
+    def _brought(self, header: PullMessage) -> Wanted:
+        """What the pull asks for by an expression of its own.
+
+        Java: PullMessageProcessor relies on an `assert` where an expression can't be read, and with
+        a JVM as it is usually started, gives every message.
+        """
+        if not header.expression_type:  # Java: FilterAPI#build gives messages to "*" only
+            return _tag_codes_of(header.subscription or "")
+        expression = header.subscription or ""
+        chosen = filter_of(self._settings.broker, expression, header.expression_type)
+        return self._retried(header) if self._filters_retried(header.topic) else chosen
+
+    def _filters_retried(self, topic: str) -> bool:
+        return self._settings.broker.filter_support_retry and is_retry(topic)
+
+    def _retried(self, header: PullMessage) -> RetriedFilter:
+        return RetriedFilter(self._filters, group_of(header.topic) or header.consumer_group)
+
+    def _hold(self, peer: Peer, request: AnyCommand, header: PullMessage, wanted: Wanted) -> bool:
         config = self._settings.broker
         wait_ms = (
             header.suspend_timeout_millis
@@ -228,7 +267,7 @@ class PullProcessor:
         )
         deadline = self._clock.monotonic() + min(wait_ms, SUSPEND_MS_MAX) / 1000
         request.body = b""  # a pull has none; what a client put there is not kept
-        pull = HeldPull(peer, request, self._answer_now, header.queue_offset, tag_codes, deadline)
+        pull = HeldPull(peer, request, self._answer_now, header.queue_offset, wanted, deadline)
         return wait_ms > 0 and self._held.hold(header.topic, header.queue_id, pull)
 
 

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from firearrow.broker.events import MembersChanged
+from firearrow.broker.events import GroupLeft, MembersChanged
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
@@ -31,10 +31,10 @@ from firearrow.net.futures import Answered
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     SUBSCRIBE_ALL,
-    TAG,
     Connection,
     ConsumerData,
     SubscriptionData,
+    is_by_tags,
 )
 from firearrow.wire.codes import LanguageCode, ResponseCode
 from firearrow.wire.frame import AnyCommand
@@ -109,10 +109,13 @@ def fault_of(data: SubscriptionData) -> str | None:
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """A subscription as the client sent it, and what it means for a pull."""
+    """A subscription as the client sent it, and what it means for a pull.
+
+    ``filter`` None: it is by an expression, see ``broker.state.filters``.
+    """
 
     data: SubscriptionData
-    filter: TagFilter
+    filter: TagFilter | None
 
     @property
     def version(self) -> int:
@@ -124,9 +127,12 @@ def subscription_of(data: SubscriptionData) -> Subscription:
     """Give the meaning of a subscription from a heartbeat.
 
     The hash codes that the client sent count, as upstream; only where it sent none they are made
-    from its expression. Anything but tags matches all: such a filter looks at the message itself.
+    from its expression. With ``classFilterMode`` all is wanted: what chose by classes was a program
+    beside RocketMQ's brokers, which is gone there, too.
     """
-    if data.expression_type not in (TAG, "") or data.sub_string == SUBSCRIBE_ALL:
+    if not is_by_tags(data.expression_type):
+        return Subscription(data, None)
+    if data.sub_string == SUBSCRIBE_ALL or data.class_filter_mode:
         return Subscription(data, ALL_MESSAGES)
     if data.code_set or not data.sub_string.strip("| "):
         return Subscription(data, TagFilter(frozenset(data.code_set)))
@@ -201,7 +207,9 @@ class ClientRegistry:
     def __init__(self, settings: Settings, clock: Clock, events: Events | None = None) -> None:
         self._settings = settings
         self._clock = clock
-        self.changed = (events or Events()).of(MembersChanged)
+        events = events or Events()
+        self.changed = events.of(MembersChanged)
+        self._left = events.of(GroupLeft)
         self._producers: dict[str, Members] = {}
         # The groups in which a client is a producer, and by which connection; the newest is last.
         self._producing: dict[str, dict[tuple[str, Channel], None]] = {}
@@ -341,6 +349,7 @@ class ClientRegistry:
         if not group.members:
             del self._consumers[group.name]
             self._fingerprints.pop(group.name, None)
+            self._left(GroupLeft(group.name))
         else:
             self.changed(MembersChanged(group.name, notify))
 

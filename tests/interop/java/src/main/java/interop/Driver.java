@@ -33,6 +33,7 @@ public final class Driver {
         new LiteConsumers(handles).register(operations);
         new Requesters(handles).register(operations);
         new Dumps(handles).register(operations);
+        new Filters().register(operations);
         operations.put("close", arguments -> {
             handles.close(arguments.getIntValue("handle"));
             return true;

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -88,7 +89,12 @@ final class PushConsumers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMessageModel(
             arguments.getBooleanValue("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
-        consumer.subscribe(arguments.getString("topic"), arguments.getString("expression"));
+        if (arguments.getBooleanValue("sql")) {
+            MessageSelector selector = MessageSelector.bySql(arguments.getString("expression"));
+            consumer.subscribe(arguments.getString("topic"), selector);
+        } else {
+            consumer.subscribe(arguments.getString("topic"), arguments.getString("expression"));
+        }
         consumer.setMaxReconsumeTimes(arguments.getIntValue("maxReconsumeTimes"));
         Opened opened = new Opened(consumer, arguments.getIntValue("failures"));
         listen(opened, arguments.getBooleanValue("orderly"), arguments.getIntValue("level"));

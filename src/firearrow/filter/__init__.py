@@ -1,0 +1,1 @@
+"""What consumers choose messages by, apart from tags: expressions over properties."""

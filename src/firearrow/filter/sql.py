@@ -1,0 +1,588 @@
+r"""Filters in RocketMQ's SQL92: read once, then asked about the properties of many messages.
+
+Grammar; words in any case, comments ``-- to the end of a line`` and ``/* */``::
+
+    any    := every (OR every)*
+    every  := equal (AND equal)*
+    equal  := ordered ("=" ordered | "<>" ordered | IS [NOT] NULL)*
+    ordered:= unary ( (">" | ">=" | "<" | "<=") unary | [NOT] BETWEEN unary AND unary
+                    | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text
+                    | [NOT] IN "(" text ("," text)* ")" )*
+    unary  := ("+" | "-" | NOT) unary | text | number | TRUE | FALSE | NULL | name | "(" any ")"
+
+So ``NOT a = 1`` is ``(NOT a) = 1``. A property is a text, or null if the message has none of that
+name; other values are numbers, true and false. What is done with null gives null, but for the
+exceptions that each function below names. A message is wanted only if the whole is true; it is not
+if something can't be done, to read ``abc`` as a number for example.
+
+    compile_sql("a > 5 AND b = 'x'").wants(b"a\x0110\x02b\x01x\x02")    ->  True
+
+An expression is limited in characters, depth and terms, as it is evaluated for each message.
+
+Source: upstream ``SelectorParser``, ``ComparisonExpression``, ``UnaryExpression``,
+``LogicExpression``, ``ConstantExpression``. Java: SelectorParser#parse ignores what follows a
+complete expression: ``a > 0x10`` is ``a > 0`` there, and ``a LIKE 'x%'`` is ``a``. Here it is an
+error.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, NoReturn
+
+from firearrow.errors import FilterError
+from firearrow.filter.values import (
+    INT_BITS,
+    LONG_BITS,
+    Long,
+    Value,
+    compare,
+    compare_doubles,
+    java_boolean,
+    java_double,
+    java_int,
+    java_long,
+)
+from firearrow.message.properties import NAME_END, PAIR_END
+
+SQL_CHARS_MAX: Final = 8 * 1024
+"""Of an expression: 500 values of an IN, or as many conditions; read in some milliseconds."""
+SQL_DEPTH_MAX: Final = 64
+"""Levels of parentheses, signs, NOTs and comparisons of comparisons; each is a call or more."""
+SQL_TERMS_MAX: Final = 1000
+"""Values and names, without those that an IN lists. Each takes up to a microsecond a message."""
+COMPILED_MAX: Final = 128
+"""Expressions that are kept after they were read; the longest have a quarter of a megabyte each."""
+
+_PAIR_END: Final = PAIR_END.encode()
+_FLOAT_MAX: Final = 1.7976931348623157e308
+_FLOAT_LEAST: Final = 5e-324
+_UNREADABLE: Final = "\ufffd"  # what bytes that are not UTF-8 read as
+
+_GAP: Final = r"[ \t\n\r\f]|/\*[^*]*+\*++(?:[^*/][^*]*+\*++)*+/"
+_LINE_COMMENT: Final = r"--[^\n\r]*+[\n\r]"
+_TOKEN: Final = (
+    r"(?P<float>[0-9]++\.[0-9]*+(?:[eE][+-]?[0-9]++)?+|\.[0-9]++(?:[eE][+-]?[0-9]++)?+"
+    r"|[0-9]++[eE][+-]?[0-9]++)"
+    r"|(?P<number>0|[1-9][0-9]*+[lL]?)|(?P<text>'(?:''|[^'])*')"
+    r"|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*+)|(?P<sign><>|[<>]=?|[=(),+-])|(?P<end>\Z)|(?P<bad>.)"
+)
+_NEXT: Final = re.compile(f"(?:{_GAP}|{_LINE_COMMENT})*+(?:{_TOKEN})", re.DOTALL)
+_NEXT_ON_LAST_LINE: Final = re.compile(f"(?:{_GAP})*+(?:{_TOKEN})", re.DOTALL)
+_KEYWORDS: Final = frozenset(
+    [
+        *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),
+        *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+    ]
+)
+
+Evaluate = Callable[[bytes], Value]
+Wants = Callable[[bytes], bool]
+
+
+class SqlFilter(NamedTuple):
+    """An expression that was read. ``wants`` says of the properties of a message, as they are
+    stored, whether it is wanted; ``evaluate`` gives the value, or raises ValueError. ``cost`` is
+    what a look takes at most, in looks for one property."""
+
+    expression: str
+    wants: Wants
+    evaluate: Evaluate
+    cost: int
+
+    @property
+    def chars(self) -> int:
+        """The length of the expression."""
+        return len(self.expression)
+
+
+class _Token(NamedTuple):
+    kind: str  # a keyword or a sign itself, else what it is
+    text: str
+    position: int
+
+
+class _Part(NamedTuple):
+    """A part of an expression. ``constant``: it is a literal, with that ``value``; ``condition``:
+    it gives true, false or null; ``name``: it is a property and nothing more."""
+
+    evaluate: Evaluate
+    depth: int = 1
+    constant: bool = False
+    value: Value = None
+    condition: bool = False
+    name: str | None = None
+
+
+@lru_cache(maxsize=COMPILED_MAX)
+def compile_sql(expression: str) -> SqlFilter:
+    """Read an expression; FilterError says what is wrong with it, and where."""
+    if len(expression) > SQL_CHARS_MAX:
+        raise FilterError(
+            f"the expression has {len(expression)} characters, the limit is {SQL_CHARS_MAX}"
+        )
+    parser = _Parser(expression)
+    whole = parser.whole().evaluate
+
+    def wants(properties: bytes) -> bool:
+        try:
+            return whole(properties) is True
+        except ValueError:
+            return False
+
+    return SqlFilter(expression, wants, whole, parser.terms)
+
+
+class _Parser:
+    """Recursive descent; makes a function of each part as soon as it is read."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._last_line_at = max(expression.rfind("\n"), expression.rfind("\r"))
+        self._end = 0  # of the token that is the next
+        self._nested = 0
+        self.terms = 0
+        self._token = self._read()
+
+    def whole(self) -> _Part:
+        part = self._condition(self._any())
+        if self._kind not in ("end", "bad"):
+            self._fail("the expression is complete, and there is more", after_end=True)
+        self._take("end")
+        return part
+
+    @property
+    def _kind(self) -> str:
+        return self._token.kind
+
+    def _next(self) -> _Token:
+        token, self._token = self._token, self._read()
+        return token
+
+    def _read(self) -> _Token:
+        # A comment without an end is none. To look for that at each "--" would take for ever.
+        pattern = _NEXT if self._end < self._last_line_at else _NEXT_ON_LAST_LINE
+        found = pattern.match(self._expression, self._end)
+        assert found is not None  # any sign is a token, if a bad one
+        kind = found.lastgroup or "end"
+        text, self._end = found[kind], found.end()
+        if kind == "sign":
+            kind = text
+        elif kind == "word" and text.upper() in _KEYWORDS:
+            kind = text.upper()
+        return _Token(kind, text, self._end - len(text))
+
+    def _take(self, kind: str) -> _Token:
+        if self._kind != kind:
+            self._fail(f"{kind} is missing" if kind != "end" else "there is no such sign")
+        return self._next()
+
+    def _skip(self, kind: str) -> bool:
+        """Go on behind a token, if it is the next."""
+        if self._token.kind != kind:
+            return False
+        self._next()
+        return True
+
+    def _fail(self, why: str, *, after_end: bool = False) -> NoReturn:
+        token = self._token
+        found = repr(self._expression[token.position : token.position + 20] or "the end")
+        raise FilterError(f"{why}: {found}", token.position, after_end=after_end)
+
+    def _deeper(self, *parts: _Part) -> int:
+        depth = 1 + max(part.depth for part in parts)
+        if depth > SQL_DEPTH_MAX:
+            self._fail(f"the expression is deeper than {SQL_DEPTH_MAX}")
+        return depth
+
+    def _made(self, evaluate: Evaluate, *parts: _Part) -> _Part:
+        return _Part(evaluate, self._deeper(*parts), condition=True)
+
+    def _condition(self, part: _Part) -> _Part:
+        """A part where true or false is wanted; a property there is null or false."""
+        if part.condition:
+            return part
+        if part.name is None:
+            self._fail("a condition is needed before it")
+        value = part.evaluate
+        return self._made(lambda text: None if value(text) is None else False, part)
+
+    # --- the grammar ---
+
+    def _any(self) -> _Part:
+        parts = [self._every()]
+        while self._skip("OR"):
+            parts[-1] = self._condition(parts[-1])
+            parts.append(self._condition(self._every()))
+        if len(parts) == 1:
+            return parts[0]
+        return self._made(_either([part.evaluate for part in parts]), *parts)
+
+    def _every(self) -> _Part:
+        parts = [self._equal()]
+        while self._skip("AND"):
+            parts[-1] = self._condition(parts[-1])
+            parts.append(self._condition(self._equal()))
+        if len(parts) == 1:
+            return parts[0]
+        return self._made(_both([part.evaluate for part in parts]), *parts)
+
+    def _equal(self) -> _Part:
+        left = self._ordered()
+        while True:
+            if self._kind in ("=", "<>"):
+                sign = self._next().kind
+                right = self._ordered()
+                self._check_equal(left, right)
+                same = self._made(_equality(left, right), left, right)
+                left = same if sign == "=" else self._made(_negation(same.evaluate), same)
+            elif self._skip("IS"):
+                negated = self._skip("NOT")
+                self._take("NULL")
+                null = self._made(_nullity(left.evaluate), left)
+                left = self._made(_negation(null.evaluate), null) if negated else null
+            else:
+                return left
+
+    def _ordered(self) -> _Part:
+        left = self._unary()
+        while True:
+            kind = self._kind
+            if kind in _SIGNS_OF:
+                self._next()
+                left = self._compared(left, kind, self._unary())
+                continue
+            negated = self._skip("NOT")
+            kind = self._kind
+            if kind in _TEXT_TESTS:
+                self._next()
+                made = _text_test(left.evaluate, _TEXT_TESTS[kind], self._text(), negated)
+                left = self._made(made, left)
+            elif self._skip("BETWEEN"):
+                left = self._between(left, negated)
+            elif self._skip("IN"):
+                left = self._listed(left, negated)
+            elif negated:
+                self._fail("NOT is followed by none of CONTAINS, STARTSWITH, ENDSWITH, BETWEEN, IN")
+            else:
+                return left
+
+    def _compared(self, left: _Part, sign: str, right: _Part) -> _Part:
+        for part in (left, right):
+            numeric = part.constant and type(part.value) in (int, Long, float)
+            if part.condition or (part.constant and not numeric):
+                self._fail("what is no number can't be compared so")
+        return self._made(_order_test(left, right, sign), left, right)
+
+    def _between(self, left: _Part, negated: bool) -> _Part:
+        low = self._unary()
+        self._take("AND")
+        high = self._unary()
+        if negated:
+            below, above = self._compared(left, "<", low), self._compared(left, ">", high)
+            return self._made(_either([below.evaluate, above.evaluate]), below, above)
+        from_low, to_high = self._compared(left, ">=", low), self._compared(left, "<=", high)
+        if low.constant and high.constant and compare(high.value, low.value) < 0:
+            self._fail(f"nothing is between {low.value!r} and {high.value!r}")
+        if left.name is not None and type(low.value) is type(high.value) is int:
+            made = _range_test(left.evaluate, low.value, high.value)
+            return self._made(made, from_low, to_high)
+        return self._made(_both([from_low.evaluate, to_high.evaluate]), from_low, to_high)
+
+    def _listed(self, left: _Part, negated: bool) -> _Part:
+        self._take("(")
+        texts = [self._text()]
+        while self._skip(","):
+            texts.append(self._text())
+        self._take(")")
+        if left.name is None:
+            self._fail("IN is for properties only")
+        return self._made(_membership(left.evaluate, frozenset(texts), negated), left)
+
+    def _check_equal(self, left: _Part, right: _Part) -> None:
+        if any(part.constant and part.value is None for part in (left, right)):
+            self._fail("NULL can't be compared; IS NULL asks for it")
+        if left.constant and left.condition and right.constant and not right.condition:
+            self._fail("a boolean can't be compared with that")
+
+    def _unary(self) -> _Part:
+        self._nested += 1
+        if self._nested > SQL_DEPTH_MAX:
+            self._fail(f"the expression is deeper than {SQL_DEPTH_MAX}")
+        if self._skip("+"):
+            part = self._unary()
+        elif self._skip("-"):
+            part = self._negative(self._unary())
+        elif self._skip("NOT"):
+            inner = self._condition(self._unary())
+            part = self._made(_negation(inner.evaluate), inner)
+        elif self._skip("("):
+            part = self._any()
+            self._take(")")
+        else:
+            part = self._term()
+        self._nested -= 1
+        return part
+
+    def _negative(self, part: _Part) -> _Part:
+        """A number with the other sign; null of anything else. It is no literal any more."""
+        value = part.value
+        if type(value) in (int, Long, float):
+            assert isinstance(value, int | float)
+            negative = type(value)(-value)
+            return part._replace(evaluate=lambda _: negative, value=negative, constant=False)
+        evaluate = part.evaluate
+
+        def nothing(text: bytes) -> None:
+            evaluate(text)  # which may fail
+
+        return _Part(nothing, self._deeper(part))
+
+    def _term(self) -> _Part:
+        kind = self._kind
+        self.terms += 1
+        if self.terms > SQL_TERMS_MAX:
+            self._fail(f"the expression has more than {SQL_TERMS_MAX} terms")
+        if kind == "word":
+            name = self._next().text
+            return _Part(_property(name, exact=_UNREADABLE not in self._expression), name=name)
+        if kind in _WORDS:
+            self._next()
+            return self._literal(_WORDS[kind], condition=True)
+        if kind == "text":
+            return self._literal(self._text())
+        if kind in ("number", "float"):
+            return self._literal(self._number())
+        return self._fail("a value, a name or a parenthesis is missing")
+
+    def _literal(self, value: Value, *, condition: bool = False) -> _Part:
+        return _Part(lambda _: value, constant=True, value=value, condition=condition)
+
+    def _text(self) -> bytes:
+        text = self._take("text").text
+        try:
+            return text[1:-1].replace("''", "'").encode()
+        except UnicodeEncodeError:
+            return self._fail("half a character is before it")
+
+    def _number(self) -> int | float:
+        token = self._token
+        if token.kind == "float":
+            value = float(token.text)
+            if not _FLOAT_LEAST <= value <= _FLOAT_MAX:  # so 0.0 is none, as upstream
+                self._fail(f"the number is not from {_FLOAT_LEAST} to {_FLOAT_MAX}")
+            self._next()
+            return value
+        digits = token.text.rstrip("lL")
+        if len(digits) > len(str(1 << LONG_BITS)) or int(digits) >> (LONG_BITS - 1):
+            self._fail(f"the number does not fit into {LONG_BITS} bits")
+        self._next()
+        whole = int(digits)
+        return Long(whole) if whole >> (INT_BITS - 1) else whole
+
+
+_WORDS: Final[dict[str, bool | None]] = {"TRUE": True, "FALSE": False, "NULL": None}
+
+
+# --- what the parts do ---
+
+
+def _property(name: str, *, exact: bool) -> Evaluate:
+    """The last pair of a properties string that has the name and a value. Unless ``exact``, bytes
+    that are not UTF-8 count as what they read as."""
+    first = f"{name}{NAME_END}".encode()
+    key = _PAIR_END + first
+    size = len(key)
+
+    def value(text: bytes) -> Value:
+        at = text.rfind(key)
+        while at >= 0:
+            start = at + size
+            end = text.find(_PAIR_END, start)
+            found = text[start:end] if end >= 0 else text[start:]
+            if found:
+                return found
+            at = text.rfind(key, 0, at)
+        if text.startswith(first):
+            return text[size - 1 :].partition(_PAIR_END)[0] or None
+        return None
+
+    def readable(text: bytes) -> Value:
+        found = value(text)
+        return found.decode("utf-8", "replace").encode() if isinstance(found, bytes) else found
+
+    return value if exact else readable
+
+
+def _either(conditions: list[Evaluate]) -> Evaluate:
+    """True if one is, else null if one is; those behind one that is true are not asked."""
+
+    def evaluate(text: bytes) -> Value:
+        result: Value = False
+        for condition in conditions:
+            value = condition(text)
+            if value:
+                return True
+            if value is None:
+                result = None
+        return result
+
+    return evaluate
+
+
+def _both(conditions: list[Evaluate]) -> Evaluate:
+    """False if one is, else null if one is; those behind one that is false are not asked."""
+    if len(conditions) == 2:
+        return _both_of(*conditions)
+
+    def evaluate(text: bytes) -> Value:
+        result: Value = True
+        for condition in conditions:
+            value = condition(text)
+            if not value:
+                if value is False:
+                    return False
+                result = None
+        return result
+
+    return evaluate
+
+
+def _both_of(first: Evaluate, second: Evaluate) -> Evaluate:
+    def evaluate(text: bytes) -> Value:
+        value = first(text)
+        if value is False:
+            return False
+        other = second(text)
+        return other if value or other is False else None
+
+    return evaluate
+
+
+def _negation(condition: Evaluate) -> Evaluate:
+    def evaluate(text: bytes) -> Value:
+        value = condition(text)
+        return None if value is None else not value
+
+    return evaluate
+
+
+def _nullity(operand: Evaluate) -> Evaluate:
+    def evaluate(text: bytes) -> Value:
+        return operand(text) is None
+
+    return evaluate
+
+
+def _membership(operand: Evaluate, texts: frozenset[bytes], negated: bool) -> Evaluate:
+    def evaluate(text: bytes) -> Value:
+        value = operand(text)
+        return None if value is None else (value in texts) is not negated
+
+    return evaluate
+
+
+def _text_test(
+    operand: Evaluate, holds: Callable[[bytes, bytes], bool], wanted: bytes, negated: bool
+) -> Evaluate:
+    """Of what is no text the answer is false, and of an empty one, negated or not."""
+
+    def evaluate(text: bytes) -> Value:
+        value = operand(text)
+        return isinstance(value, bytes) and holds(value, wanted) is not negated
+
+    return evaluate if wanted else lambda _: False
+
+
+def _equality(left: _Part, right: _Part) -> Evaluate:
+    if left.name is not None and right.constant:
+        return _equals_literal(left.evaluate, right.value)
+    first_of, second_of = left.evaluate, right.evaluate
+
+    def evaluate(text: bytes) -> Value:
+        first, second = first_of(text), second_of(text)
+        if first is None or second is None:
+            if first is not None:
+                return False
+            return True if second is None else None
+        return compare(first, second) == 0
+
+    return evaluate
+
+
+def _equals_literal(operand: Evaluate, wanted: Value) -> Evaluate:
+    read = _READERS[type(wanted)]
+
+    def equals_text(text: bytes) -> Value:
+        value = operand(text)
+        return None if value is None else value == wanted
+
+    def equals(text: bytes) -> Value:
+        value = operand(text)
+        return None if value is None else read(value) == wanted  # type: ignore[arg-type]
+
+    return equals_text if type(wanted) is bytes else equals
+
+
+def _order_test(left: _Part, right: _Part, sign: str) -> Evaluate:
+    holds, results = _SIGNS_OF[sign]
+    first_of, second_of = left.evaluate, right.evaluate
+    bound = right.value
+    if left.name is not None and isinstance(bound, int):
+        read = _READERS[type(bound)]
+
+        def against_number(text: bytes) -> Value:
+            value = first_of(text)
+            return None if value is None else holds(read(value), bound)  # type: ignore[arg-type]
+
+        return against_number
+
+    def evaluate(text: bytes) -> Value:
+        first = first_of(text)
+        if first is None:
+            return None
+        second = second_of(text)
+        if second is None:
+            return None
+        if isinstance(first, bytes) and isinstance(second, bytes):
+            return compare_doubles(java_double(first), java_double(second)) in results
+        return compare(first, second) in results
+
+    return evaluate
+
+
+def _range_test(operand: Evaluate, low: int, high: int) -> Evaluate:
+    """The same as the tests of both bounds, with one look."""
+
+    def evaluate(text: bytes) -> Value:
+        value = operand(text)
+        return None if value is None else low <= java_int(value) <= high  # type: ignore[arg-type]
+
+    return evaluate
+
+
+def _contains(text: bytes, wanted: bytes) -> bool:
+    return wanted in text
+
+
+_READERS: Final[dict[type, Callable[[bytes], Value]]] = {
+    bytes: bytes,
+    bool: java_boolean,
+    int: java_int,
+    Long: java_long,
+    float: java_double,
+}
+_TEXT_TESTS: Final[dict[str, Callable[[bytes, bytes], bool]]] = {
+    "CONTAINS": _contains,
+    "STARTSWITH": bytes.startswith,
+    "ENDSWITH": bytes.endswith,
+}
+_SIGNS_OF: Final[dict[str, tuple[Callable[[Any, Any], Any], frozenset[int]]]] = {
+    ">": (operator.gt, frozenset({1})),
+    ">=": (operator.ge, frozenset({0, 1})),
+    "<": (operator.lt, frozenset({-1})),
+    "<=": (operator.le, frozenset({-1, 0})),
+}
