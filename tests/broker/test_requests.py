@@ -13,13 +13,16 @@ import pytest
 
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.requests import (
     Admission,
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
     reply_handlers_of,
+    transaction_handlers_of,
 )
+from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import LOST, NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
@@ -51,7 +54,9 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
         context = context._replace(store=store)
         sends = SendProcessor(context)
         messages = message_handlers_of(sends, PullProcessor(context))
-        return {**handlers_of(context), **messages, **reply_handlers_of(context, sends)}
+        ends = TransactionProcessor(context, cast(Transactions, None))
+        others = reply_handlers_of(context, sends) | transaction_handlers_of(ends)
+        return {**handlers_of(context), **messages, **others}
 
 
 def handlers_of_name_server(root: Path) -> Mapping[int, Handler]:

@@ -164,7 +164,7 @@ def test_who_comes_after_one_that_waited_too_long_is_flushed(tmp_path: Path) -> 
 
         store.when_safe(store.log.end_offset, tell)
         clock.seconds += 1
-        store.expire_waiters()
+        store.acknowledging.expire()
         disk.let.release(10)
         assert answered.wait(10)
     assert told == ["a False", "b True"]
@@ -199,10 +199,10 @@ def test_who_waits_too_long_is_told_and_the_message_stays(tmp_path: Path) -> Non
         store.when_safe(store.log.end_offset, told.append)
         assert disk.asked.acquire(timeout=10)
         clock.seconds += 1.5
-        store.expire_waiters()
+        store.acknowledging.expire()
         assert told == []
         clock.seconds += 0.5
-        store.expire_waiters()
+        store.acknowledging.expire()
         assert told == [False]
         settle(store)
         assert bodies(store) == [b"a"]

@@ -18,16 +18,15 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from firearrow.broker.puts import Draft, Placed, Redirection, wait_elsewhere
+from firearrow.broker.puts import Draft, Placed, Redirection, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError
 from firearrow.message import names, properties
-from firearrow.message.hosts import pack_host, unpack_host
+from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import encode_offset_id
 from firearrow.message.model import MessageView
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import (
-    HOSTS_V6_MASK,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     transaction_type,
@@ -158,17 +157,9 @@ def given_up(half: Half) -> Draft:
 
 
 def _draft(view: MessageView, topic: str, found: dict[str, str]) -> Draft:
-    return Draft(
-        topic,
-        QUEUE_ID,
-        view.body,
-        found,
-        view.born_timestamp_ms,
-        pack_host(view.born_host),
-        view.flag,
-        view.sys_flag & ~HOSTS_V6_MASK,
-        view.reconsume_times,
-    )
+    draft = draft_of(view)
+    draft.topic, draft.queue_id, draft.properties = topic, QUEUE_ID, found
+    return draft
 
 
 def committed(half: Half) -> Draft:

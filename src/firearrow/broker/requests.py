@@ -69,10 +69,8 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
     offsets = OffsetProcessor(context)
     clients = ClientProcessor(context)
     asking = AskingProcessor(context)
-    topics = TopicAdminProcessor(context)
-    groups = GroupAdminProcessor(context)
-    broker = BrokerAdminProcessor(context)
-    return _progress_handlers_of(context) | _by_number(
+    others = _admin_handlers_of(context) | _progress_handlers_of(context)
+    return others | _by_number(
         {
             RequestCode.CONSUMER_SEND_MSG_BACK: sends_back.send_back,
             RequestCode.QUERY_MESSAGE: queries.query_message,
@@ -98,6 +96,17 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: asking.statuses,
             RequestCode.GET_CONSUMER_RUNNING_INFO: asking.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: asking.consume_directly,
+        }
+    )
+
+
+def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
+    """The handlers of what administrators ask of topics, groups and the broker."""
+    topics = TopicAdminProcessor(context)
+    groups = GroupAdminProcessor(context)
+    broker = BrokerAdminProcessor(context)
+    return _by_number(
+        {
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.put_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,

@@ -76,6 +76,7 @@ class MessageStore(Doors):
     without one its owner calls ``dispatch``. ``events`` get what ``store.events`` has.
     ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
+    ``acknowledging`` answers those who wait for the disk: stop it while they can be answered.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class MessageStore(Doors):
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: FlushService | None = None
-        self._acknowledging = Acknowledging((), 0, clock.monotonic)
+        self.acknowledging = Acknowledging((), 0, clock.monotonic)
         self._catch_up = self._new_catch_up()
         parts = self.log, self.queues, self._index
         self._cleaner = Cleaner(*parts, config, clock, fs, self._settled_offset)
@@ -329,16 +330,16 @@ class MessageStore(Doors):
             self._clock.monotonic,
             self._run_in_loop,
             ThreadWorker if background or loop is None else lambda _, step: LoopWorker(loop, step),
-            lambda: self._acknowledging.has_waiters,
+            lambda: self.acknowledging.has_waiters,
             self.flush_refused,
         )
-        self._acknowledging = Acknowledging(
+        self.acknowledging = Acknowledging(
             [self._flusher],
             self.config.sync_flush_timeout / 1000,
             self._clock.monotonic,
             self._scheduler,
         )
-        self._flusher.moved.listen(lambda _: self._acknowledging.answer())
+        self._flusher.moved.listen(lambda _: self.acknowledging.answer())
         self.log.on_clock_back = derived_flush.go_back
         if self._checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
             derived_flush.go_back(self.log.last_store_ms)  # the power was lost, or Java was here
@@ -352,11 +353,6 @@ class MessageStore(Doors):
         """The store's services, for its owner to start and stop, if it has a scheduler."""
         found = self._flusher, self.dispatching
         return [service for service in found if service is not None]
-
-    @property
-    def acknowledging(self) -> Service:
-        """Answers those who wait for the disk. Stop it while they can still be answered."""
-        return self._acknowledging
 
     def close(self) -> None:
         """Dispatch and flush everything, then leave the directory as a clean one."""
@@ -378,7 +374,7 @@ class MessageStore(Doors):
                     "store can't be closed cleanly: the next start will look at everything again",
                     extra={"error": error},
                 )
-        self._acknowledging.refuse()
+        self.acknowledging.refuse()
         if clean and self.log.end_offset:
             self._note()
         self.log.close()
@@ -437,15 +433,11 @@ class MessageStore(Doors):
 
     def when_safe(self, physical_offset: int, on_safe: OnSafe) -> None:
         """Have ``on_safe`` called, in the event loop, once the log is on the disk up to there."""
-        self._acknowledging.wait_for(physical_offset, on_safe)
+        self.acknowledging.wait_for(physical_offset, on_safe)
 
     def flush_soon(self) -> None:
         """Have the log flushed before its interval is over."""
-        self._acknowledging.ask()
-
-    def expire_waiters(self) -> None:
-        """Answer those who have waited for ``syncFlushTimeout``: their message is not confirmed."""
-        self._acknowledging.expire()
+        self.acknowledging.ask()
 
     @property
     def flushed_offset(self) -> int:
@@ -461,7 +453,7 @@ class MessageStore(Doors):
         try:
             self._flusher.step()
         finally:
-            self._acknowledging.expire()
+            self.acknowledging.expire()
 
     def dispatch(self) -> bool:
         """Dispatch a batch; return whether there is more.
@@ -605,14 +597,11 @@ class MessageStore(Doors):
         """Delete what may go, refuse sends if the disk is too full; see ``cleaner``. To be called
         every ``cleanResourceInterval``."""
         if self._clock.monotonic() >= self._check_again_at:
-            self.check_again()
+            # Records are checked again before they go out, also those that we wrote.
+            self.log.doubt(self.log.end_offset)
+            self._reader.forget_checked()
+            self._check_again_at = self._clock.monotonic() + CHECK_AGAIN_SECONDS
         self._cleaner.clean(aside=self._background)
-
-    def check_again(self) -> None:
-        """Check records again before they go out, whether they were checked or written by us."""
-        self.log.doubt(self.log.end_offset)
-        self._reader.forget_checked()
-        self._check_again_at = self._clock.monotonic() + CHECK_AGAIN_SECONDS
 
     def clean_on_request(self) -> None:
         """Delete what may go whatever the hour, in this round and those that follow."""

@@ -58,7 +58,6 @@ def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
         (b"listenPort=1\n", 29, "listenPort takes effect only at the start"),
         (b"brokerName=other\n", 29, "brokerName takes effect only at the start"),
         (b"storePathRootDir=/nowhere/a\n", 29, "storePathRootDir takes effect only at the start"),
-        (b"messageDelayLevel=1s\n", 29, "messageDelayLevel takes effect only at the start"),
         (b"messageDelayLevel=xx\n", 29, "messageDelayLevel=xx: allowed is numbers with s, m, h"),
         (b"maxMessageSize=10\n", 29, "maxMessageSize=10: allowed is a whole number from 1024"),
         (b"regionId=a\\nc=d\n", 29, "regionId='a\\nc=d': allowed is 1 to 255 characters"),
