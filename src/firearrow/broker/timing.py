@@ -322,6 +322,9 @@ class TimedMessages(Service):
         if properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
             magic |= DELETE
         if now_ms + delay_ms > timers.last_ms:  # nothing was read for a week or more
+            if timers.last_ms <= now_ms:  # until what is read meanwhile is on the disk
+                self._flush.moved()
+                return False
             delay_ms, magic = timers.last_ms - now_ms, magic | ROLL
         topic = view.properties.get(properties.REAL_TOPIC, "")
         topic_hash = names.java_hash(topic)
