@@ -23,16 +23,14 @@ from random import Random
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.puts import Draft, wait_elsewhere
+from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.events import Event
 from firearrow.message import names, properties
-from firearrow.message.hosts import pack_host
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
 from firearrow.message.sysflag import (
-    HOSTS_V6_MASK,
     TRANSACTION_COMMIT,
     TRANSACTION_NONE,
     transaction_type,
@@ -430,17 +428,7 @@ class TimedMessages(Service):
     def _put(self, view: MessageView, unit: TimerUnit) -> None:
         """Put a message into its topic, or to roll it into the timer's queue again."""
         found = dict(view.properties)
-        draft = Draft(
-            view.topic,
-            view.queue_id,
-            view.body,
-            found,
-            view.born_timestamp_ms,
-            pack_host(view.born_host),
-            view.flag,
-            view.sys_flag & ~HOSTS_V6_MASK,
-            view.reconsume_times,
-        )
+        draft = draft_of(view)
         if not unit.magic & ROLL:
             draft.topic = found.get(properties.REAL_TOPIC, "")
             draft.queue_id = self._queue_id(draft.topic, found.get(properties.REAL_QUEUE_ID, ""))

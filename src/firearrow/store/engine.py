@@ -7,6 +7,7 @@ visible to consumers, in the time that ``pacing`` finds right; a thread brings b
 from __future__ import annotations
 
 import logging
+import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
@@ -62,10 +63,7 @@ log = logging.getLogger(__name__)
 CHECK_AGAIN_SECONDS: Final = 600.0
 """For so long it is remembered which records were sound (``soundness``)."""
 _DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
-
-
-def _run_here(callback: Callable[[], None]) -> None:
-    callback()
+_run_here: Final = operator.call
 
 
 class MessageStore(Doors):
@@ -76,7 +74,6 @@ class MessageStore(Doors):
     without one its owner calls ``dispatch``. ``events`` get what ``store.events`` has.
     ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
-    ``acknowledging`` answers those who wait for the disk: stop it while they can be answered.
     """
 
     def __init__(
@@ -597,11 +594,14 @@ class MessageStore(Doors):
         """Delete what may go, refuse sends if the disk is too full; see ``cleaner``. To be called
         every ``cleanResourceInterval``."""
         if self._clock.monotonic() >= self._check_again_at:
-            # Records are checked again before they go out, also those that we wrote.
-            self.log.doubt(self.log.end_offset)
-            self._reader.forget_checked()
-            self._check_again_at = self._clock.monotonic() + CHECK_AGAIN_SECONDS
+            self.check_again()
         self._cleaner.clean(aside=self._background)
+
+    def check_again(self) -> None:
+        """Check records again before they go out, whether they were checked or written by us."""
+        self.log.doubt(self.log.end_offset)
+        self._reader.forget_checked()
+        self._check_again_at = self._clock.monotonic() + CHECK_AGAIN_SECONDS
 
     def clean_on_request(self) -> None:
         """Delete what may go whatever the hour, in this round and those that follow."""
@@ -687,8 +687,7 @@ class MessageStore(Doors):
     # --- administration ---
 
     def advise(self, *, read_ahead: bool) -> None:
-        """Have the system read more of the log than what is touched, which is good for who reads
-        it in order, or not, which is good for many who read old messages here and there."""
+        """Have the system read the log ahead, for who reads it in order, or not, for all others."""
         self.log.advise(read_ahead=read_ahead)
 
     def dispatch_in_steps(self) -> Iterator[None]:
