@@ -49,7 +49,7 @@ QUEUES: Final = 4
 RETRIES: Final = 3
 BEAT_SECONDS: Final = 30.0
 ALWAYS: Final = 99
-EVENTS_OF_RUN: Final = 20_000
+EVENTS_OF_RUN: Final = 50_000
 LEVELS: Final = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 HOURS: Final = (
     3  # in which all is over: three retries take 100 s, 15 checks of a half eight minutes
@@ -98,7 +98,7 @@ class Simulation:
     def run(self, events: int) -> None:
         """Live through so many events at least, with stops and kills, and check the end."""
         while self.events < events:
-            self._live(self._chance.randrange(100, 2000))
+            self._live(self._chance.randrange(100, 10_000))
         self._live(None)
         self._check()
 
@@ -111,13 +111,18 @@ class Simulation:
             if self._now_ms:
                 clock.start_ms = self._now_ms + self._chance.choice((1, 1000, 100_000))
             broker = Broker(
-                BrokerConfig(broker_name="b", broker_cluster_name="C"),
-                small_config(self._root),
+                BrokerConfig(
+                    broker_name="b",
+                    broker_cluster_name="C",
+                    flush_consumer_offset_interval=30_000,
+                ),
+                small_config(self._root, flush_delay_offset_interval=30_000),
                 clock,
                 background=False,
                 chance=random.Random(self._chance.getrandbits(32)),
             )
             port = await broker.start("127.0.0.1", 0)
+            broker._saving._hurry.set()  # its rests are of real time
             life = _Life(self, f"127.0.0.1:{port}", clock)
             await life.begin()
             if events is None:
@@ -214,8 +219,8 @@ class _Life:
 
     async def end_all(self) -> None:
         """Let hours go by, consume all that comes, and see what the end must look like."""
-        for _ in range(HOURS * 60 * 6):
-            await asyncio.sleep(10)
+        for _ in range(HOURS * 60 * 2):
+            await asyncio.sleep(30)
             for topic, queue_id in self._queues():
                 while await self._consume_some(topic, queue_id):
                     continue
@@ -298,7 +303,7 @@ class _Life:
         await self._consume_some(*self._chance.choice(self._queues()))
 
     async def _wait(self) -> None:
-        await asyncio.sleep(self._chance.choice((0.01, 0.5, 3, 10)))
+        await asyncio.sleep(self._chance.choice((0.01, 0.01, 0.5, 3)))
 
     async def _pull(self, topic: str, queue_id: int, offset: int) -> list[MessageView]:
         try:

@@ -7,7 +7,7 @@ import pytest
 from tests.broker.simulation import EVENTS_OF_RUN, Simulation
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_what_is_acknowledged_is_delivered_when_it_is_due(tmp_path: Path, seed: int) -> None:
     simulation = Simulation(seed, tmp_path)
     simulation.run(EVENTS_OF_RUN)

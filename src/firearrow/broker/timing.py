@@ -433,29 +433,32 @@ class TimedMessages(Service):
             draft.topic = found.get(properties.REAL_TOPIC, "")
             draft.queue_id = self._queue_id(draft.topic, found.get(properties.REAL_QUEUE_ID, ""))
         now_ms = self._clock.now_ms()
-        draft.properties = found | {
+        noted = found | {
             properties.TIMER_ENQUEUE_MS: str(unit.written_ms),
             properties.TIMER_DEQUEUE_MS: str(now_ms),
         }
+        put = self._puts.deliver
         if unit.magic & ROLL:
             times = found.get(properties.TIMER_ROLL_TIMES, "")
             rolled = int(times) if _LONG.fullmatch(times) else 0
-            draft.properties[properties.TIMER_ROLL_TIMES] = str(rolled + 1)
+            noted[properties.TIMER_ROLL_TIMES] = str(rolled + 1)
             self._has_rolled = True
-        try:
-            self._puts.put(draft, now_ms)
-        except MessageError:
-            # Java: doPut drops it. What was taken without these must not be too large with them.
-            draft.properties = found
-            self._put_bare(draft, now_ms)
-        except BrokerError as error:
-            _say_lost(draft, error)
-
-    def _put_bare(self, draft: Draft, now_ms: int) -> None:
-        try:
-            self._puts.put(draft, now_ms)
-        except (MessageError, BrokerError) as error:
-            _say_lost(draft, error)
+            put = self._puts.put
+        # Notes may make it too large, and of LMQs there may be too many by now. Java: doPut drops
+        # it then.
+        alone = {name: found[name] for name in found if name != properties.INNER_MULTI_DISPATCH}
+        for kept in (noted, found, alone):
+            draft.properties = dict(kept)
+            try:
+                put(draft, now_ms)
+            except (MessageError, BrokerError) as error:
+                refusal = str(error)
+            else:
+                return
+        log.error(
+            "message that is due is not delivered: it is refused",
+            extra={"topic": draft.topic, "queue_id": draft.queue_id, "error": refusal},
+        )
 
     def _queue_id(self, topic: str, text: str) -> int:
         """The queue that a message is for, or one of those that its topic still has."""
@@ -478,13 +481,6 @@ class TimedMessages(Service):
         for entry in self._store.iterate_from(names.TIMER_TOPIC, 0, first, 1):
             oldest = entry.physical_offset if oldest is None else min(oldest, entry.physical_offset)
         return oldest
-
-
-def _say_lost(draft: Draft, error: Exception) -> None:
-    log.error(
-        "message that is due is not delivered: it is refused",
-        extra={"topic": draft.topic, "queue_id": draft.queue_id, "error": error},
-    )
 
 
 def _unit_of(delay_ms: int, config: StoreConfig) -> tuple[int, int]:
