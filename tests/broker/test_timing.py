@@ -1,6 +1,7 @@
 """Messages with a delivery time, in a whole broker in virtual time."""
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from firearrow.broker import timing as timing_module
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
 from firearrow.message.record import iter_records
+from firearrow.store import TimerStore
 from firearrow.store.timerfiles import CHECK
 from firearrow.testing import loop
 from firearrow.testing.loop import START_MS, VirtualClock
@@ -333,6 +335,27 @@ def test_a_message_is_recalled(tmp_path: Path) -> None:
         assert left(served) == 0
         late = await caller.call(370, recall_fields(first["recallHandle"]))
         assert (late.code, late.remark) == (604, "recall failed, timestamp invalid")
+
+    in_virtual_time(tmp_path, main, **ALLOWED)
+
+
+def test_a_recall_counts_before_there_is_room_for_it_on_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main(served: Serving, caller: Caller) -> None:
+        sent = await caller.sent(b"recalled", i=timed("U1", TIMER_DELAY_SEC=5))
+        await asyncio.sleep(1)
+        monkeypatch.setattr(TimerStore, "place", full)
+        assert (await caller.call(370, recall_fields(sent["recallHandle"]))).code == 0
+        await asyncio.sleep(7)
+        assert "No space left" in served.broker.troubles["timed messages"]
+        monkeypatch.undo()
+        await caller.sent(b"kept", i=timed("U2", TIMER_DELAY_SEC=5))
+        [view] = await wait_for_messages(caller, 1)
+        assert view.body == b"kept"
 
     in_virtual_time(tmp_path, main, **ALLOWED)
 

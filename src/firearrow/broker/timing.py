@@ -192,6 +192,8 @@ class TimedMessages(Service):
         self._steps: _Steps | None = None
         self._reads_slot = False
         self._has_rolled = False
+        self._recalled: set[str] = set()  # by what is not on the wheel yet
+        self._recalls_end = 0  # up to which queue offset that is known
         self._runs = False
         self._trouble: str | None = None
 
@@ -281,6 +283,7 @@ class TimedMessages(Service):
         now_ms = self._timers.slot_of(self._clock.now_ms())
         if not config.timer_stop_enqueue:
             yield from self._place_all(now_ms)
+            yield from self._read_recalls()
         if not config.timer_stop_dequeue:
             yield from self._deliver_before(now_ms)
 
@@ -306,6 +309,25 @@ class TimedMessages(Service):
             if timers.progress.queue_offset == first:
                 return
             self._flush.moved()
+            yield 0.0
+
+    def _read_recalls(self) -> _Steps:
+        """Note which messages are recalled by those that could not be put on the wheel yet, be it
+        for want of room: their slots may be read before."""
+        store, end = self._store, self._store.max_queue_offset(names.TIMER_TOPIC, 0)
+        if self._timers.progress.queue_offset >= end:
+            self._recalled.clear()
+        self._recalls_end = max(self._recalls_end, self._timers.progress.queue_offset)
+        while self._recalls_end < end:
+            first = self._recalls_end
+            for entry in store.iterate_from(names.TIMER_TOPIC, 0, first, STEP_MESSAGES):
+                record = store.record_at(entry.physical_offset)
+                view = None if record is None else timed_message(record)
+                if view is not None and properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
+                    self._recalled.add(view.properties[properties.TIMER_DELETE_UNIQUE_KEY])
+                self._recalls_end = entry.queue_offset + 1
+            if self._recalls_end == first:
+                return
             yield 0.0
 
     def _place(self, view: MessageView, queue_offset: int, now_ms: int) -> bool:
@@ -362,7 +384,7 @@ class TimedMessages(Service):
         for piece in self._timers.chain(slot_ms, STEP_UNITS):
             positions += piece
             yield 0.0
-        deletes: set[str] = set()
+        deletes = set(self._recalled)
         normal = array("q")
         for number, position in enumerate(positions):
             unit = self._timers.units.unit(position)
