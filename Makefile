@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check unit format fuzz chaos differ simulate spark-oldest bench docs setup setup-run clean
+.PHONY: help run demo test check unit format fuzz chaos differ handovers simulate spark-oldest bench docs setup setup-run clean
 
 ARGS =
 
@@ -42,6 +42,10 @@ chaos: setup ## kills and losses of power, thousands of them
 
 differ: setup ## the same scripts against RocketMQ's broker and this one, a hundred seeds
 	@FIREARROW_DIFFER_SEEDS=100 .venv/bin/python -m pytest tests/interop/test_differ.py $(ARGS)
+
+handovers: setup ## every way in which a store goes from one broker to the other
+	@FIREARROW_ALL_HANDOVERS=1 .venv/bin/python -m pytest tests/interop/test_takeover.py \
+		tests/interop/test_transactions.py tests/interop/test_legs.py $(ARGS)
 
 simulate: setup ## ten million events of producers, consumers and kills in virtual time
 	@.venv/bin/python -m tests.broker.simulation $(ARGS)

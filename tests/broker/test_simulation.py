@@ -16,5 +16,5 @@ def test_what_is_acknowledged_is_delivered_when_it_is_due(tmp_path: Path, seed: 
 
 def test_without_a_kill_nothing_comes_twice(tmp_path: Path) -> None:
     simulation = Simulation(0, tmp_path, kill_share=0)
-    simulation.run(EVENTS_OF_RUN)
+    simulation.run(EVENTS_OF_RUN // 3)
     assert not simulation.kills

@@ -26,6 +26,17 @@ from tests.interop.waiting import wait_until
 
 Kind: TypeAlias = Literal["firearrow", "real"]
 
+# Which broker hands a store to which, by the kind of the store's queues. Each of both has one turn;
+# FIREARROW_ALL_HANDOVERS=1 (``make handovers``) adds the others.
+_THERE: tuple[Kind, Kind] = ("firearrow", "real")
+_BACK: tuple[Kind, Kind] = ("real", "firearrow")
+HANDOVERS: list[tuple[str, tuple[Kind, Kind]]] = [
+    ("default", _THERE),
+    ("defaultRocksDB", _BACK),
+]
+if os.environ.get("FIREARROW_ALL_HANDOVERS"):
+    HANDOVERS += [("default", _BACK), ("defaultRocksDB", _THERE)]
+
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 

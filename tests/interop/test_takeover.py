@@ -29,7 +29,7 @@ from tests.interop.javaclient import (
     QueueProgress,
     SendReport,
 )
-from tests.interop.servers import SMALL_FILES, Kind, serve, target_kind
+from tests.interop.servers import HANDOVERS, SMALL_FILES, Kind, serve, target_kind
 from tests.interop.waiting import wait_until
 from tests.store.stores import contents
 
@@ -259,7 +259,7 @@ def test_a_store_of_the_original_goes_there_and_back(handover: Handover) -> None
 # --- delayed messages ---
 
 
-@pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])
+@pytest.mark.parametrize(("handover", "kinds"), HANDOVERS, indirect=["handover"])
 def test_delayed_messages_go_there_and_back(handover: Handover, kinds: tuple[Kind, Kind]) -> None:
     """Each broker delivers what the other one took, once, and nothing that it has delivered."""
     first, second = kinds
@@ -289,7 +289,7 @@ def test_delayed_messages_go_there_and_back(handover: Handover, kinds: tuple[Kin
 LMQ = ("%LMQ%odd", "%LMQ%all")
 
 
-@pytest.fixture(params=["default", "defaultRocksDB"])
+@pytest.fixture
 def lmq(driver: Driver, tmp_path: Path, request: pytest.FixtureRequest) -> Handover:
     """A store directory that does not exist yet, with LMQs."""
     settings = {"enableLmq": "true", "enableMultiDispatch": "true"}
@@ -329,7 +329,7 @@ def assert_lmq(java: JavaClient, count: int) -> None:
     assert lmq_bodies(java, count) == {LMQ[0]: numbers[1::2], LMQ[1]: numbers}
 
 
-@pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])
+@pytest.mark.parametrize(("lmq", "kinds"), HANDOVERS, indirect=["lmq"])
 def test_lmqs_go_there_and_back(lmq: Handover, kinds: tuple[Kind, Kind]) -> None:
     """Both brokers, in turn, add to LMQs that the other one left, and serve them."""
     first, second = kinds
@@ -459,24 +459,6 @@ def test_both_make_the_same_queues_of_batches_from_the_log(batches: Handover) ->
 
 
 # --- timers ---
-
-
-def test_what_the_timer_holds_is_delivered_after_a_handover(driver: Driver, tmp_path: Path) -> None:
-    """The original keeps timed messages, the broker under test has the store meanwhile."""
-    handover = Handover(driver, tmp_path, "default")
-    with handover.opened_by("real") as java:
-        java.create_topic("Timed", QUEUES)
-        timed = [Outgoing(body=b"%d" % number, delay=15_000) for number in range(10)]
-        java.producer().send("Timed", timed)
-    with handover.opened_by(target_kind()) as java:
-        java.producer().send("Timed", [Outgoing(body=b"at once")])
-        wait_for_size(java, "Timed", 1)
-    with handover.opened_by("real") as java:
-        wait_for_size(java, "Timed", 11)
-        found = java.pull_consumer().read("Timed")
-        assert {message.body for message in found} == {message.body for message in timed} | {
-            b"at once"
-        }
 
 
 def test_timers_go_on_after_a_handover(driver: Driver, tmp_path: Path) -> None:

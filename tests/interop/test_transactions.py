@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.driver import Driver
 from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Received
-from tests.interop.servers import SMALL_FILES, Kind, serve, target_kind
+from tests.interop.servers import HANDOVERS, SMALL_FILES, Kind, serve, target_kind
 from tests.interop.test_takeover import Handover
 from tests.interop.waiting import wait_until
 
@@ -108,8 +108,7 @@ def half_offset(java: JavaClient) -> int:
     return java.pull_consumer("CID_RMQ_SYS_TRANS").committed(HALF, 0)
 
 
-@pytest.mark.parametrize("kinds", [("firearrow", "real"), ("real", "firearrow")])
-@pytest.mark.parametrize("store_type", ["default", "defaultRocksDB"])
+@pytest.mark.parametrize(("store_type", "kinds"), HANDOVERS)
 def test_halves_go_on_under_the_other_broker(
     driver: Driver, tmp_path: Path, kinds: tuple[Kind, Kind], store_type: str
 ) -> None:
