@@ -52,7 +52,7 @@ from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-STEP_MESSAGES: Final = 64  # some 2 ms: requests wait for no longer at a time
+STEP_MESSAGES: Final = 192  # some 6 ms: requests wait for no longer at a time
 STEP_UNITS: Final = 4096  # of a slot that is read
 GATHER_SECONDS: Final = 0.1  # messages that came gather for so long before they go on the wheel
 RETRY_SECONDS: Final = 0.5  # how soon a full disk is tried again
