@@ -457,7 +457,8 @@ class Script:
         send = self._send_fields
         wrong: list[tuple[int, Fields]] = [
                 (310, send("no such$topic", 0, {})), (310, send(topic, 99, {})),
-                (310, send(names.SCHEDULE_TOPIC, 0, {})), (11, pull(topic, 99, 0)), (11, pull(f"{self.prefix}-none", 0, 0)),
+                (310, send(names.SCHEDULE_TOPIC, 0, {})), (11, pull(topic, 99, 0)),
+                (11, pull(f"{self.prefix}-none", 0, 0)),
                 (14, {"consumerGroup": "differ", "topic": topic, "queueId": 0}),
                 (15, {"consumerGroup": "differ", "topic": topic, "queueId": 0}),
                 (15, {"consumerGroup": "differ", "topic": f"{self.prefix}-none", "queueId": 0,
