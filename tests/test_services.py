@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from firearrow.services import Every, Service
+from firearrow.services import Alarm, Every, Service
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 
@@ -26,6 +26,33 @@ def test_a_call_is_made_again_and_again_until_the_end() -> None:
 
     loop.run(main)
     assert calls == [10, 20, 30]
+
+
+def test_an_alarm_rings_once_and_only_when_it_was_set_for_last() -> None:
+    calls: list[float] = []
+
+    async def main(clock: VirtualClock) -> None:
+        alarm = Alarm(asyncio.get_running_loop(), lambda: calls.append(clock.monotonic()))
+        alarm.set(10)
+        alarm.set(20)
+        alarm.set_earlier(30)
+        assert alarm.is_set
+        await asyncio.sleep(100)
+        assert (calls, alarm.is_set) == ([20], False)
+        alarm.set(10)
+        alarm.set_earlier(5)
+        alarm.set_earlier(7)
+        await asyncio.sleep(100)
+        assert calls == [20, 105]
+        alarm.set(10)
+        alarm.cancel()
+        assert not alarm.is_set
+        alarm.set_earlier(0)
+        assert len(calls) == 2
+        await asyncio.sleep(100)
+
+    loop.run(main)
+    assert calls == [20, 105, 200]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ in a simulation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -37,6 +38,45 @@ class Scheduler(Protocol):
     def call_soon_threadsafe(self, call: Callable[[], object], /) -> Timer:
         """Plan a call for soon; any thread may do so."""
         ...
+
+
+class Alarm:
+    """A call that is made once, at the time that was set last."""
+
+    def __init__(self, scheduler: Scheduler, call: Callable[[], object]) -> None:
+        self._scheduler = scheduler
+        self._call = call
+        self._timer: Timer | None = None
+        self._at = math.inf
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the call is still to be made."""
+        return self._timer is not None
+
+    def set(self, seconds: float) -> None:
+        """Have the call made in so many seconds, after the present one in any case."""
+        self.cancel()
+        self._at = self._scheduler.time() + seconds
+        if seconds > 0:
+            self._timer = self._scheduler.call_later(seconds, self._ring)
+        else:
+            self._timer = self._scheduler.call_soon(self._ring)
+
+    def set_earlier(self, seconds: float) -> None:
+        """Set it unless it is to ring before that anyway."""
+        if self._scheduler.time() + seconds < self._at:
+            self.set(seconds)
+
+    def cancel(self) -> None:
+        """Have no call made."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._at = None, math.inf
+
+    def _ring(self) -> None:
+        self._timer, self._at = None, math.inf
+        self._call()
 
 
 class Service:
@@ -74,28 +114,22 @@ class Every(Service):
         super().__init__(name)
         self._seconds = seconds
         self._call = call
-        self._scheduler = scheduler
-        self._timer: Timer | None = None
+        self._alarm = Alarm(scheduler, self._run)
         self._trouble: str | None = None
 
     async def start(self) -> None:
         """Make the first call when the first interval is over."""
-        assert self._timer is None, "a service is started once"
-        self._plan(self._seconds)
+        assert not self._alarm.is_set, "a service is started once"
+        self._alarm.set(self._seconds)
 
     async def stop(self) -> None:
         """Make no further calls."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.cancel()
 
     @property
     def trouble(self) -> str | None:
         """What the last call raised."""
         return self._trouble
-
-    def _plan(self, seconds: float) -> None:
-        self._timer = self._scheduler.call_later(seconds, self._run)
 
     def _run(self) -> None:
         seconds = self._seconds
@@ -108,4 +142,4 @@ class Every(Service):
             self._trouble = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._plan(seconds)
+            self._alarm.set(seconds)

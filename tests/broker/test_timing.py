@@ -192,7 +192,8 @@ def test_messages_of_one_second_come_in_order_and_in_steps(tmp_path: Path) -> No
             await caller.sent(b"%d" % number, i=timed(f"U{number}", TIMER_DELIVER_MS=at_ms))
         steps = 0
         timing = next(s for s in served.broker.services if s.name == "timed messages")
-        take_turn = timing._turn  # type: ignore[attr-defined]
+        alarm = timing._alarm  # type: ignore[attr-defined]
+        take_turn = alarm._call
 
         def turn() -> None:
             nonlocal steps
@@ -201,7 +202,7 @@ def test_messages_of_one_second_come_in_order_and_in_steps(tmp_path: Path) -> No
             take_turn()
             assert served.broker.stats.put_sum()[0] - before <= timing_module.STEP_MESSAGES
 
-        timing._turn = turn  # type: ignore[attr-defined]
+        alarm._call = turn
         found = await wait_for_messages(caller, COUNT)
         assert [view.body for view in found] == [b"%d" % number for number in range(COUNT)]
         assert at_ms <= found[0].store_timestamp_ms

@@ -391,12 +391,14 @@ def test_a_broker_that_has_seen_transactions_is_at_rest(tmp_path: Path) -> None:
             await asyncio.sleep(2 * ROUND_SECONDS + 4)
             service = served.broker._transactions
             end = served.broker.store.log_end_offset
-            assert (service._timer, service._ops._timer, service._round) == (None, None, None)
+            assert (service._alarm.is_set, service._ops._alarm.is_set) == (False, False)
+            assert service._round is None
             began = served.broker.offsets.data_version.counter
             await asyncio.sleep(3600)
             assert served.broker.store.log_end_offset == end
             assert served.broker.offsets.data_version.counter == began
-            assert (service._timer, service._ops._timer, service._round) == (None, None, None)
+            assert (service._alarm.is_set, service._ops._alarm.is_set) == (False, False)
+            assert service._round is None
             await producer.begin(b"next")
             await asyncio.sleep(2 * ROUND_SECONDS)
             assert bodies(served)[-1] == b"next"

@@ -197,6 +197,9 @@ class Broker:
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
         self.filters = ConsumerFilters(self.settings, clock, root)
+        timer_log_bytes = self._store_config.mapped_file_size_timer_log
+        self._timers = TimerStore(root, timer_log_bytes, self._store_config.timer_precision_ms)
+        self._timer_counts = TimerCounts(self._timers, clock, root / "config")
 
     def _load(self) -> None:
         """Read the state files and connect the parts."""
@@ -240,12 +243,8 @@ class Broker:
 
     def _open_timers(self) -> None:
         """Bring the timer's files in line with the log."""
-        config, store = self._store_config, self.store
-        self._timers = TimerStore(
-            store.root, config.mapped_file_size_timer_log, config.timer_precision_ms
-        )
-        self._timer_counts = TimerCounts(self._timers, self._clock, store.root / "config")
-        if config.timer_wheel_enable:
+        store = self.store
+        if self._store_config.timer_wheel_enable:
             ends = store.min_queue_offset(TIMER_TOPIC, 0), store.max_queue_offset(TIMER_TOPIC, 0)
             queue = TimedQueue(store.log_end_offset, *ends, store.record_at)
             self._timers.open(self._clock.now_ms(), queue)
@@ -265,16 +264,15 @@ class Broker:
             None if self._background else loop,
         )
         timed = TimedMessages(context, flush, loop)
-        self._timer_redirection.redirected.listen(timed.redirected)
+        self.events.listen(WaitsElsewhere, timed.waits)
         self.store.keep_from(timed.let_go)
         return [flush, timed]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
-        self._timer_redirection = TimerRedirection(self.settings, self._timers, self._chance)
         redirections = (
             waits_as_half(self.settings),
-            self._timer_redirection,
+            TimerRedirection(self.settings, self._timers, self._chance),
             DelayRedirection(self.store.delays),
         )
         clock, chance = self._clock, self._chance
@@ -400,7 +398,6 @@ class Broker:
         await self._saving.finish()
         self._save_state()
         self._close_state()
-        self._timers.close()
         self.store.close()
 
     @property
@@ -444,6 +441,7 @@ class Broker:
         self.delay_offsets.close()
         self.open_counts.file.close()
         self.filters.close()
+        self._timers.close()
 
     def _write_filters(self) -> None:
         self.filters.clean()

@@ -25,7 +25,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.model import MessageView
-from firearrow.services import Scheduler, Timer
+from firearrow.services import Alarm, Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +92,9 @@ class OpQueue:
         self._host = host
         self._settings = settings
         self._clock = clock
-        self._scheduler = scheduler
         self._unwritten: list[str] = []
         self._unwritten_bytes = 0
-        self._timer: Timer | None = None
+        self._alarm = Alarm(scheduler, self.write)
         self._in_use: deque[tuple[int, int]] = deque()
         self.done_offset = 0
         self.trouble: str | None = None
@@ -113,12 +112,11 @@ class OpQueue:
         self._unwritten_bytes += sum(map(len, named)) + len(named)
         if self._unwritten_bytes >= broker.transaction_op_msg_max_size and self.trouble is None:
             self.write()
-        elif self._timer is None:
+        elif not self._alarm.is_set:
             self._write_later()
 
     def _write_later(self) -> None:
-        seconds = self._settings.broker.transaction_op_batch_interval / 1000
-        self._timer = self._scheduler.call_later(seconds, self.write)
+        self._alarm.set(self._settings.broker.transaction_op_batch_interval / 1000)
 
     def write(self) -> None:
         """Write all that is unwritten; what the disk does not take is tried again later."""
@@ -157,9 +155,7 @@ class OpQueue:
 
     def cancel(self) -> None:
         """Write nothing by time any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.cancel()
 
     def in_use(self, queue_offset: int, last_half: int) -> None:
         """Note that there is a record, and the last half that it names."""

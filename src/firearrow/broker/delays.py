@@ -29,7 +29,7 @@ from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, transaction_type
-from firearrow.services import Scheduler, Service, Timer
+from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import DelayLevels, MessagesArrived, MessageStore, QueueEntry
 from firearrow.wire.codes import ResponseCode
 
@@ -119,10 +119,9 @@ class DelayedDelivery(Service):
         self._topics = topics
         self._offsets = offsets
         self._clock = clock
-        self._scheduler = scheduler
         self._ahead: dict[int, deque[QueueEntry]] = {}  # by level, the next first; none is empty
         self._due: list[_Due] = []  # a heap with one for each of these
-        self._timer: Timer | None = None
+        self._alarm = Alarm(scheduler, self._turn)
         self._seen_ms = 0
         self._runs = False
         self._trouble: str | None = None
@@ -145,9 +144,7 @@ class DelayedDelivery(Service):
     async def stop(self) -> None:
         """Deliver nothing more."""
         self._runs = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.cancel()
 
     @property
     def trouble(self) -> str | None:
@@ -241,24 +238,17 @@ class DelayedDelivery(Service):
 
     def _plan(self, seconds_min: float = 0.0) -> None:
         """Have a turn taken when the next message is due."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if not self._due:
+            self._alarm.cancel()
             return
         self._seen_ms = now_ms = self._clock.now_ms()
         seconds = min((self._due[0].at_ms - now_ms) / 1000, LOOK_SECONDS_MAX)
-        seconds = max(seconds, seconds_min)
-        if seconds > 0:
-            self._timer = self._scheduler.call_later(seconds, self._turn)
-        else:
-            self._timer = self._scheduler.call_soon(self._turn)
+        self._alarm.set(max(seconds, seconds_min))
 
     # --- delivery ---
 
     def _turn(self) -> None:
         """Deliver what is due, as much as one turn may."""
-        self._timer = None
         now_ms = self._clock.now_ms()
         if now_ms < self._seen_ms:
             self._look_again()

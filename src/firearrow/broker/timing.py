@@ -23,10 +23,10 @@ from random import Random
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError, MessageError, StoreError
-from firearrow.events import Event
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
@@ -35,7 +35,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
     transaction_type,
 )
-from firearrow.services import Scheduler, Service, Timer
+from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import (
     DELETE,
     NORMAL,
@@ -69,13 +69,12 @@ _Steps = Generator[float, None, None]
 
 
 class TimerRedirection:
-    """Has messages with a delivery time wait for it; ``redirected`` is told of each."""
+    """Has messages with a delivery time wait for it."""
 
     def __init__(self, settings: Settings, timers: TimerStore, chance: Random) -> None:
         self._settings = settings
         self._timers = timers
         self._chance = chance
-        self.redirected: Event[Draft] = Event()
 
     def __call__(self, draft: Draft, now_ms: int) -> None:
         """Look at a draft that is about to be put; BrokerError if its time can't be."""
@@ -117,7 +116,6 @@ class TimerRedirection:
         self._control_flow(slot_ms, config)
         found[properties.TIMER_OUT_MS] = str(slot_ms)
         wait_elsewhere(draft, names.TIMER_TOPIC, 0)
-        self.redirected(draft)
 
     def _control_flow(self, slot_ms: int, config: StoreConfig) -> None:
         """Refuse some messages for a slot that has very many, and all at twice as many."""
@@ -186,9 +184,7 @@ class TimedMessages(Service):
         self._settings = context.settings
         self._clock = context.clock
         self._flush = flush
-        self._scheduler = scheduler
-        self._timer: Timer | None = None
-        self._wakes_at = 0.0
+        self._alarm = Alarm(scheduler, self._turn)
         self._steps: _Steps | None = None
         self._reads_slot = False
         self._has_rolled = False
@@ -200,14 +196,12 @@ class TimedMessages(Service):
     async def start(self) -> None:
         """Begin with what is due already."""
         self._runs = True
-        self._plan(0.0)
+        self._alarm.set(0)
 
     async def stop(self) -> None:
         """Finish the slot that is being read, so that nothing of it is delivered twice."""
         self._runs = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.cancel()
         steps = self._steps
         while steps is not None and self._reads_slot and next(steps, None) == 0.0:
             continue
@@ -219,24 +213,15 @@ class TimedMessages(Service):
         """Why messages that are due can't be put."""
         return self._trouble
 
-    def redirected(self, _: Draft) -> None:
-        """A message waits from now on."""
-        if self._runs and self._steps is None:
-            at = self._scheduler.time() + GATHER_SECONDS
-            if self._timer is None or at < self._wakes_at:
-                self._plan(GATHER_SECONDS)
+    def waits(self, message: WaitsElsewhere) -> None:
+        """A message was put that may wait for its time."""
+        if message.topic == names.TIMER_TOPIC and self._runs and self._steps is None:
+            self._alarm.set_earlier(GATHER_SECONDS)
 
     # --- when ---
 
-    def _plan(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._wakes_at = self._scheduler.time() + seconds
-        self._timer = self._scheduler.call_later(seconds, self._turn)
-
     def _turn(self) -> None:
         """Take a step, and plan the next one."""
-        self._timer = None
         if self._steps is None:
             self._steps = self._work()
         seconds = RETRY_SECONDS
@@ -250,7 +235,7 @@ class TimedMessages(Service):
             raise
         finally:
             if self._runs and seconds >= 0:
-                self._plan(seconds)
+                self._alarm.set(seconds)
 
     def _seconds_left(self) -> float:
         """How long there is nothing to do; -1 as long as nobody wakes it."""

@@ -53,7 +53,7 @@ from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRANS_GROUP
 from firearrow.message.record import decode_record
-from firearrow.services import Scheduler, Service, Timer
+from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import committed_halves
 from firearrow.wire.codes import ResponseCode
 
@@ -124,8 +124,7 @@ class Transactions(Service):
         self._saved = (0, 0)
         self._began = 0.0
         self._is_started = False
-        self._timer: Timer | None = None
-        self._timer_at = math.inf
+        self._alarm = Alarm(scheduler, self._begin_round)
         self._round: Iterator[int] | None = None
         self._has_copied = False
         self._due_ms = math.inf
@@ -150,9 +149,8 @@ class Transactions(Service):
     async def stop(self) -> None:
         """Write what was decided; nothing is checked any more."""
         self._is_started = False
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._round = None, None
+        self._alarm.cancel()
+        self._round = None
         self._ops.write()
         self._ops.cancel()
 
@@ -264,14 +262,9 @@ class Transactions(Service):
         ahead = max((due_ms + 1 - self._clock.now_ms()) / 1000, 0.0)
         rounds = max(math.ceil((passed + ahead) / interval), int(passed / interval + _SOON) + 1)
         at = min(self._began + rounds * interval, now + AHEAD_SECONDS_MAX)
-        if self._timer is None or at < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = at
-            self._timer = self._scheduler.call_later(at - now, self._begin_round)
+        self._alarm.set_earlier(at - now)
 
     def _begin_round(self) -> None:
-        self._timer = None
         self._has_copied, self._due_ms, self._given_up = False, math.inf, 0
         self._round = self._check_due()
         self._go_on()

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.processors.send import SendProcessor
-from firearrow.broker.puts import Draft, Placed
+from firearrow.broker.processors.send import SendProcessor, draft_of_send
+from firearrow.broker.puts import Placed
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.hosts import unpack_host
@@ -89,17 +89,8 @@ class ReplyProcessor:
         """
         if not self._settings.broker.store_reply_message_enable:
             return None
-        draft = Draft(
-            header.topic,
-            queue_id,
-            asked.body,
-            kept,
-            header.born_timestamp,
-            peer.host_bytes,
-            header.flag,
-            header.sys_flag & (COMPRESSED | COMPRESSION_MASK),
-            header.reconsume_times,
-        )
+        sys_flag = header.sys_flag & (COMPRESSED | COMPRESSION_MASK)
+        draft = draft_of_send(peer, asked, header, queue_id, kept, sys_flag)
         try:
             return self._puts.put(draft, peer.received_ms)
         except (BrokerError, MessageError, StoreError):

@@ -427,40 +427,30 @@ class SendProcessor:
         group of which it is a dead letter."""
         kept = self._kept(properties.parse(header.properties))
         unique = kept.pop(properties.UNIQUE_KEY, "") or self._puts.new_unique_id(peer.received_ms)
-        text = properties.encode(kept)
         sys_flag = header.sys_flag
         if properties.TRANSACTION_PREPARED in kept:  # clients set the flag, the property counts
             sys_flag &= ~TRANSACTION_MASK
         if len(request.body) > self._body_bytes_max or sys_flag & _NOT_PLAIN_FLAGS:
-            raise _illegal(header, len(request.body), len(text), self._body_bytes_max)
-        draft = Draft(
-            header.topic,
-            queue_id,
-            request.body,
-            {properties.UNIQUE_KEY: unique, **kept, **self._own_properties},
-            header.born_timestamp,
-            peer.host_bytes,
-            header.flag,
-            sys_flag,
-            header.reconsume_times,
-        )
+            text_bytes = len(header.properties.encode())
+            raise _illegal(header, len(request.body), text_bytes, self._body_bytes_max)
+        found = {properties.UNIQUE_KEY: unique, **kept, **self._own_properties}
+        draft = draft_of_send(peer, request, header, queue_id, found, sys_flag)
         if dead_of is not None:
             draft.properties[properties.DELAY_LEVEL] = "-1"
             draft.topic, draft.queue_id = names.dlq_topic(dead_of), 0
             self._topics.create(draft.topic, DLQ_QUEUES)
         placed = self._puts.put(draft, peer.received_ms)
         place = placed.physical_offset, queue_id, placed.queue_offset, unique.encode()
-        answer: Response | bytes = (
-            self._answers.binary_frame(request.opaque, *place)
-            if request.binary
-            else self._answers.response(*place)
-        )
         handle = recall_handle(draft, self._settings.broker.broker_name, unique)
-        if handle is not None:
+        answer: Response | bytes
+        if request.binary and handle is None:
+            answer = self._answers.binary_frame(request.opaque, *place)
+        else:
             answer = self._answers.response(*place)
-            answer.fields = {**answer.fields, "recallHandle": handle}
+            if handle is not None:
+                answer.fields = {**answer.fields, "recallHandle": handle}
         if self._sync_flush:
-            return self._when_flushed(peer, request, text, answer)
+            return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer
 
     @staticmethod
@@ -519,6 +509,28 @@ class SendProcessor:
         ready, self._ready = self._ready, {}
         for peer, frames in ready.items():
             peer.send(b"".join(frames))
+
+
+def draft_of_send(
+    peer: Peer,
+    request: AnyCommand,
+    header: AnySendMessage,
+    queue_id: int,
+    found: dict[str, str],
+    sys_flag: int,
+) -> Draft:
+    """Give what a client sends as a draft, with other properties and flags than it was sent."""
+    return Draft(
+        header.topic,
+        queue_id,
+        request.body,
+        found,
+        header.born_timestamp,
+        peer.host_bytes,
+        header.flag,
+        sys_flag,
+        header.reconsume_times,
+    )
 
 
 def _plain_unique(text: bytes) -> bytes:
