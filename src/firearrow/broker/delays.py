@@ -44,11 +44,6 @@ TOPICS_SAID_MAX: Final = 1000  # missing topics that are named in the log, each 
 FAILURES_SAID_MAX: Final = 1000  # messages that are named there; of further ones, how many
 
 _TOPIC: Final = names.SCHEDULE_TOPIC
-_TIMER_PROPERTIES: Final = (
-    properties.TIMER_DELIVER_MS,
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
-)
 _NEVER_DELAYED: Final = frozenset({_TOPIC, names.TRANS_HALF_TOPIC})
 _INT_CHARACTERS: Final = 11
 _INT_MAX: Final = 2**31 - 1
@@ -87,7 +82,7 @@ class DelayRedirection:
         if transaction_type(draft.sys_flag) in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return
         level = min(level, self._levels.highest)
-        for name in _TIMER_PROPERTIES:
+        for name in properties.DELIVERY_TIMES:
             draft.properties.pop(name, None)
         draft.properties[properties.DELAY_LEVEL] = str(level)
         wait_elsewhere(draft, _TOPIC, level - 1)

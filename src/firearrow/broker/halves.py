@@ -43,11 +43,6 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _ROOT: Final = properties.TRANSACTION_PREPARED_QUEUE_OFFSET
 # What the broker notes in halves; of a client that forwards a message, it would be of another.
 _NOTES: Final = (_ROOT, properties.TRANSACTION_CHECK_TIMES, properties.INNER_MULTI_QUEUE_OFFSET)
-_TIMES: Final = (
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
-    properties.TIMER_DELIVER_MS,
-)
 
 
 class Half(NamedTuple):
@@ -168,7 +163,7 @@ def committed(half: Half) -> Draft:
     found = _as_sent(view.properties)
     queue_id = int(found.pop(properties.REAL_QUEUE_ID))
     draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
-    if _delay_level(found) > 0 or any(name in found for name in _TIMES):
+    if _delay_level(found) > 0 or not found.keys().isdisjoint(properties.DELIVERY_TIMES):
         found.pop(properties.TRANSACTION_PREPARED, None)  # upstream: where it waits once more
     draft.queue_id = queue_id
     draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT

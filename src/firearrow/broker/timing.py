@@ -58,11 +58,6 @@ GATHER_SECONDS: Final = 0.1  # messages that came gather for so long before they
 RETRY_SECONDS: Final = 0.5  # how soon a full disk is tried again
 AHEAD_MS: Final = 3_600_000  # how far ahead the next time is looked for
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_TIMER_PROPERTIES: Final = (
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
-    properties.TIMER_DELIVER_MS,
-)
 
 _Steps = Generator[float, None, None]
 """Work in steps: each yields the seconds after which it goes on."""
@@ -79,18 +74,14 @@ class TimerRedirection:
     def __call__(self, draft: Draft, now_ms: int) -> None:
         """Look at a draft that is about to be put; BrokerError if its time can't be."""
         found = draft.properties
-        if found.keys().isdisjoint(_TIMER_PROPERTIES):
+        if found.keys().isdisjoint(properties.DELIVERY_TIMES):
             return
         if draft.topic == names.TIMER_TOPIC or transaction_type(draft.sys_flag) not in (
             TRANSACTION_NONE,
             TRANSACTION_COMMIT,
         ):
             return
-        if _has_delay_level(found):
-            for name in _TIMER_PROPERTIES:
-                found.pop(name, None)
-            return
-        if properties.TIMER_OUT_MS in found:
+        if _has_delay_level(found) or properties.TIMER_OUT_MS in found:
             return
         config = self._settings.store
         if not config.timer_wheel_enable:
@@ -140,11 +131,8 @@ def _has_delay_level(found: dict[str, str]) -> bool:
 
 def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
     """The time that a message asks for; None if it can't be read."""
-    for name, unit_ms, since_ms in (
-        (properties.TIMER_DELAY_SEC, 1000, now_ms),
-        (properties.TIMER_DELAY_MS, 1, now_ms),
-        (properties.TIMER_DELIVER_MS, 1, 0),
-    ):
+    units = (1000, now_ms), (1, now_ms), (1, 0)
+    for name, (unit_ms, since_ms) in zip(properties.DELIVERY_TIMES, units, strict=True):
         text = found.get(name)
         if text is not None:
             return since_ms + int(text) * unit_ms if _LONG.fullmatch(text) else None

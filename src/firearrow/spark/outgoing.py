@@ -276,12 +276,7 @@ def _digits(numbers: Ints) -> pa.Array:
     return pc.if_else(pc.equal(column, 0), None, column.cast(pa.string())).cast(pa.binary())
 
 
-_DELAYING: Final = (
-    properties.DELAY_LEVEL,
-    properties.TIMER_DELIVER_MS,
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
-)
+_DELAYING: Final = (properties.DELAY_LEVEL, *properties.DELIVERY_TIMES)
 
 
 def _given_properties(

@@ -67,9 +67,7 @@ _END: Final = properties.PAIR_END
 STRIPPED: Final = frozenset(
     {
         properties.DELAY_LEVEL,
-        properties.TIMER_DELIVER_MS,
-        properties.TIMER_DELAY_SEC,
-        properties.TIMER_DELAY_MS,
+        *properties.DELIVERY_TIMES,
         properties.TIMER_OUT_MS,
         properties.TIMER_ENQUEUE_MS,
         properties.TIMER_DEQUEUE_MS,
