@@ -45,7 +45,8 @@ differ: setup ## the same scripts against RocketMQ's broker and this one, a hund
 
 handovers: setup ## every way in which a store goes from one broker to the other
 	@FIREARROW_ALL_HANDOVERS=1 .venv/bin/python -m pytest tests/interop/test_takeover.py \
-		tests/interop/test_transactions.py tests/interop/test_legs.py $(ARGS)
+		tests/interop/test_transactions.py tests/interop/test_legs.py tests/interop/test_traps.py \
+		$(ARGS)
 
 simulate: setup ## ten million events of producers, consumers and kills in virtual time
 	@.venv/bin/python -m tests.broker.simulation $(ARGS)

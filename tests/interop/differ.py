@@ -51,14 +51,14 @@ class Side:
 
     def __init__(self, server: Server) -> None:
         self.name = server.kind
-        self._address = server.broker
+        self.address = server.broker
         self._client = BlockingClient(timeout_seconds=20)
         self.places: dict[str, tuple[int, str]] = {}  # of messages: physical offset and id
         self.store_ms: dict[str, int] = {}
 
     def ask(self, code: int, fields: Fields, body: bytes = b"") -> AnyCommand:
         """Ask the broker, and give its answer whatever the code is."""
-        return self._client.begin(self._address, code, fields, body).answer()
+        return self._client.begin(self.address, code, fields, body).answer()
 
     def close(self) -> None:
         """End the connection."""
