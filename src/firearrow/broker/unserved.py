@@ -1,8 +1,8 @@
 """Requests that this version refuses and that clients do not tell their users of.
 
-A transaction that is not decided waits; a consumer that can't pop gets nothing. Neither client says
-so anywhere but in its own log. So the first refusal of a kind to a
-group is a warning in ours, and from then on one line a minute says how many came since.
+A consumer that can't pop gets nothing, and says so nowhere but in its own log. So the first refusal
+of a kind to a group is a warning in ours, and from then on one line a minute says how many came
+since.
 """
 
 from __future__ import annotations
