@@ -117,7 +117,7 @@ class Reader:
         queue_id: int,
         queue_offset: int,
         count_max: int,
-        wanted: Wanted,
+        wanted: Wanted = None,
     ) -> GetResult:
         """Up to ``count_max`` messages from a queue offset on, those that are wanted."""
         queue = self._queues.find(topic, queue_id)
