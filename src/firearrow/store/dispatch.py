@@ -36,15 +36,13 @@ from firearrow.message.sysflag import (
 )
 from firearrow.services import Scheduler, Service, Timer
 from firearrow.store.batchqueue import inner_counts
-from firearrow.store.bytopic import ByTopic
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
-from firearrow.store.keys import Properties
 from firearrow.store.lmq import LmqEntries, lmq_entries
 from firearrow.store.queues import Entries, ManyNewQueues, Runs, WritableQueues
-from firearrow.store.scan import RECORDS_MAX, Columns, Ints
+from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties
 from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)

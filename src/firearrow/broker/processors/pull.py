@@ -16,12 +16,11 @@ from firearrow.errors import BrokerError
 from firearrow.message.names import group_of, is_retry
 from firearrow.net.server import Finished, Peer
 from firearrow.store import GetResult, GetStatus, Wanted
-from firearrow.wire.answers import pull_answer
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionData, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import fields_of
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.frame import AnyCommand, pull_answer
 from firearrow.wire.headers import PullMessage
 
 COMMIT_FLAG: Final = 1
