@@ -128,7 +128,8 @@ class Dispatcher:
         columns = self._log.scan(self.offset, end, records_max)
         if columns is None:
             return 0
-        if len(columns):
+        count = len(columns)
+        if count:
             self.dispatch(columns)
             self.last_store_ms = int(columns.store_ms[-1])
             self.last_physical_offset = int(columns.physical_offset[-1])
@@ -138,7 +139,7 @@ class Dispatcher:
                 f"no record begins at {after} of the CommitLog: {columns.stop.value}"
             )
         self.offset = after
-        return len(columns)
+        return count
 
     def dispatch(self, columns: Columns) -> None:
         """Write the queue entries and index keys of some records."""
@@ -333,16 +334,20 @@ class Dispatching(Service):
         self.has_undispatched = self._dispatcher.behind_bytes > 0
         return self.has_undispatched
 
-    def catch_up(self) -> None:
+    def catch_up(self) -> bool:
         """Dispatch what still waits for its batch: who reads now sees what was answered before.
+        Return whether there was anything.
 
-        Not where very many queues are new: that takes too long for one turn, and reads nothing of
-        most of them.
+        Not all where very many queues are new: that takes too long for one turn, and whoever reads
+        wants nothing of most of them.
         """
+        if not self.has_undispatched:
+            return False
         dispatcher = self._dispatcher
-        behind = dispatcher.behind_bytes if self.has_undispatched and not self._stuck else 0
+        behind = 0 if self._stuck else dispatcher.behind_bytes
         many_new = dispatcher.shortened
         while behind and self.step():
             behind, before = dispatcher.behind_bytes, behind
             if behind >= before or many_new or dispatcher.shortened:
-                return
+                break
+        return True

@@ -72,6 +72,9 @@ class MessageStore(Doors):
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
     """
 
+    _background = True
+    _end: End | None = None  # how the last run ended, once the directory is locked
+
     def __init__(
         self,
         config: StoreConfig,
@@ -89,20 +92,15 @@ class MessageStore(Doors):
         self.root = root = config.root_path
         self._wants_batches = wants_batches
         queues = _queues_of(config, fs, clock.monotonic, wants_batches)
-        file_bytes = config.mapped_file_size_commit_log
-        log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
+        log = _log_of(config, store_host, fs, clock)
         lmq = _lmqs_of(config, queues)
         events = events or Events()
         self.messages_arrived = events.of(MessagesArrived)
         self.delays = DelayLevels(config.message_delay_level)
         self._index = _index_of(config, clock, fs)
+        parts = log, self.delays, self.messages_arrived
         self._new_dispatcher = partial(
-            Dispatcher,
-            log,
-            self.delays,
-            self.messages_arrived,
-            lmq=config.dispatches_lmqs,
-            index_may_wait=True,
+            Dispatcher, *parts, lmq=config.dispatches_lmqs, index_may_wait=True
         )
         self._dispatcher = self._new_dispatcher(queues, self._index)
         dispatching = Dispatching(log, self._dispatcher, scheduler)
@@ -116,14 +114,14 @@ class MessageStore(Doors):
         self._damaged = Damaged()
         self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
-        self._reader = Reader(self.log, self.queues, config, self._memory_bytes, self._damaged)
+        self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged)
         # These are the parts' own: they are called too often for a layer in between.
         self.get = self._reader.get
         self.catch_up = dispatching.catch_up
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
         self._lookup = Lookup(
-            self.log,
-            self.queues,
+            log,
+            queues,
             self._index,
             self._reader.store_ms,
             clock,
@@ -136,10 +134,7 @@ class MessageStore(Doors):
         self._flusher: FlushService | None = None
         self.acknowledging = Acknowledging((), 0, clock.monotonic)
         self._catch_up = self._new_catch_up()
-        parts = self.log, self.queues, self._index
-        self._cleaner = Cleaner(*parts, config, clock, fs, self._settled_offset)
-        self._background = True
-        self._end: End | None = None  # how the last run ended, once the directory is locked
+        self._cleaner = Cleaner(log, queues, self._index, config, clock, fs, self._settled_offset)
 
     def _new_catch_up(self) -> CatchUp:
         return CatchUp(
@@ -696,6 +691,11 @@ class MessageStore(Doors):
             "damagedRecords": str(self._damaged.count),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
+
+
+def _log_of(config: StoreConfig, store_host: bytes, fs: FileSystem, clock: Clock) -> CommitLog:
+    file_bytes = config.mapped_file_size_commit_log
+    return CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
 
 
 def _queues_of(

@@ -53,7 +53,6 @@ class PullProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
         self._store = context.store
-        self._dispatching = context.store.dispatching
         self._topics = context.topics
         self._topic_table = context.topics.table
         self._groups = context.groups
@@ -100,8 +99,8 @@ class PullProcessor:
             moved = self._reset_result(header)
             if moved is not None:  # what the pull would commit is of before the reset
                 return _moved_answer(request, moved, topic, group)
-        if not header.sys_flag & SUSPEND_FLAG and self._dispatching.has_undispatched:
-            self._dispatching.catch_up()
+        if not header.sys_flag & SUSPEND_FLAG:
+            self._store.catch_up()
         result = self._get(header, wanted)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, name, queue_id, header.commit_offset)
@@ -110,8 +109,7 @@ class PullProcessor:
             waits = may_suspend and header.sys_flag & SUSPEND_FLAG
             if waits and self._hold(peer, request, header, wanted):
                 return None
-            if self._dispatching.has_undispatched:
-                self._dispatching.catch_up()
+            if self._store.catch_up():
                 result = self._get(header, wanted)
                 code = _code_of(result.status, header.queue_offset)
         self._offsets.commit_pull(header.consumer_group, name, queue_id, result.next_offset)
