@@ -45,7 +45,7 @@ from firearrow.store.offline.pieces import (
     OnProgress,
     Stretch,
     Workers,
-    following,
+    side_by_side,
     stretches,
     workers_for,
 )
@@ -560,7 +560,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
     def again(stretch: Stretch) -> Derived | None:
         return derive(view, Deriving(stretch, order.queues, order.index))
 
-    for part in following(parts, again):
+    for part in side_by_side(parts, again):
         if len(part.entries.size):
             target.put(part.entries)
         if part.keys:
