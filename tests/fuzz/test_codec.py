@@ -14,7 +14,7 @@ from firearrow.errors import BrokerError, MessageError
 from firearrow.wire import bodies, fastjson
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, fields_of
-from firearrow.wire.connection import Connection
+from firearrow.wire.frame import Connection
 from tests.fuzz.strategies import FIELD_NAMES, HEADER_TYPES, field_values, json_values, streams
 from tests.wire.strategies import split
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from firearrow.wire.command import Command
-from firearrow.wire.connection import Connection
-from firearrow.wire.frame import AnyCommand, encode_request
+from firearrow.wire.frame import AnyCommand, Connection, encode_request
 from tests.fuzz.strategies import requests, streams
 from tests.fuzz.targets import TARGETS, Stage, running
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from firearrow.testing.loop import VirtualLoop
 from firearrow.wire.command import Command
-from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
-from firearrow.wire.frame import LENGTHS, encode_request
+from firearrow.wire.frame import FRAME_BYTES_MAX, LENGTHS, Connection, encode_request
 
 # A busy machine needs a while; a test that gets here has failed.
 WAIT_SECONDS_MAX = 20

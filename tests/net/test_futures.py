@@ -11,8 +11,7 @@ import pytest
 from firearrow.net.server import CALLS_MAX, Handler, Peer, Server
 from firearrow.wire.codes import FLAG_ONEWAY
 from firearrow.wire.command import Command, Response, request
-from firearrow.wire.connection import FRAME_BYTES_MAX
-from firearrow.wire.frame import AnyCommand, encode_response
+from firearrow.wire.frame import FRAME_BYTES_MAX, AnyCommand, encode_response
 from tests.net.conftest import Run
 from tests.net.talker import Talker, question, talking
 from tests.net.test_server import ECHO, HANDLERS, LATE, round_trip, serving

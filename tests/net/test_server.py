@@ -18,8 +18,8 @@ from firearrow.net import server as server_module
 from firearrow.net.server import Answer, ConnectionClosed, Handler, Peer, PeerRequest, Server
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Command, Response, request
-from firearrow.wire.connection import FRAME_BYTES_MAX
 from firearrow.wire.frame import (
+    FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
     LENGTHS,
     AnyCommand,

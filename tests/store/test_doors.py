@@ -49,13 +49,13 @@ def counted(tmp_path: Path) -> tuple[MessageStore, dict[str, PutCounters]]:
 
 def test_what_is_put_is_counted_and_waits_for_dispatch(tmp_path: Path) -> None:
     store, counters = counted(tmp_path)
-    assert not store.has_undispatched
+    assert not store.dispatching.has_undispatched
     places = [put(store, b"%d" % n, "TU"[n % 2], n // 4) for n in range(6)]
-    assert store.has_undispatched
+    assert store.dispatching.has_undispatched
     assert {topic: it.put_count for topic, it in counters.items()} == {"T": 3, "U": 3}
     assert sum(it.put_bytes for it in counters.values()) == store.log_end_offset - places[0]
     settle(store)
-    assert not store.has_undispatched
+    assert not store.dispatching.has_undispatched
     assert [bodies(store, topic, n) for topic in "TU" for n in (0, 1)] == [
         [b"0", b"2"], [b"4"], [b"1", b"3"], [b"5"]
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def test_a_batch_counts_each_of_its_members(tmp_path: Path) -> None:
     part = Part(store.queue("T", 0), 3, 0, BORN_MS, 0, BORN_HOST)
     appended = store.put_batch(members, [part], BORN_MS)
     assert appended.queue_offsets == [0]
-    assert store.has_undispatched
+    assert store.dispatching.has_undispatched
     counters_of_t = counters["T"]
     assert (counters_of_t.put_count, counters_of_t.put_bytes) == (3, store.log_end_offset)
     store.close()

@@ -38,7 +38,7 @@ from tests.store.stores import (
     opened,
     settle,
 )
-from tests.store.test_queues import entries_of, ignore
+from tests.store.test_queues import entries_of
 
 FILE_STORES = ("file-cq-clean", "file-cq-killed")
 
@@ -562,7 +562,7 @@ def test_a_place_in_another_file_instead_of_a_tag_code_hides_no_message(tmp_path
     with opened(tmp_path) as store:
         at = append(store, b"a", properties={"TAGS": "TagA"})
         size = store.log.end_offset - at
-        store.queues.put(entries_of([("T", 0, 0, [(at, size, -(1 << 63))])]), ignore)
+        store.queues.put(entries_of([("T", 0, 0, [(at, size, -(1 << 63))])]))
         result = store.get("T", 0, 0, 32, frozenset({tag_code("TagA")}))
         assert [view.body for view in iter_records(result.records)] == [b"a"]
 

@@ -18,7 +18,7 @@ from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
 from tests.store.stores import abandon, append, contents, make_store, opened, settle
-from tests.store.test_queues import entries_of, ignore
+from tests.store.test_queues import entries_of
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 20,
@@ -214,7 +214,7 @@ def test_an_empty_directory_does_not_say_the_kind(
 def test_the_kind_of_a_topic_stays_until_it_is_deleted(tmp_path: Path) -> None:
     wanted: set[str] = set()
     queues = FileConsumeQueues(tmp_path / "consumequeue", 200, wants_batches=wanted.__contains__)
-    queues.put(entries_of([("T", 0, 0, [(0, 100, 0)])]), ignore)
+    queues.put(entries_of([("T", 0, 0, [(0, 100, 0)])]))
     queues.open("E", 0)  # gets no message
     wanted |= {"T", "E", "N"}
     assert [queues.is_batch(topic) for topic in "TEN"] == [False, False, True]
@@ -239,7 +239,7 @@ def test_a_fault_of_a_queue_is_told_again_after_it_was_deleted(
     queues = FileConsumeQueues(tmp_path / "consumequeue", 200)
     for number in range(3):
         for _ in range(2):
-            queues.put(entries_of([("T", 0, 3, [(0, 100, 0)])]), ignore)
+            queues.put(entries_of([("T", 0, 3, [(0, 100, 0)])]))
         assert caplog.text.count("its next message has 3") == 1
         caplog.clear()
         if number == 0:

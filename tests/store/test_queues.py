@@ -1,6 +1,6 @@
 """Queues of either kind behave alike: what is put is read, over cuts, deletions and restarts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,10 +57,6 @@ def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
     return Entries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
 
 
-def ignore(arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
-    """Nobody waits for messages."""
-
-
 def put(queues: ConsumeQueues, model: Model, log: int, counts: dict[tuple[str, int], int]) -> int:
     """Have one round put that many messages to each queue; return the log's new end."""
     runs = []
@@ -70,7 +66,7 @@ def put(queues: ConsumeQueues, model: Model, log: int, counts: dict[tuple[str, i
         log += count * RECORD_BYTES
         runs.append((topic, queue_id, len(known), some))
         known += some
-    queues.put(entries_of(runs), ignore)
+    queues.put(entries_of(runs))
     return log
 
 
@@ -157,7 +153,7 @@ def test_what_is_known_already_is_skipped(tmp_path: Path, kind: str) -> None:
         model: Model = {}
         put(queues, model, 0, {("T", 0): 8})
         again = [(n * 100, 100, 77) for n in range(10)]
-        queues.put(entries_of([("T", 0, 0, again)]), ignore)
+        queues.put(entries_of([("T", 0, 0, again)]))
         model["T", 0] += again[8:]
         check(queues, model)
 
@@ -166,17 +162,10 @@ def test_what_is_known_already_is_skipped(tmp_path: Path, kind: str) -> None:
 def test_arrivals_are_told_with_the_queue_and_its_first_new_offset(
     tmp_path: Path, kind: str
 ) -> None:
-    told = []
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 2})
         runs = [("T", 0, 2, [(300, 100, 0)]), ("T", 1, 0, [(400, 100, 0), (500, 100, 0)])]
-        queues.put(
-            entries_of(runs),
-            lambda arrived: told.extend(
-                [(queue.queue_id, first, queue.max_offset) for queue, first in arrived]
-            ),
-        )
-    assert told == [(0, 2, 3), (1, 0, 2)]
+        assert queues.put(entries_of(runs)) == [("T", 0, 2, 3), ("T", 1, 0, 2)]
 
 
 @kinds
@@ -186,7 +175,7 @@ def test_a_hole_leaves_its_queue_out_and_no_other(
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 3, ("U", 0): 1})
         hole = ("T", 0, 5, [(900, 100, 0)])
-        queues.put(entries_of([hole, ("U", 0, 1, [(1000, 100, 0)])]), ignore)
+        queues.put(entries_of([hole, ("U", 0, 1, [(1000, 100, 0)])]))
         assert "queue T-0 ends at 3, its next message has 5" in caplog.text
         assert queues.open("T", 0).max_offset == 3
         assert queues.open("U", 0).max_offset == 2
@@ -199,7 +188,7 @@ def test_what_the_log_has_lost_within_a_queue_leads_to_what_follows(
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 3})
         some = [(5000, 100, 7), (5100, 100, 8)]
-        queues.put(entries_of([("T", 0, 5, some)]), ignore, complete=True)
+        queues.put(entries_of([("T", 0, 5, some)]), complete=True)
         before = [(n * 100, 100, -n) for n in range(3)]
         assert contents(queues.open("T", 0)) == [*before, some[0], some[0], *some]
 
@@ -209,11 +198,11 @@ def test_a_queue_that_was_left_out_can_be_rebuilt(tmp_path: Path, kind: str) -> 
     with opened(tmp_path / "queues", kind) as queues:
         put(queues, {}, 0, {("T", 0): 3, ("U", 0): 2})
         hole = entries_of([("T", 0, 5, [(900, 100, 0)])])
-        queues.put(hole, ignore)
+        queues.put(hole)
         assert queues.set_aside(tmp_path / "aside") == {("T", 0)}
         assert queues.set_aside(tmp_path / "aside") == set()
         assert queues.open("T", 0).max_offset == 0
-        queues.put(hole, ignore, complete=True)
+        queues.put(hole, complete=True)
         assert contents(queues.open("T", 0)) == [(900, 100, 0)]
         assert queues.open("U", 0).max_offset == 2
 
@@ -227,7 +216,7 @@ def test_a_queue_may_begin_behind_what_the_log_has_lost(
     with opened(tmp_path, kind) as queues:
         queues.correct_min(5000)
         assert queues.open("T", 0).min_offset == 0
-        queues.put(entries_of([("T", 0, first, some)]), ignore, complete=True)
+        queues.put(entries_of([("T", 0, first, some)]), complete=True)
     with opened(tmp_path, kind) as queues:
         queues.correct_min(5000)
         assert list(queues.ranges()) == [QueueRange("T", 0, first, first + 4)]
@@ -240,7 +229,7 @@ def test_a_topic_that_was_made_again_counts(tmp_path: Path, kind: str) -> None:
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 8})
         later = [(2000, 100, 1), (2100, 100, 2)]
-        queues.put(entries_of([("T", 0, 0, later)]), ignore)
+        queues.put(entries_of([("T", 0, 0, later)]))
         assert contents(queues.open("T", 0)) == later
     with opened(tmp_path, kind) as queues:
         assert contents(queues.open("T", 0)) == later

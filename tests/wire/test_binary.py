@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from firearrow.errors import RemoteProtocolError
 from firearrow.wire.binary import KIND_BINARY, SHAPES_MAX, binary_field, number_field, success_frame
 from firearrow.wire.command import Command, Response
-from firearrow.wire.connection import Connection
-from firearrow.wire.frame import decode_header, encode_request, encode_response
+from firearrow.wire.frame import Connection, decode_header, encode_request, encode_response
 from tests.wire.strategies import int32
 
 Field = tuple[bytes, bytes]

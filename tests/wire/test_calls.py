@@ -14,8 +14,13 @@ from firearrow.wire import calls as module
 from firearrow.wire.calls import OPAQUE_MAX, Answering, Calls, Line
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from firearrow.wire.command import Command, Response, request
-from firearrow.wire.connection import Connection
-from firearrow.wire.frame import HEADER_BYTES_MAX, AnyCommand, encode_request, encode_response
+from firearrow.wire.frame import (
+    HEADER_BYTES_MAX,
+    AnyCommand,
+    Connection,
+    encode_request,
+    encode_response,
+)
 
 
 @dataclass(eq=False)

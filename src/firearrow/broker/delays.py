@@ -175,8 +175,8 @@ class DelayedDelivery(Service):
     def arrived(self, arrivals: MessagesArrived) -> None:
         """Some queues have new messages: look at those levels of which nothing waited."""
         is_new = False
-        for queue_id in arrivals.of_topic(_TOPIC):
-            if queue_id + 1 not in self._ahead:
+        for topic, queue_id, _, _ in arrivals:
+            if topic == _TOPIC and queue_id + 1 not in self._ahead:
                 self._look(queue_id + 1)
                 is_new = True
         if is_new and self._runs:

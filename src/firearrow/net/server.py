@@ -39,8 +39,13 @@ from firearrow.net.futures import Answered, FutureCalls
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response, not_supported
-from firearrow.wire.connection import FRAME_BYTES_MAX, Connection
-from firearrow.wire.frame import AnyCommand, encode_request, encode_response
+from firearrow.wire.frame import (
+    FRAME_BYTES_MAX,
+    AnyCommand,
+    Connection,
+    encode_request,
+    encode_response,
+)
 
 log = logging.getLogger(__name__)
 

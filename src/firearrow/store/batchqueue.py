@@ -44,7 +44,7 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore
 from firearrow.message.properties import INNER_NUM, parse
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.store.filequeue import FileQueue
+from firearrow.store.consumequeue import FileQueue
 from firearrow.store.queues import ENTRY, Entries, Place, Run
 from firearrow.store.scan import Columns, Ints
 from firearrow.store.segments import Segment

@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.errors import CorruptStore, StoreError
+from firearrow.events import Event
 from firearrow.store.commitlog import CommitLog
-from firearrow.store.dispatch import Dispatcher
+from firearrow.store.dispatch import STEP_RECORDS, Dispatcher
+from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
 from firearrow.store.leftout import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
-from firearrow.store.queues import Entries, OnArrivals, WritableQueues
+from firearrow.store.queues import Entries, WritableQueues
 
 log = logging.getLogger(__name__)
 
-_STEP_RECORDS: Final = 4096  # some 4 ms
 _PAUSE_SECONDS: Final = 0.01  # between steps: the event loop has other things to do
 _RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MAX: Final = 60.0
@@ -45,8 +46,9 @@ class Targets:
         self.is_batch = is_batch
         self.failed: dict[Key, OSError | CorruptStore] = {}
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Write each run to its queue; one that can't be written is given up."""
+    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+        """Write each run to its queue; one that can't be written is given up. Nothing counts as
+        arrived before a queue has everything."""
         data = rows_of(entries)
         for run in entries.each_run():
             key = run.topic, run.queue_id
@@ -60,6 +62,7 @@ class Targets:
                     raise
                 self.failed[key] = error
                 self.queues.pop(key).close()
+        return MessagesArrived()
 
 
 class CatchUp:
@@ -75,7 +78,7 @@ class CatchUp:
         index: Index | None,
         main: Dispatcher,
         dispatcher: Callable[[WritableQueues, Index | None, AbstractSet[Key]], Dispatcher],
-        on_arrivals: OnArrivals,
+        arrived: Event[MessagesArrived],
         monotonic: Callable[[], float],
         quarantine: Path,
     ) -> None:
@@ -85,7 +88,7 @@ class CatchUp:
         self._index = index
         self._main = main
         self._dispatcher = dispatcher
-        self._on_arrivals = on_arrivals
+        self._arrived = arrived
         self._monotonic = monotonic
         self._targets: Targets | None = None
         self._run: Dispatcher | None = None
@@ -159,7 +162,7 @@ class CatchUp:
             run.complete = True
         if run.offset >= self._main.offset or not (self._targets_left or run.index):
             return False
-        run.run(_STEP_RECORDS, self._main.offset)
+        run.run(STEP_RECORDS, self._main.offset)
         return True
 
     def _finish(self) -> None:
@@ -169,10 +172,12 @@ class CatchUp:
         if self._queues is not None:
             for key, error in targets.failed.items():
                 self._queues.fail_again(key, error)
-            whole = [
-                self._queues.take_over(key, targets.queues.pop(key)) for key in list(targets.queues)
-            ]
-            self._on_arrivals(whole)
+            self._arrived(
+                MessagesArrived(
+                    self._queues.take_over(key, targets.queues.pop(key))
+                    for key in list(targets.queues)
+                )
+            )
         left = bool(targets.queues or run.index)
         assert not left or run.offset >= self._main.offset, "who goes on lacks nothing"
         if run.index is not None:

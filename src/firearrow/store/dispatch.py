@@ -1,5 +1,9 @@
 """Follows the log and writes what is derived from it: ConsumeQueue entries and index keys.
 
+The first message after a rest is dispatched at once; under load they gather into batches, which
+cost less and disturb fewer sends: shortly while somebody waits for messages, longer while nobody
+does. Readers do not wait for the long interval (``Dispatching.catch_up``).
+
 A batch of records is read as columns (``scan``), turned into one array of queue entries sorted by
 queue, in which each queue has its runs, and into one array of index keys. Recovery feeds the same
 function from an earlier offset: queues and index skip what they have.
@@ -12,13 +16,15 @@ Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.errors import CorruptStore
+from firearrow.errors import CorruptStore, StoreError
+from firearrow.events import Event
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import DELAY_LEVEL, parse
 from firearrow.message.sysflag import (
@@ -28,18 +34,23 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_NONE,
 )
+from firearrow.services import Scheduler, Service, Timer
 from firearrow.store.batchqueue import inner_counts
-from firearrow.store.bytopic import ByTopic
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
+from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
-from firearrow.store.keys import Properties
 from firearrow.store.lmq import LmqEntries, lmq_entries
-from firearrow.store.queues import Entries, ManyNewQueues, OnArrivals, Runs, WritableQueues
-from firearrow.store.scan import RECORDS_MAX, Columns, Ints
+from firearrow.store.queues import Entries, ManyNewQueues, Runs, WritableQueues
+from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties
 from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)
+
+STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
+WAITED_FOR_SECONDS: Final = 0.002
+UNWAITED_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 
 # Records of a step after one that met too many new queues, and for what is left of that one. Such a
 # step makes files for 16 queues at most, so it need not read many more records than that.
@@ -52,7 +63,8 @@ _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
 
 class Dispatcher:
-    """Dispatches the log from ``offset`` on; with ``only``, to these queues.
+    """Dispatches the log from ``offset`` on; with ``only``, to these queues. ``arrived`` is the
+    event that queues have new messages.
 
     With ``lmq``, LMQs get their entries too. With ``index_may_wait``, an index that can't be
     written is left out until it has caught up (``catchup``).
@@ -61,10 +73,10 @@ class Dispatcher:
     def __init__(
         self,
         log: CommitLog,
+        delays: DelayLevels,
+        arrived: Event[MessagesArrived],
         queues: WritableQueues,
         index: Index | None,
-        delays: DelayLevels,
-        on_arrivals: OnArrivals,
         only: AbstractSet[tuple[str, int]] | None = None,
         *,
         lmq: bool = False,
@@ -78,7 +90,7 @@ class Dispatcher:
         self.index = index
         self.index_left_out = False  # whether it is gone because it could not be written
         self._delays = delays
-        self._on_arrivals = on_arrivals
+        self._arrived = arrived
         self.offset = 0
         self.queues_offset = 0  # queues have what they are to have of the records before
         self.shortened = False  # whether the last step ended sooner because of new queues
@@ -105,7 +117,8 @@ class Dispatcher:
         while True:
             try:
                 return self._run(records_max, end)
-            except ManyNewQueues:  # each time, some of them have become old
+            except ManyNewQueues as some:  # each time, some of them have become old
+                self._tell(some.arrived)
                 self.shortened = True
                 records_max = _NEW_QUEUES_RECORDS_LEAST
 
@@ -115,7 +128,8 @@ class Dispatcher:
         columns = self._log.scan(self.offset, end, records_max)
         if columns is None:
             return 0
-        if len(columns):
+        count = len(columns)
+        if count:
             self.dispatch(columns)
             self.last_store_ms = int(columns.store_ms[-1])
             self.last_physical_offset = int(columns.physical_offset[-1])
@@ -125,7 +139,7 @@ class Dispatcher:
                 f"no record begins at {after} of the CommitLog: {columns.stop.value}"
             )
         self.offset = after
-        return len(columns)
+        return count
 
     def dispatch(self, columns: Columns) -> None:
         """Write the queue entries and index keys of some records."""
@@ -209,7 +223,11 @@ class Dispatcher:
             Runs.of(group, queue_offset, list(map(_NAMES.__getitem__, topics)), messages),
             messages,
         )
-        self.queues.put(entries, self._on_arrivals, complete=self.complete)
+        self._tell(self.queues.put(entries, complete=self.complete))
+
+    def _tell(self, arrived: MessagesArrived) -> None:
+        if self._arrived.listeners:
+            self._arrived(arrived)
 
     def _messages(self, columns: Columns, topics: list[bytes], topic_number: Ints) -> Ints | None:
         """How many messages records hold, as far as their queues count that; None: one each."""
@@ -224,3 +242,112 @@ class Dispatcher:
         """The group numbers of the queues that are dispatched."""
         numbers = {_NAMES[topic]: n for n, topic in enumerate(topics)}
         return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
+
+
+class Dispatching(Service):
+    """Has the log dispatched by ``dispatcher`` when it is time for that.
+
+    Without a scheduler its owner calls ``step``. ``has_undispatched`` is whether something waits to
+    be dispatched, ``watchers`` the number of those who wait for messages at present.
+    """
+
+    def __init__(self, log: CommitLog, dispatcher: Dispatcher, scheduler: Scheduler | None) -> None:
+        super().__init__("dispatch")
+        self._log = log
+        self._dispatcher = dispatcher
+        self._scheduler = scheduler
+        self._last = -math.inf
+        self._planned: Timer | None = None
+        self._stuck = ""  # why nothing can be dispatched
+        self.has_undispatched = False
+        self.watchers = 0
+
+    async def stop(self) -> None:
+        """Dispatch nothing more."""
+        self.cancel()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be dispatched."""
+        return self._stuck or None
+
+    def wake(self) -> None:
+        """Dispatch the first new message: now if the last batch is long enough ago, else when the
+        interval is over."""
+        self.has_undispatched = True
+        if self._planned is not None or self._scheduler is None:
+            return
+        interval = WAITED_FOR_SECONDS if self.watchers else UNWAITED_SECONDS
+        self._plan(max(self._last + interval - self._scheduler.time(), 0.0))
+
+    def watch(self) -> None:
+        """Somebody waits for messages from now on: they are dispatched sooner under load."""
+        self.watchers += 1
+        if self.watchers == 1 and self._planned is not None:
+            self.cancel()
+            self.wake()
+
+    def unwatch(self) -> None:
+        """One of those who wait for messages waits no longer."""
+        self.watchers -= 1
+
+    def cancel(self) -> None:
+        """Dispatch nothing more unless it is woken again."""
+        if self._planned is not None:
+            self._planned.cancel()
+            self._planned = None
+
+    def _plan(self, seconds: float) -> None:
+        assert self._scheduler is not None, "only then something is planned"
+        self._planned = self._scheduler.call_later(seconds, self._run)
+
+    def _run(self) -> None:
+        self._planned = None
+        before = self._dispatcher.behind_bytes
+        more = True  # whatever happens, it will be tried again
+        try:
+            more = self.step()
+        finally:
+            assert self._scheduler is not None, "it has called this"
+            self._last = self._scheduler.time()
+            if more:
+                stuck = self._dispatcher.behind_bytes >= before
+                self._plan(RETRY_SECONDS if stuck else 0)
+
+    def step(self) -> bool:
+        """Dispatch a batch; return whether there is more.
+
+        On a full disk it returns True and nothing is lost: messages stay in the log, invisible to
+        consumers until there is room. Why it is stuck is logged once.
+        """
+        try:
+            self._dispatcher.run(STEP_RECORDS)
+        except (OSError, StoreError) as error:
+            if self._stuck != str(error):
+                log.error("messages can't be dispatched now", extra={"error": error})
+            self._stuck = str(error)
+            return True
+        if self._stuck:
+            log.info("messages are dispatched again")
+            self._stuck = ""
+        self._log.prepare_next()
+        self.has_undispatched = self._dispatcher.behind_bytes > 0
+        return self.has_undispatched
+
+    def catch_up(self) -> bool:
+        """Dispatch what still waits for its batch: who reads now sees what was answered before.
+        Return whether there was anything.
+
+        Not all where very many queues are new: that takes too long for one turn, and whoever reads
+        wants nothing of most of them.
+        """
+        if not self.has_undispatched:
+            return False
+        dispatcher = self._dispatcher
+        behind = 0 if self._stuck else dispatcher.behind_bytes
+        many_new = dispatcher.shortened
+        while behind and self.step():
+            behind, before = dispatcher.behind_bytes, behind
+            if behind >= before or many_new or dispatcher.shortened:
+                break
+        return True

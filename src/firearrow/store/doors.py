@@ -3,8 +3,8 @@
 ``put`` is the one door; beside it are those for many messages at once (``put_batch``), for several
 as one record (``put_inner``), and for the very bytes of another log (``put_raw``). Behind each the
 same has happened: the messages are in the log, which outlives the process, they have their queue
-offsets, in LMQs too, they are counted, and they will be dispatched in the time that
-``pacing`` finds right. When they are safe is asked by ``MessageStore.when_safe``.
+offsets, in LMQs too, they are counted, and they will be dispatched in the time that ``dispatch``
+finds right. When they are safe is asked by ``MessageStore.when_safe``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from firearrow.message.names import LMQ_PREFIX, is_lmq
 from firearrow.store.batch import Appended, Members, Part, append_batch
 from firearrow.store.commitlog import CommitLog
+from firearrow.store.dispatch import Dispatching
 from firearrow.store.lmq import Lmqs, MultiDispatch
-from firearrow.store.pacing import Dispatching
 from firearrow.store.queues import (
     UNCOUNTED,
     ConsumeQueue,
@@ -29,7 +29,7 @@ class Doors:
     """What is needed to add messages to a log.
 
     ``counters`` gives what counts those of a topic; with ``has_lmqs`` LMQs are one
-    topic for that. ``has_undispatched`` is whether something waits to be dispatched.
+    topic for that.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Doors:
         log: CommitLog,
         queues: ConsumeQueues,
         lmq: Lmqs | None,
+        dispatching: Dispatching,
         counters: Callable[[str], PutCounters],
         *,
         has_lmqs: bool,
@@ -44,8 +45,7 @@ class Doors:
         self.log = log
         self.queues = queues
         self.lmq = lmq
-        self.dispatching: Dispatching | None = None
-        self.has_undispatched = False
+        self.dispatching = dispatching
         self._counters = counters
         self._has_lmqs = has_lmqs
 
@@ -108,8 +108,9 @@ class Doors:
             reconsume_times,
             prepared_transaction_offset,
         )
-        if not self.has_undispatched:
-            self._work()
+        dispatching = self.dispatching
+        if not dispatching.has_undispatched:
+            dispatching.wake()
         counters = queue.counters
         counters.put_count += 1
         counters.put_bytes += log.end_offset - physical_offset
@@ -148,8 +149,8 @@ class Doors:
     def put_batch(self, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
         """Add messages side by side, see ``append_batch``."""
         appended = append_batch(self.log, members, parts, now_ms)
-        if not self.has_undispatched:
-            self._work()
+        if not self.dispatching.has_undispatched:
+            self.dispatching.wake()
         offsets = appended.physical_offsets
         counters = parts[0].queue.counters
         counters.put_count += len(offsets)
@@ -162,21 +163,5 @@ class Doors:
         Raises StoreError if this one ends elsewhere, DiskFull without room; nothing is counted.
         """
         self.log.append_raw(physical_offset, data)
-        if data and not self.has_undispatched:
-            self._work()
-
-    def _work(self) -> None:
-        """Have dispatched what was added."""
-        self.has_undispatched = True
-        if self.dispatching is not None:
+        if data and not self.dispatching.has_undispatched:
             self.dispatching.wake()
-
-    def watch(self) -> None:
-        """Somebody waits for messages from now on: they are dispatched sooner under load."""
-        if self.dispatching is not None:
-            self.dispatching.watch()
-
-    def unwatch(self) -> None:
-        """One of those who wait for messages waits no longer."""
-        if self.dispatching is not None:
-            self.dispatching.unwatch()

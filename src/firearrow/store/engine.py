@@ -1,7 +1,7 @@
 """The message store: CommitLog, ConsumeQueues, index, checkpoint, in one.
 
 One process, one event loop, one writer. Messages come in by the ``doors``; ``dispatch`` makes them
-visible to consumers, in the time that ``pacing`` finds right; a thread brings both to the disk.
+visible to consumers, in the time that it finds right; a thread brings both to the disk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final
 
 from firearrow.clock import Clock
@@ -30,7 +30,7 @@ from firearrow.store.cleaner import Cleaner
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
-from firearrow.store.dispatch import Dispatcher
+from firearrow.store.dispatch import STEP_RECORDS, Dispatcher, Dispatching
 from firearrow.store.doors import Doors
 from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.flush import DerivedFlush, LogFlush
@@ -41,18 +41,15 @@ from firearrow.store.inventory import Inventory
 from firearrow.store.lmq import Lmqs
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
-from firearrow.store.pacing import Dispatching
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import (
-    ConsumeQueue,
     ConsumeQueues,
     PutCounters,
     QueueRange,
     QueuesLeft,
-    WritableQueues,
 )
-from firearrow.store.reader import GetResult, Reader, Wanted, tag_codes
+from firearrow.store.reader import Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.rocks import RocksConsumeQueues
@@ -62,7 +59,6 @@ log = logging.getLogger(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 600.0
 """For so long it is remembered which records were sound (``soundness``)."""
-_DISPATCH_STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
 _run_here: Final = operator.call
 
 
@@ -75,6 +71,9 @@ class MessageStore(Doors):
     ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
     """
+
+    _background = True
+    _end: End | None = None  # how the last run ended, once the directory is locked
 
     def __init__(
         self,
@@ -93,32 +92,36 @@ class MessageStore(Doors):
         self.root = root = config.root_path
         self._wants_batches = wants_batches
         queues = _queues_of(config, fs, clock.monotonic, wants_batches)
-        file_bytes = config.mapped_file_size_commit_log
-        log = CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
+        log = _log_of(config, store_host, fs, clock)
         lmq = _lmqs_of(config, queues)
-        super().__init__(log, queues, lmq, counters, has_lmqs=config.enable_lmq)
-        self._index = _index_of(config, clock, fs)
         events = events or Events()
         self.messages_arrived = events.of(MessagesArrived)
+        self.delays = DelayLevels(config.message_delay_level)
+        self._index = _index_of(config, clock, fs)
+        parts = log, self.delays, self.messages_arrived
+        self._new_dispatcher = partial(
+            Dispatcher, *parts, lmq=config.dispatches_lmqs, index_may_wait=True
+        )
+        self._dispatcher = self._new_dispatcher(queues, self._index)
+        dispatching = Dispatching(log, self._dispatcher, scheduler)
+        super().__init__(log, queues, lmq, dispatching, counters, has_lmqs=config.enable_lmq)
         self.queues_deleted = events.of(QueuesDeleted)
         self.flush_refused = events.of(FlushRefused)
         self._scheduler = scheduler
         self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
-        if scheduler is not None:
-            self.dispatching = Dispatching(
-                scheduler, self.dispatch, lambda: self.behind_bytes, lambda: self._stuck
-            )
-        self.delays = DelayLevels(config.message_delay_level)
-        self._dispatcher = self._catching_up(self.queues, self._index, None)
         if lmq is not None:
             events.listen(QueuesDeleted, lmq.recount)
         self._damaged = Damaged()
         self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
-        self._reader = Reader(self.log, self.queues, config, self._memory_bytes, self._damaged)
+        self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged)
+        # These are the parts' own: they are called too often for a layer in between.
+        self.get = self._reader.get
+        self.catch_up = dispatching.catch_up
+        self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
         self._lookup = Lookup(
-            self.log,
-            self.queues,
+            log,
+            queues,
             self._index,
             self._reader.store_ms,
             clock,
@@ -131,11 +134,7 @@ class MessageStore(Doors):
         self._flusher: FlushService | None = None
         self.acknowledging = Acknowledging((), 0, clock.monotonic)
         self._catch_up = self._new_catch_up()
-        parts = self.log, self.queues, self._index
-        self._cleaner = Cleaner(*parts, config, clock, fs, self._settled_offset)
-        self._background = True
-        self._end: End | None = None  # how the last run ended, once the directory is locked
-        self._stuck = ""  # why nothing can be dispatched
+        self._cleaner = Cleaner(log, queues, self._index, config, clock, fs, self._settled_offset)
 
     def _new_catch_up(self) -> CatchUp:
         return CatchUp(
@@ -143,8 +142,8 @@ class MessageStore(Doors):
             self.queues if isinstance(self.queues, FileConsumeQueues) else None,
             self._index,
             self._dispatcher,
-            self._catching_up,
-            self._arrived,
+            self._new_dispatcher,
+            self.messages_arrived,
             self._clock.monotonic,
             self.root / "quarantine",
         )
@@ -267,7 +266,7 @@ class MessageStore(Doors):
         if not isinstance(self.queues, FileConsumeQueues):
             return
         last = LastRecords(self.queues.is_batch)
-        looking = self._catching_up(last, None, None)
+        looking = self._new_dispatcher(last, None)
         before = self.queues.last_before(self.log.end_offset - LOOK_BYTES)
         looking.offset = max(before, self.log.start_offset)
         try:
@@ -348,8 +347,7 @@ class MessageStore(Doors):
     @property
     def services(self) -> list[Service]:
         """The store's services, for its owner to start and stop, if it has a scheduler."""
-        found = self._flusher, self.dispatching
-        return [service for service in found if service is not None]
+        return [self.dispatching] if self._flusher is None else [self._flusher, self.dispatching]
 
     def close(self) -> None:
         """Dispatch and flush everything, then leave the directory as a clean one."""
@@ -357,8 +355,7 @@ class MessageStore(Doors):
             return
         self._cleaner.stop()
         self._catch_up.stop()
-        if self.dispatching is not None:
-            self.dispatching.cancel()
+        self.dispatching.cancel()
         flusher, self._flusher = self._flusher, None
         flusher.end()
         clean = True
@@ -398,28 +395,13 @@ class MessageStore(Doors):
         if not aside:
             return False
         log.warning("queues are rebuilt from the log", extra={"count": len(aside)})
-        rebuilding = self._catching_up(self.queues, None, aside)
+        rebuilding = self._new_dispatcher(self.queues, None, aside)
         rebuilding.offset = self.log.start_offset
         rebuilding.complete = True
         self._dispatch_all(rebuilding)
         if isinstance(self.queues, FileConsumeQueues):
             self.queues.settle_aside(aside)
         return True
-
-    def _catching_up(
-        self, queues: WritableQueues, index: Index | None, only: AbstractSet[tuple[str, int]] | None
-    ) -> Dispatcher:
-        """Dispatch, perhaps again, to some queues (None: all), and perhaps an index."""
-        return Dispatcher(
-            self.log,
-            queues,
-            index,
-            self.delays,
-            self._arrived,
-            only=only,
-            lmq=self.config.dispatches_lmqs,
-            index_may_wait=True,
-        )
 
     # --- writing ---
 
@@ -453,24 +435,8 @@ class MessageStore(Doors):
             self.acknowledging.expire()
 
     def dispatch(self) -> bool:
-        """Dispatch a batch; return whether there is more.
-
-        On a full disk it returns True and nothing is lost: messages stay in the log, invisible to
-        consumers until there is room. Why it is stuck is logged once.
-        """
-        try:
-            self._dispatcher.run(_DISPATCH_STEP_RECORDS)
-        except (OSError, StoreError) as error:
-            if self._stuck != str(error):
-                log.error("messages can't be dispatched now", extra={"error": error})
-            self._stuck = str(error)
-            return True
-        if self._stuck:
-            log.info("messages are dispatched again")
-            self._stuck = ""
-        self.log.prepare_next()
-        self.has_undispatched = self._dispatcher.behind_bytes > 0
-        return self.has_undispatched
+        """Dispatch a batch; return whether there is more, see ``Dispatching.step``."""
+        return self.dispatching.step()
 
     def catch_up_left_out(self) -> float | None:
         """Have queues and index that were left out catch up by a step (``catchup``).
@@ -479,35 +445,7 @@ class MessageStore(Doors):
         """
         return self._catch_up.step()
 
-    def catch_up(self) -> None:
-        """Dispatch what still waits for its batch: who reads now sees what was answered before.
-
-        Not where very many queues are new: that takes too long for one turn, and reads nothing of
-        most of them.
-        """
-        behind = self.behind_bytes if self.has_undispatched and not self._stuck else 0
-        many_new = self._dispatcher.shortened
-        while behind and self.dispatch():
-            behind, before = self.behind_bytes, behind
-            if behind >= before or many_new or self._dispatcher.shortened:
-                return
-
-    def _arrived(self, arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
-        if self.messages_arrived.listeners:
-            self.messages_arrived(MessagesArrived(arrived))
-
     # --- reading ---
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        wanted: Wanted = None,
-    ) -> GetResult:
-        """Messages of a queue, see ``Reader.get``."""
-        return self._reader.get(topic, queue_id, queue_offset, count_max, wanted)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue that can be read; 0 where there is no queue, -1 for one of
@@ -697,7 +635,7 @@ class MessageStore(Doors):
         while before < self._dispatcher.offset < end:
             before = self._dispatcher.offset
             try:
-                self._dispatcher.run(_DISPATCH_STEP_RECORDS, end)
+                self._dispatcher.run(STEP_RECORDS, end)
             except (OSError, StoreError):
                 return
             yield
@@ -753,6 +691,11 @@ class MessageStore(Doors):
             "damagedRecords": str(self._damaged.count),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
+
+
+def _log_of(config: StoreConfig, store_host: bytes, fs: FileSystem, clock: Clock) -> CommitLog:
+    file_bytes = config.mapped_file_size_commit_log
+    return CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
 
 
 def _queues_of(

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from firearrow.store.queues import ConsumeQueue
 
-
-class MessagesArrived:
-    """Queues have new messages: gives topic, queue id, first new offset and max offset of each."""
-
-    __slots__ = ("_queues",)
-
-    def __init__(self, queues: Iterable[tuple[ConsumeQueue, int]]) -> None:
-        self._queues = queues
-
-    def __iter__(self) -> Iterator[tuple[str, int, int, int]]:
-        return (
-            (queue.topic, queue.queue_id, first_offset, queue.max_offset)
-            for queue, first_offset in self._queues
-        )
-
-    def of_topic(self, topic: str) -> Iterator[int]:
-        """The ids of a topic's queues that have new messages: for who wants one topic of many."""
-        return (queue.queue_id for queue, _ in self._queues if queue.topic == topic)
+class MessagesArrived(list[tuple[str, int, int, int]]):
+    """Queues have new messages: topic, queue id, first new offset and max offset of each. A queue
+    may occur more than once."""
 
 
 class QueuesDeleted(NamedTuple):

@@ -31,9 +31,8 @@ from firearrow.errors import MessageError
 from firearrow.message.names import takes_lmqs, validate_lmq
 from firearrow.message.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, parse
 from firearrow.store.events import QueuesDeleted
-from firearrow.store.keys import Properties
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
-from firearrow.store.scan import Columns, Ints
+from firearrow.store.scan import Columns, Ints, Properties
 
 QUEUE_ID: Final = 0
 _SEPARATOR: Final = ","

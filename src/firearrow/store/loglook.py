@@ -12,8 +12,9 @@ from typing import Final
 
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.store.doors import Doors
+from firearrow.store.events import MessagesArrived
 from firearrow.store.leftout import Key
-from firearrow.store.queues import Entries, OnArrivals
+from firearrow.store.queues import Entries
 from firearrow.store.scan import RECORDS_MAX
 
 LOOK_BYTES: Final = 16 << 20
@@ -27,10 +28,11 @@ class LastRecords:
         self.is_batch = is_batch
         self.by_key: dict[Key, int] = {}
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Keep the last record of each queue that has some here; nobody is told."""
+    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+        """Keep the last record of each queue that has some here."""
         for run in entries.each_run():
             self.by_key[run.topic, run.queue_id] = int(entries.physical_offset[run.end - 1])
+        return MessagesArrived()
 
 
 def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[int]]:

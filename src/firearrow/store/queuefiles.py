@@ -25,6 +25,7 @@ from firearrow.message.names import is_lmq
 from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, units_of
 from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
+from firearrow.store.events import MessagesArrived
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, clear_way, keep_aside
 from firearrow.store.inventory import Inventory
 from firearrow.store.leftout import NAME, UNREACHABLE, Key, LeftOut, LeftOutFile, concerns_all
@@ -33,7 +34,6 @@ from firearrow.store.queues import (
     Entries,
     HasRecord,
     ManyNewQueues,
-    OnArrivals,
     QueueRange,
     Run,
 )
@@ -244,13 +244,14 @@ class FileConsumeQueues:
                 queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
+    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
         """Write each run to its queue, see ``ConsumeQueues.put``."""
         data = rows_of(entries)
-        arrived: list[tuple[AnyQueue, int]] = []
+        arrived = MessagesArrived()
         refused: dict[Key, int] = {}
         made = 0
         until = 0.0
+        many_new = False
         for run in entries.each_run():
             key = run.topic, run.queue_id
             queue = self._by_key.get(key)
@@ -261,8 +262,8 @@ class FileConsumeQueues:
                     now = self._monotonic()
                     until = until or now + NEW_QUEUES_SECONDS
                     if made >= self._new_queues_max or (made and now >= until):
-                        self._tell(refused, arrived, on_arrivals)
-                        raise ManyNewQueues
+                        many_new = True
+                        break
                     made += 1
                 put_run(queue, entries, data, run, complete=complete)
             except (OSError, CorruptStore) as error:
@@ -278,15 +279,12 @@ class FileConsumeQueues:
                 if key in self._shut and self._shut[key].next_offset < end:
                     self._shut[key].next_offset = end  # none may be given a second time
                 continue
-            arrived.append((queue, run.queue_offset))
-        self._tell(refused, arrived, on_arrivals)
-
-    def _tell(
-        self, refused: dict[Key, int], arrived: list[tuple[AnyQueue, int]], on_arrivals: OnArrivals
-    ) -> None:
+            arrived.append((*key, run.queue_offset, queue.max_offset))
         if refused:
             self._left_out_file.add(refused)
-        on_arrivals(arrived)
+        if many_new:
+            raise ManyNewQueues(arrived)
+        return arrived
 
     def _opened(self, key: Key) -> AnyQueue:
         if key in self._shut:
@@ -509,8 +507,9 @@ class FileConsumeQueues:
                 extra={"topic": key[0], "queue_id": key[1], "error": error},
             )
 
-    def take_over(self, key: Key, fresh: AnyQueue) -> tuple[AnyQueue, int]:
-        """Have a queue go on with what has caught up; return it with its first new offset."""
+    def take_over(self, key: Key, fresh: AnyQueue) -> tuple[str, int, int, int]:
+        """Have a queue go on with what has caught up; return what it has got, see
+        ``MessagesArrived``."""
         assert (fresh.topic, fresh.queue_id) == key
         fresh.begin_at(self.left_out[key].end)
         queue = self._by_key.get(key) or self._shut.pop(key)
@@ -524,7 +523,7 @@ class FileConsumeQueues:
         self._rebuilt.discard(key)
         self._names.note(queue.segments.directory)
         log.info("queue has all its messages again", extra={"topic": key[0], "queue_id": key[1]})
-        return queue, first
+        return *key, first, queue.max_offset
 
     def _forget(self, keys: set[Key]) -> None:
         """Forget that queues are left out: they are deleted."""

@@ -9,12 +9,13 @@ Source: upstream ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
+from firearrow.store.events import MessagesArrived
 from firearrow.store.scan import Ints
 
 ENTRY_BYTES: Final = 20
@@ -25,8 +26,12 @@ assert ENTRY.size == ENTRY_BYTES
 
 
 class ManyNewQueues(Exception):
-    """A round would make files for too many queues at once: a part of it is written, and the caller
-    asks for the rest again."""
+    """A round would make files for too many queues at once: what ``arrived`` names is written, and
+    the caller asks for the rest again."""
+
+    def __init__(self, arrived: MessagesArrived) -> None:
+        super().__init__(f"{len(arrived)} queues are written")
+        self.arrived = arrived
 
 
 class Run(NamedTuple):
@@ -226,10 +231,6 @@ class ConsumeQueue(QueueEnd, Protocol):
         """The queue offset of the first entry whose record is at or after a physical offset."""
 
 
-# Called with the queues that have new messages, each with its first new queue offset.
-OnArrivals = Callable[[Iterable[tuple[ConsumeQueue, int]]], None]
-
-
 class WritableQueues(Protocol):
     """Queues as far as dispatch knows them."""
 
@@ -237,9 +238,9 @@ class WritableQueues(Protocol):
         """Whether the queues of a topic have one entry for all messages of a record
         (``batchqueue``)."""
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Write the entries of a round of dispatch, then report the queues that got some. Entries
-        that a queue has already are skipped.
+    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+        """Write the entries of a round of dispatch; return which queues got some. Entries that a
+        queue has already are skipped.
 
         A queue that would get a hole, or can't be written for a reason of its own, is left out,
         with the reason logged. ``complete`` says that the log is being dispatched from its start:

@@ -117,7 +117,7 @@ class Reader:
         queue_id: int,
         queue_offset: int,
         count_max: int,
-        wanted: Wanted,
+        wanted: Wanted = None,
     ) -> GetResult:
         """Up to ``count_max`` messages from a queue offset on, those that are wanted."""
         queue = self._queues.find(topic, queue_id)
@@ -128,13 +128,13 @@ class Reader:
         if status is not GetStatus.FOUND:
             corrected = _corrected(status, queue_offset, lowest, highest)
             return GetResult(status, corrected, lowest, highest)
-        result = self._read(queue, queue_offset, count_max, wanted)
+        result = self._read(queue, queue_offset, count_max, wanted, lowest)
         tries = _GONE_FILES_MAX
         while result.status is GetStatus.MESSAGE_WAS_REMOVING and result.next_offset < highest:
             if not tries:
                 break
             tries -= 1
-            result = self._read(queue, result.next_offset, count_max, wanted)
+            result = self._read(queue, result.next_offset, count_max, wanted, lowest)
         return result
 
     def _read(
@@ -143,9 +143,9 @@ class Reader:
         queue_offset: int,
         count_max: int,
         wanted: Wanted,
+        lowest: int,
     ) -> GetResult:
-        """Messages from an offset on that the queue has."""
-        lowest, highest = queue.min_offset, queue.max_offset
+        """Messages from an offset on that the queue has; ``lowest`` is its first."""
         count_max = max(1, min(count_max, _COUNT_MAX))
         if isinstance(queue, FileBatchQueue):
             return self._read_batches(queue, queue_offset, count_max, wanted)
@@ -153,9 +153,9 @@ class Reader:
         entries = queue.read(queue_offset, entry_nums)
         if not entries:
             following = queue.gap_end(queue_offset)
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, highest)
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
         if wanted is None:
-            result = self._collect_all(queue, queue_offset, entries)
+            result = self._collect_all(queue, queue_offset, entries, lowest)
             if result is not None:
                 return result
         elif not isinstance(wanted, frozenset):
@@ -174,7 +174,7 @@ class Reader:
         return self._collect(queue, numbered, following, count_max, wanted)
 
     def _collect_all(
-        self, queue: ConsumeQueue, queue_offset: int, entries: bytes
+        self, queue: ConsumeQueue, queue_offset: int, entries: bytes, lowest: int
     ) -> GetResult | None:
         """Copy the records of all entries, if they are sound, in one file and within the limits."""
         first = int.from_bytes(entries[:8], "big")
@@ -191,7 +191,6 @@ class Reader:
         count = min(len(entries) // ENTRY_BYTES, most)
         entries = entries[: count * ENTRY_BYTES]
         following = queue_offset + count
-        lowest, highest = queue.min_offset, queue.max_offset
         fields = _struct_of(count).unpack(entries)
         positions, sizes = fields[0::3], fields[1::3]
         start, end, total = positions[0], positions[-1] + sizes[-1], sum(sizes)
@@ -218,7 +217,7 @@ class Reader:
                 if faults_of(records, places, queue, check_crc=self._check_crc):
                     return None
             self._found_sound(queue, queue_offset, following)
-        return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
+        return GetResult(GetStatus.FOUND, following, lowest, queue.max_offset, records, count)
 
     def _are_plain(
         self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue

@@ -46,11 +46,10 @@ from firearrow.store.checkpoint import Checkpoint, End
 from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
-from firearrow.store.keys import Properties
 from firearrow.store.lmq import lmq_entries
 from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues, Place
-from firearrow.store.scan import Columns, Stop, scan
+from firearrow.store.scan import Columns, Properties, Stop, scan
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,8 @@ from firearrow.errors import ConfigError, CorruptStore
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MIN
 from firearrow.store import rocksformat as rows
-from firearrow.store.queues import Entries, HasRecord, OnArrivals, QueueRange, Run, Runs
+from firearrow.store.events import MessagesArrived
+from firearrow.store.queues import Entries, HasRecord, QueueRange, Run, Runs
 from firearrow.store.rocksoffsets import QueueEnds
 from firearrow.store.rocksqueue import NO_PLACE, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import Ints
@@ -48,20 +49,6 @@ _OFFSET_BLOCK_BYTES: Final = 4 * KiB  # a topic's rows are read when it is first
 _FLUSH_STEP_QUEUES: Final = 1024  # bounds how long a flush keeps dispatch waiting
 _FLUSH_ENTRIES: Final = 262_144  # what a kill may cost the next start: some two seconds
 _END_KEY: Final = b"\xff"
-
-
-class _Arrived:
-    """The queues of a round's runs and their first new offsets, made when somebody asks."""
-
-    __slots__ = ("_first", "_queues")
-
-    def __init__(self, queues: list[RocksConsumeQueue], first: Ints) -> None:
-        self._queues = queues
-        self._first = first
-
-    def __iter__(self) -> Iterator[tuple[RocksConsumeQueue, int]]:
-        pairs = zip(self._queues, self._first.tolist(), strict=True)
-        return ((queue, at) for queue, at in pairs if at >= 0)
 
 
 class RocksConsumeQueues:
@@ -285,7 +272,7 @@ class RocksConsumeQueues:
 
     # --- writing ---
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
+    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
         ends = self.ends
         with self._writing:
@@ -306,7 +293,7 @@ class RocksConsumeQueues:
             last = int(entries.physical_offset.argmax())
             end = int(entries.physical_offset[last] + entries.size[last])
             self.dispatched_offset = max(self.dispatched_offset, end)
-        on_arrivals(_Arrived(queues, first))
+            return _arrived(entries.runs, first, ends.max_offset[slots])
 
     def _queues_of(self, runs: Runs) -> tuple[list[RocksConsumeQueue], list[bytes]]:
         """The queue of each run, and the beginning of its topic's keys; called under the lock."""
@@ -588,3 +575,10 @@ class _Staged(NamedTuple):
 
 def _put_dispatched(batch: Batch, physical_offset: int) -> None:
     batch.put(rows.OFFSETS, rows.DISPATCHED_KEY, rows.DISPATCHED.pack(physical_offset))
+
+
+def _arrived(runs: Runs, first: Ints, end: Ints) -> MessagesArrived:
+    """What queues have got of their runs, from ``first`` on; nothing where that is negative."""
+    topic = map(runs.topics.__getitem__, runs.topic.tolist())
+    columns = topic, runs.queue_id.tolist(), first.tolist(), end.tolist()
+    return MessagesArrived(got for got in zip(*columns, strict=True) if got[2] >= 0)

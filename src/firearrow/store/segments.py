@@ -28,22 +28,18 @@ _ZEROS = bytes(_STEP_BYTES)
 
 
 class Segment:
-    """One mapped file. ``base`` is the offset of its first byte; its first ``reserved_bytes`` have
-    blocks on the disk."""
+    """One mapped file. ``base`` is the offset of its first byte, ``end`` that after its last; its
+    first ``reserved_bytes`` have blocks on the disk."""
 
-    __slots__ = ("base", "map", "path", "reserved_bytes", "size_bytes")
+    __slots__ = ("base", "end", "map", "path", "reserved_bytes", "size_bytes")
 
     def __init__(self, base: int, path: Path, mapped: mmap.mmap, reserved_bytes: int) -> None:
         self.base = base
         self.path = path
         self.map = mapped
         self.size_bytes = len(mapped)
+        self.end = base + self.size_bytes
         self.reserved_bytes = reserved_bytes
-
-    @property
-    def end(self) -> int:
-        """The offset after its last byte."""
-        return self.base + self.size_bytes
 
     def advise(self, *, read_ahead: bool) -> None:
         """Have the system read more of it than what is touched, or not."""

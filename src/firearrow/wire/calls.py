@@ -15,8 +15,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from firearrow.errors import BrokerError
 from firearrow.wire.command import Response, not_supported
-from firearrow.wire.connection import Connection
-from firearrow.wire.frame import AnyCommand, encode_request, encode_response
+from firearrow.wire.frame import AnyCommand, Connection, encode_request, encode_response
 
 OPAQUE_MAX: Final = (1 << 31) - 1  # the binary header has 32 signed bits for it
 CALLS_MAX: Final = 65_536  # some 400 bytes each, besides what the caller keeps

@@ -1,4 +1,4 @@
-"""Remoting frames and their two header encodings.
+"""Remoting frames: their two header encodings, a stream of them, and answers by templates.
 
 A frame, big-endian:
 
@@ -43,13 +43,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
 from firearrow.errors import LocalProtocolError, RemoteProtocolError
-from firearrow.wire.binary import KIND_BINARY, binary_header, decode_binary
-from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
+from firearrow.wire.binary import (
+    KIND_BINARY,
+    binary_field,
+    binary_header,
+    decode_binary,
+    number_field,
+    success_frame,
+)
+from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode, ResponseCode
 from firearrow.wire.command import Command, FieldValue, Response, text_of
 from firearrow.wire.headers import PullMessage, SendMessage, SendMessageV2, UpdateConsumerOffset
 
@@ -212,3 +220,276 @@ def _json_header(
     if remark is not None:
         header["remark"] = remark
     return header
+
+
+# --- a stream of frames ---
+
+# Java's default com.rocketmq.remoting.frameMaxLength; a body of 4 MiB fits with room to spare.
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+# A peer that sends a frame byte by byte must not cost an object a byte: a piece shorter than the
+# first is joined to the one before it until that is as long as the second.
+CHUNK_BYTES_SMALL: Final = 1024
+CHUNK_BYTES_FULL: Final = 64 * 1024
+_TLS_HANDSHAKE: Final = 0x16
+
+
+class Connection:
+    """One side of a remoting connection as a state machine: bytes in, commands out.
+
+    Frames come in any split. A whole frame is decoded from the buffer that the transport delivered,
+    without copying it together first; only a frame that a read cut in two is held until its rest
+    is there, and never more than one. A length that no sound peer sends ends the connection before
+    a byte of it is stored, so announcing a large frame costs a server nothing. What is held costs
+    about as much as it is long: the pieces of a peer that sends byte by byte are put together as
+    they come.
+
+    ``receive`` never raises on what a peer sends. After a violation the connection takes nothing
+    more: ``violation`` says why, in one sentence. The commands that came before it in the same read
+    are still returned.
+    """
+
+    __slots__ = (
+        *("_chunks", "_frame_bytes_max", "_needed_bytes"),
+        *("frames_begun", "held_bytes", "violation"),
+    )
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._chunks: list[bytes] = []
+        self._needed_bytes = 0
+        self.held_bytes = 0  # of a frame that is not whole yet
+        self.frames_begun = 0  # how often one was not whole at first
+        self.violation: str | None = None
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much the frame that is not whole yet still lacks, as far as is known."""
+        return self._needed_bytes - self.held_bytes if self._chunks else 0
+
+    def receive(self, data: bytes) -> list[AnyCommand]:
+        """Take what the transport delivered and return the commands that are now whole."""
+        if self.violation is not None:
+            return []
+        if self._chunks:
+            self.held_bytes += len(data)
+            if self.held_bytes < self._needed_bytes:
+                self._add(data)
+                return []
+            self._chunks.append(data)
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+            self.held_bytes = 0
+        commands: list[AnyCommand] = []
+        try:
+            rest = self._read_frames(data, commands)
+        except RemoteProtocolError as error:
+            self.violation = str(error)
+            return commands
+        if rest < len(data):
+            self._hold(data[rest:] if rest else data)
+        return commands
+
+    def _read_frames(self, data: bytes, commands: list[AnyCommand]) -> int:
+        """Decode all whole frames of ``data``; return where the first that is not whole begins."""
+        at = 0
+        end = len(data)
+        bytes_max = self._frame_bytes_max
+        hot = HOT_DECODERS.get
+        while end - at >= 8:
+            total, word = LENGTHS.unpack_from(data, at)
+            if total > bytes_max:
+                raise RemoteProtocolError(self._bad_length(total, data[at]))
+            stop = at + 4 + total
+            if stop > end:
+                break
+            body_at = at + 8 + (word & 0xFFFFFF)
+            if body_at > stop:
+                raise RemoteProtocolError(
+                    f"a header of {word & 0xFFFFFF} bytes in a frame of {total}"
+                )
+            # A copy: msgspec takes a memoryview too, but the look-up needs something that hashes.
+            header = data[at + 8 : body_at]
+            decoder = hot(header[:HOT_PREFIX_BYTES])
+            if decoder is None or word >> 24 != KIND_JSON:
+                command = decode_header(word >> 24, header)
+            else:
+                try:
+                    command = decoder(header)
+                except (msgspec.DecodeError, RecursionError, UnicodeError):
+                    command = decode_header(KIND_JSON, header)
+            if body_at < stop:
+                command.body = data[body_at:stop]
+            commands.append(command)
+            at = stop
+        return at
+
+    def _bad_length(self, total: int, first_byte: int) -> str:
+        if first_byte == _TLS_HANDSHAKE:
+            return "the peer speaks TLS, which this server does not offer yet"
+        return f"a frame of {total} bytes is above the limit of {self._frame_bytes_max}"
+
+    def _hold(self, rest: bytes) -> None:
+        assert not self._chunks, "one frame at a time is held"
+        self._chunks.append(rest)
+        self.held_bytes = len(rest)
+        self.frames_begun += 1
+        self._needed_bytes = 8
+        if len(rest) >= 8:
+            self._needed_bytes = 4 + int.from_bytes(rest[:4], "big")
+
+    def _add(self, data: bytes) -> None:
+        chunks = self._chunks
+        if len(data) < CHUNK_BYTES_SMALL and len(chunks[-1]) < CHUNK_BYTES_FULL:
+            chunks[-1] += data
+        else:
+            chunks.append(data)
+
+    def give_up(self, why: str) -> AnyCommand | None:
+        """Forget the frame that is not whole, and take nothing more.
+
+        Returns its command, without the body, if its header is all there and can be read.
+        """
+        held = b"".join(self._chunks)
+        self._chunks.clear()
+        self.held_bytes = 0
+        self.violation = why
+        if len(held) < LENGTHS.size:
+            return None
+        _, word = LENGTHS.unpack_from(held)
+        body_at = LENGTHS.size + (word & HEADER_BYTES_MAX)
+        if body_at > len(held):
+            return None
+        try:
+            return decode_header(word >> 24, held[LENGTHS.size : body_at])
+        except RemoteProtocolError:
+            return None
+
+
+# --- the most frequent answers, to sends and pulls ---
+#
+# They are made by templates. A template spares an answer the dictionary of its fields and the JSON
+# writer: 0.9 µs for a send's against 3.9. It holds what ``encode_response`` would write, which a
+# test compares. Fields are in the order of their names.
+
+_BEFORE_OPAQUE: Final = '"flag":1,"language":"PYTHON","opaque":'
+_BEHIND_OPAQUE: Final = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
+_END: Final = f"{_BEFORE_OPAQUE}%d{_BEHIND_OPAQUE}"
+
+
+class SendAnswers:
+    """The answers to sends, for a broker of a region.
+
+    ``id_prefix`` is the beginning of its offset message ids, all but their last 16 digits.
+    ``template`` is the header of an answer in JSON: it takes the physical offset, queue id, queue
+    offset, the unique id (which JSON need not escape) and the opaque.
+    """
+
+    def __init__(self, region: str, *, trace_on: bool, id_prefix: str) -> None:
+        self._region = region
+        self._trace = "true" if trace_on else "false"
+        self._id_prefix = id_prefix
+        json_region = encode_json(region).decode()
+        fields = f'"MSG_REGION":{json_region},"TRACE_ON":"{self._trace}"'.replace("%", "%%")
+        self.template = (
+            f'{{"code":0,"extFields":{{{fields},"msgId":"{id_prefix}%016X","queueId":"%d",'
+            f'"queueOffset":"%d","transactionId":"%b"}},{_END}'
+        ).encode()
+        self._batch_template = (
+            f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
+            f"{_END}"
+        ).encode()
+        self._binary_template = b"".join(
+            (
+                binary_field("MSG_REGION", region).replace(b"%", b"%%"),
+                binary_field("TRACE_ON", self._trace),
+                binary_field("msgId", f"{id_prefix}{0:016X}")[:-16] + b"%016X",
+                number_field("queueId"),
+                number_field("queueOffset"),
+                binary_field("transactionId") + b"%b%b",
+            )
+        )
+
+    def binary_frame(
+        self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
+    ) -> bytes:
+        """The answer to a send whose header is binary."""
+        number, place = b"%d" % queue_id, b"%d" % queue_offset
+        fields = self._binary_template % (
+            physical_offset,
+            len(number),
+            number,
+            len(place),
+            place,
+            len(unique).to_bytes(4),
+            unique,
+        )
+        return success_frame(opaque, fields)
+
+    def response(
+        self, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
+    ) -> Response:
+        """The answer to a send as fields."""
+        last = {"transactionId": unique.decode("utf-8", "replace")}
+        message_id = f"{self._id_prefix}{physical_offset:016X}"
+        return Response(fields=self.fields(message_id, queue_id, queue_offset) | last)
+
+    def batch_frame(self, opaque: int, ids: bytes, queue_id: int, queue_offset: int) -> bytes:
+        """The answer to a batch, with the ids of its messages joined by commas."""
+        return response_frame(self._batch_template % (ids, queue_id, queue_offset, opaque))
+
+    def batch_response(self, ids: bytes, queue_id: int, queue_offset: int) -> Response:
+        """The same as fields."""
+        return Response(fields=self.fields(ids.decode(), queue_id, queue_offset))
+
+    def fields(self, ids: str, queue_id: int, queue_offset: int) -> dict[str, FieldValue]:
+        """What every answer to a send says; ``ids`` are joined by commas."""
+        return {
+            "MSG_REGION": self._region,
+            "TRACE_ON": self._trace,
+            "msgId": ids,
+            "queueId": queue_id,
+            "queueOffset": queue_offset,
+        }
+
+
+_PULL_FIELDS: Final = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
+_PULL_BINARY: Final = binary_field("suggestWhichBrokerId", "0") + b"".join(
+    map(number_field, _PULL_FIELDS)
+)
+
+
+def pull_answer(
+    request: AnyCommand,
+    code: int,
+    status: Enum,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+    topic_flag: int,
+    group_flag: int,
+    records: bytes,
+) -> Response | bytes:
+    """The answer to a pull: where it goes on, what its queue has, the flags of topic and group.
+    Where nothing was found, the remark is the name of ``status``."""
+    if code != ResponseCode.SUCCESS:
+        fields = {
+            "suggestWhichBrokerId": 0,
+            "nextBeginOffset": next_offset,
+            "minOffset": min_offset,
+            "maxOffset": max_offset,
+            "topicSysFlag": topic_flag,
+            "groupSysFlag": group_flag,
+        }
+        return Response(code, status.name, fields, records)
+    if request.binary:
+        numbers = next_offset, min_offset, max_offset, topic_flag, group_flag
+        digits = [b"%d" % number for number in numbers]
+        parts = [part for text in digits for part in (len(text), text)]
+        return success_frame(request.opaque, _PULL_BINARY % tuple(parts), records)
+    header = (
+        '{"code":0,"extFields":{"suggestWhichBrokerId":"0",'
+        f'"nextBeginOffset":"{next_offset}","minOffset":"{min_offset}","maxOffset":"{max_offset}",'
+        f'"topicSysFlag":"{topic_flag}","groupSysFlag":"{group_flag}"}},'
+        f"{_BEFORE_OPAQUE}{request.opaque}{_BEHIND_OPAQUE}"
+    )
+    return response_frame(header.encode(), records)

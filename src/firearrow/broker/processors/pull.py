@@ -16,12 +16,11 @@ from firearrow.errors import BrokerError
 from firearrow.message.names import group_of, is_retry
 from firearrow.net.server import Finished, Peer
 from firearrow.store import GetResult, GetStatus, Wanted
-from firearrow.wire.answers import pull_answer
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionData, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import fields_of
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.frame import AnyCommand, pull_answer
 from firearrow.wire.headers import PullMessage
 
 COMMIT_FLAG: Final = 1
@@ -100,7 +99,7 @@ class PullProcessor:
             moved = self._reset_result(header)
             if moved is not None:  # what the pull would commit is of before the reset
                 return _moved_answer(request, moved, topic, group)
-        if not header.sys_flag & SUSPEND_FLAG and self._store.has_undispatched:
+        if not header.sys_flag & SUSPEND_FLAG:
             self._store.catch_up()
         result = self._get(header, wanted)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
@@ -110,8 +109,7 @@ class PullProcessor:
             waits = may_suspend and header.sys_flag & SUSPEND_FLAG
             if waits and self._hold(peer, request, header, wanted):
                 return None
-            if self._store.has_undispatched:
-                self._store.catch_up()
+            if self._store.catch_up():
                 result = self._get(header, wanted)
                 code = _code_of(result.status, header.queue_offset)
         self._offsets.commit_pull(header.consumer_group, name, queue_id, result.next_offset)

@@ -26,10 +26,9 @@ from firearrow.message.ids import encode_offset_id
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Peer
-from firearrow.wire.answers import SendAnswers
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of, request
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.frame import AnyCommand, SendAnswers
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 TAKEN_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient

@@ -47,11 +47,10 @@ from firearrow.store import (
     members_of,
     offset_ids,
 )
-from firearrow.wire.answers import SendAnswers
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import LENGTHS, AnyCommand
+from firearrow.wire.frame import LENGTHS, AnyCommand, SendAnswers
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 _NOT_PLAIN_FLAGS: Final = ~(COMPRESSED | MULTI_TAGS | COMPRESSION_MASK)

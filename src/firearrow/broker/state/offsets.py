@@ -96,7 +96,7 @@ class ConsumerOffsets:
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note that a group has consumed up to an offset; it may be lower than before."""
-        key = offset_key(topic, group)
+        key = f"{topic}@{group}"  # offset_key: a call less in each pull
         queues = self.committed.get(key)
         if queues is None:
             queues = self.committed[key] = {}
@@ -137,7 +137,7 @@ class ConsumerOffsets:
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note up to which offset a group was given messages."""
-        key = offset_key(topic, group)
+        key = f"{topic}@{group}"  # offset_key, as in `commit`
         queues = self.pulled.get(key)
         if queues is None:
             queues = self.pulled[key] = {}

@@ -9,7 +9,6 @@ from typing import IO, Any, Final
 from firearrow.errors import ConfigError
 
 _BATCH_ROWS: Final = 4096
-_BYTES: Final = {"body"}
 _WIDE: Final = {
     "queueOffset",
     "physicalOffset",

@@ -26,7 +26,7 @@ from firearrow.message.sysflag import (
 )
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
-from firearrow.store.offline.pieces import Stretch, following
+from firearrow.store.offline.pieces import Stretch, side_by_side
 from firearrow.store.offline.propertycheck import faults, is_utf8
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, RecordRun, first_record, walk_file
@@ -276,7 +276,7 @@ def check_stretch(view: StoreView, stretch: Stretch) -> FileReport | None:
 
 def join_stretches(view: StoreView, reports: list[FileReport]) -> FileReport:
     """Make one report of those of a file's stretches, which are in order."""
-    whole, *parts = following(reports, lambda stretch: check_stretch(view, stretch))
+    whole, *parts = side_by_side(reports, lambda stretch: check_stretch(view, stretch))
     for part in parts:
         _append(view, whole, part)
     return whole

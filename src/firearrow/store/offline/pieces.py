@@ -84,7 +84,7 @@ class StretchResult(Protocol):
 Some = TypeVar("Some", bound=StretchResult)
 
 
-def following(parts: Iterable[Some], again: Callable[[Stretch], Some | None]) -> Iterator[Some]:
+def side_by_side(parts: Iterable[Some], again: Callable[[Stretch], Some | None]) -> Iterator[Some]:
     """Give the parts of the log that follow each other.
 
     A stretch that does not begin where the one before it ended is looked at ``again``, from there

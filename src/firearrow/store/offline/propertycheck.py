@@ -1,7 +1,7 @@
 """Whether property strings are as senders and brokers write them, of many records at once.
 
 A string is pairs of a name, 01, a value, 02; the last 02 may be missing. All strings of a batch are
-one text (``firearrow.store.keys.joined``), and only its separators are looked at: each pair that is
+one text (``firearrow.store.scan.joined``), and only its separators are looked at: each pair that is
 not empty has one 01, not at its beginning. So it does not matter how many pairs there are, or
 whether they end.
 """
@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from firearrow.store.keys import PADDING, Bytes, joined
-from firearrow.store.scan import Columns
+from firearrow.store.scan import PADDING, Bytes, Columns, joined
 
 _NAME_END: Final = 1
 _PAIR_END: Final = 2

@@ -22,7 +22,7 @@ RocketMQ does not start with queue files of another size than it is configured f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -45,14 +45,14 @@ from firearrow.store.offline.pieces import (
     OnProgress,
     Stretch,
     Workers,
-    following,
+    side_by_side,
     stretches,
     workers_for,
 )
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue, ConsumeQueues, Entries, Run
+from firearrow.store.queues import ENTRY_BYTES, ConsumeQueues, Entries, Run
 from firearrow.store.rocks import RocksConsumeQueues
 from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.snapshot.indexrows import geometry
@@ -265,7 +265,7 @@ class _Target:
             rest = [run for run in rest if now.setdefault(run[:2], run) is not run]
             runs = [run for key, run in now.items() if key not in self.left_out]
             if runs:
-                self._queues.put(entries.parts(runs), _tell_nobody, complete=True)
+                self._queues.put(entries.parts(runs), complete=True)
                 for run in runs:
                     self._note(run, messages_end(entries, run))
 
@@ -293,10 +293,6 @@ def _shortened(view: StoreView, target: _Target) -> dict[QueueKey, str]:
         for one in given(view, target.ends, believe_groups=False)
         if (one.topic, one.queue_id) in target.ends
     }
-
-
-def _tell_nobody(arrived: Iterable[tuple[ConsumeQueue, int]]) -> None:
-    """Nobody waits for messages of a store that is being made."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -564,7 +560,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
     def again(stretch: Stretch) -> Derived | None:
         return derive(view, Deriving(stretch, order.queues, order.index))
 
-    for part in following(parts, again):
+    for part in side_by_side(parts, again):
         if len(part.entries.size):
             target.put(part.entries)
         if part.keys:

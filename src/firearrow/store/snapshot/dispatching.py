@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+from firearrow.events import Event
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
+from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
-from firearrow.store.queues import Entries, OnArrivals
+from firearrow.store.queues import Entries
 from firearrow.store.scan import Columns, Ints
 
 _LOG: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
@@ -34,9 +36,10 @@ class _Queues:
         """Whether the queues of a topic are of batches."""
         return topic in self._batch_topics
 
-    def put(self, entries: Entries, on_arrivals: OnArrivals, *, complete: bool = False) -> None:
-        """Hand over what a round has for the queues; nobody is told of arrivals."""
+    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+        """Hand over what a round has for the queues."""
         self._take(entries)
+        return MessagesArrived()
 
 
 def dispatch_to(
@@ -49,10 +52,10 @@ def dispatch_to(
     also those of LMQs, and their keys."""
     dispatcher = Dispatcher(
         _LOG,
+        DelayLevels(delay_levels),
+        Event(),
         _Queues(take, batch_topics),
         cast(Index | None, index),
-        DelayLevels(delay_levels),
-        lambda arrived: None,
         lmq=True,
     )
     return dispatcher.dispatch
