@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock, VirtualLoop
 from firearrow.wire.command import Command, FieldValue, request
 from tests.net.talker import Talker, talking
-from tests.store.stores import small_config
+from tests.store.stores import abandon, small_config
 
 SUBSCRIPTION = 4
 SUSPEND = 2
@@ -137,6 +138,21 @@ class Serving:
     def held(self) -> int:
         """How many pulls are waiting."""
         return len(self.broker._held)
+
+
+def kill(broker: Broker) -> None:
+    """End a broker as a kill of its process would: nothing is written or answered any more.
+
+    Its loop has to end with it, as what it has planned there is not cancelled.
+    """
+    broker._close_state()
+    broker._timers.close()
+    abandon(broker.store)
+
+
+def left_by_kill(root: Path, elsewhere: Path) -> None:
+    """Copy what a kill would leave now of a broker that goes on."""
+    shutil.copytree(root, elsewhere)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -1,7 +1,6 @@
 """Delayed messages of a whole broker in virtual time: when they come, and what keeps them."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,14 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
-from tests.broker.serving import Caller, Serving, in_virtual_time, send_fields, serving
+from tests.broker.serving import (
+    Caller,
+    Serving,
+    in_virtual_time,
+    left_by_kill,
+    send_fields,
+    serving,
+)
 from tests.golden import extract
 from tests.loglines import told
 from tests.store.stores import GOLDEN_SIZES, KINDS, append, messages, settle
@@ -294,7 +300,7 @@ def test_a_kill_delivers_nothing_twice(tmp_path: Path) -> None:
                 await asyncio.sleep(0.25)
             count = len(found(served))
             assert 10 < count < 40
-            shutil.copytree(tmp_path / "a", tmp_path / "b")
+            left_by_kill(tmp_path / "a", tmp_path / "b")
         async with turn(tmp_path / "b", clock) as (served, _):
             await asyncio.sleep(20)
             assert sorted(map(int, bodies(served))) == list(range(40))
@@ -319,7 +325,7 @@ def test_what_the_disk_did_not_get_is_delivered_again(tmp_path: Path) -> None:
             assert list(offsets_in(tmp_path / "a")["deliveredTable"].values()) == [
                 [1, store.log_end_offset]
             ]
-            shutil.copytree(tmp_path / "a", tmp_path / "b")
+            left_by_kill(tmp_path / "a", tmp_path / "b")
         (tmp_path / "b" / "settled").unlink()
         with (tmp_path / "b" / "commitlog" / f"{0:020d}").open("r+b") as log_file:
             log_file.seek(end)

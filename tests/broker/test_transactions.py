@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from firearrow.message.properties import PROPERTIES_BYTES_MAX, encode
 from firearrow.testing import loop
 from firearrow.testing.loop import START_MS, VirtualClock
 from firearrow.wire.command import Command
-from tests.broker.serving import Serving, serving
+from tests.broker.serving import Serving, left_by_kill, serving
 from tests.broker.transacting import (
     COMMIT,
     GIVEN_UP,
@@ -201,11 +200,6 @@ def test_a_half_that_was_put_again_is_committed_once(tmp_path: Path, late: int) 
     in_virtual_time(tmp_path, main)
 
 
-def killed(root: Path, elsewhere: Path) -> None:
-    """What a kill of the process leaves."""
-    shutil.copytree(root, elsewhere)
-
-
 @pytest.mark.parametrize("after_seconds", [0.01, 4, ROUND_SECONDS + 10])
 def test_a_kill_after_a_commit_makes_it_be_done_once(tmp_path: Path, after_seconds: float) -> None:
     """Whether its record in the op queue was written or not."""
@@ -219,7 +213,7 @@ def test_a_kill_after_a_commit_makes_it_be_done_once(tmp_path: Path, after_secon
             await asyncio.sleep(1)
             producer.end(halves[1], COMMIT)
             await asyncio.sleep(after_seconds)
-            killed(tmp_path / "a", tmp_path / "b")
+            left_by_kill(tmp_path / "a", tmp_path / "b")
 
     async def after(served: Serving) -> None:
         async with producing(served) as producer:

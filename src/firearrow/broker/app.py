@@ -82,6 +82,7 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
+from firearrow.store.fs import OS_FILES, FileSystem
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Broker:
 
     ``config_file`` is where changes of the configuration by clients are written to. Without
     ``background`` all is done in the event loop, which a simulation decides the time of; it gives
-    its ``chance`` as well.
+    its ``chance`` as well, and the file system ``fs`` of log, queues, index and timer.
     """
 
     def __init__(
@@ -107,12 +108,14 @@ class Broker:
         *,
         background: bool = True,
         chance: Random | None = None,
+        fs: FileSystem = OS_FILES,
     ) -> None:
         self.config = config
         self._store_config = store_config
         self._clock = clock
         self._config_file = config_file
         self._background = background
+        self._fs = fs
         self._chance = chance or Random()
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
@@ -169,6 +172,7 @@ class Broker:
             self._store_config,
             clock,
             pack_host(Host(ip, port)),
+            self._fs,
             scheduler=self._loop,
             events=events,
             wants_batches=self.topics.wants_batches,
@@ -242,7 +246,7 @@ class Broker:
         """Bring the timer's files in line with the log."""
         config, store = self._store_config, self.store
         self._timers = TimerStore(
-            store.root, config.mapped_file_size_timer_log, config.timer_precision_ms
+            store.root, config.mapped_file_size_timer_log, config.timer_precision_ms, self._fs
         )
         self._timer_counts = TimerCounts(self._timers, self._clock, store.root / "config")
         if config.timer_wheel_enable:
