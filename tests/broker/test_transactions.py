@@ -248,6 +248,33 @@ def test_a_clean_stop_writes_what_is_decided(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, before, after)
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_copy_of_a_committed_message_is_no_commit_of_the_first_half(
+    tmp_path: Path, *, is_committed: bool
+) -> None:
+    """Such a copy names no half, which looks like the one at the begin of the log."""
+    halves: list[Fields] = []
+
+    async def before(served: Serving) -> None:
+        async with producing(served) as producer:
+            halves.append(await producer.begin(b"first"))
+            assert halves[0]["commitLogOffset"] == 0
+            await producer.ended(await producer.begin(b"delayed", DELAY=1), COMMIT)
+            await asyncio.sleep(2)
+            assert bodies(served) == [b"delayed"]
+            if is_committed:
+                await producer.ended(halves[0], COMMIT)
+            left_by_kill(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        async with producing(served) as producer:
+            assert (await producer.ended(halves[0], COMMIT)).code == 0
+            assert bodies(served) == [b"delayed", b"first"]
+
+    in_virtual_time(tmp_path / "a", before)
+    in_virtual_time(tmp_path / "b", after)
+
+
 def test_checks_go_on_after_a_restart(tmp_path: Path) -> None:
     async def before(served: Serving) -> None:
         async with producing(served) as producer:
