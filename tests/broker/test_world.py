@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.broker.owed import GROUPS, QUEUES
 from tests.broker.world import OPERATIONS, World, scratch
 from tests.store.stores import KINDS
 
@@ -57,3 +60,25 @@ for _name in OPERATIONS:
 
 TestDelivery = Delivery.TestCase
 TestDelivery.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_gets_what_takes_the_place_of_lost_messages(kind: str) -> None:
+    """It had consumed these, and said so on the disk."""
+    directory = scratch()
+    lazy: dict[str, Any] = {
+        "flush_interval_commit_log": 600_000,
+        "flush_commit_log_thorough_interval": 600_000,
+    }
+    for seed in range(4):
+        place = directory / str(seed)
+        place.mkdir()
+        world = World(place, seed, kind=kind, **lazy)
+        world.send(40)
+        for group, queue in itertools.product(GROUPS, range(QUEUES)):
+            world.consume(group, queue, commits=True)
+        world.sleep(31_000)
+        world.lose_power(0, 0)
+        world.send(40)
+        world.finish()
+    shutil.rmtree(directory)

@@ -207,6 +207,7 @@ class Broker:
         try:
             self.groups.load()
             self.offsets.load()
+            self._go_back()
             self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
@@ -225,6 +226,17 @@ class Broker:
         context = self._context()
         self._serve(context)
         self.services = self._make_services(self._timing(context))
+
+    def _go_back(self) -> None:
+        """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`)."""
+        if not self.store.may_have_lost:
+            return
+        found = self.offsets.go_back(self.store.max_queue_offset)
+        if found:
+            log.warning(
+                "groups go back to the end of queues: messages that they consumed are lost",
+                extra={"count": len(found), "topics": sorted({topic for topic, _ in found})[:10]},
+            )
 
     def _adopt_queues(self) -> None:
         """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""

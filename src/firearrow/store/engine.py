@@ -136,6 +136,8 @@ class MessageStore(Doors):
         self._background = True
         self._end: End | None = None  # how the last run ended, once the directory is locked
         self._stuck = ""  # why nothing can be dispatched
+        self.may_have_lost = False
+        """Whether the last run ended so that what was not synced may be gone; since ``open``."""
 
     def _new_catch_up(self) -> CatchUp:
         return CatchUp(
@@ -190,6 +192,7 @@ class MessageStore(Doors):
                 f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
                 "changed"
             )
+        self.may_have_lost = end is End.LOST
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
