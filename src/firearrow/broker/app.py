@@ -73,7 +73,9 @@ from firearrow.net.server import (
 )
 from firearrow.services import Every, Service
 from firearrow.store import (
+    OS_FILES,
     Consumed,
+    FileSystem,
     MessagesArrived,
     MessageStore,
     QueuesDeleted,
@@ -82,7 +84,6 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
-from firearrow.store.fs import OS_FILES, FileSystem
 
 log = logging.getLogger(__name__)
 

@@ -76,6 +76,9 @@ class MessageStore(Doors):
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
     """
 
+    may_have_lost = False
+    """Whether the last run ended so that what was not synced may be gone; known once it is open."""
+
     def __init__(
         self,
         config: StoreConfig,
@@ -136,8 +139,6 @@ class MessageStore(Doors):
         self._background = True
         self._end: End | None = None  # how the last run ended, once the directory is locked
         self._stuck = ""  # why nothing can be dispatched
-        self.may_have_lost = False
-        """Whether the last run ended so that what was not synced may be gone; since ``open``."""
 
     def _new_catch_up(self) -> CatchUp:
         return CatchUp(
