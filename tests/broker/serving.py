@@ -14,12 +14,11 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock, SystemClock
 from firearrow.message.model import MessageView
-from firearrow.message.record import iter_records
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock, VirtualLoop
 from firearrow.wire.command import Command, FieldValue, request
 from tests.net.talker import Talker, talking
-from tests.store.stores import abandon, small_config
+from tests.store.stores import abandon, messages, small_config
 
 SUBSCRIPTION = 4
 SUSPEND = 2
@@ -80,15 +79,9 @@ class Caller:
         return await self.call(11, pull_fields(queue_offset, **changed))
 
     async def stored(self, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
-        """What a queue holds, once dispatch has seen all of it."""
+        """What a queue holds, once dispatch has seen all of it by itself."""
         await self._serving.dispatched()
-        found: list[MessageView] = []
-        while True:
-            answer = await self.pull(len(found), topic=topic, queueId=queue_id)
-            if answer.code != 0:
-                assert answer.code == 19, answer
-                return found
-            found += iter_records(answer.body)
+        return stored(self._serving, topic, queue_id)
 
 
 def send_fields(
@@ -138,6 +131,22 @@ class Serving:
     def held(self) -> int:
         """How many pulls are waiting."""
         return len(self.broker._held)
+
+
+def stored(served: Serving, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
+    """What a queue holds, as consumers see it."""
+    served.broker.store.catch_up()
+    return messages(served.broker.store, topic, queue_id)
+
+
+def bodies(served: Serving, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """The bodies in a queue."""
+    return [view.body for view in stored(served, topic, queue_id)]
+
+
+def seconds() -> float:
+    """The time of the running loop."""
+    return asyncio.get_running_loop().time()
 
 
 def kill(broker: Broker) -> None:

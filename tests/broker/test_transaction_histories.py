@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
-from tests.broker.serving import Serving, left_by_kill, serving
+from tests.broker.serving import Serving, bodies, left_by_kill, serving
 from tests.broker.transacting import (
     COMMIT,
     HALF,
@@ -24,7 +24,6 @@ from tests.broker.transacting import (
     Check,
     Fields,
     Producer,
-    bodies,
     of_check,
     producing,
 )

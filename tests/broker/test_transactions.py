@@ -17,7 +17,7 @@ from firearrow.message.properties import PROPERTIES_BYTES_MAX, encode
 from firearrow.testing import loop
 from firearrow.testing.loop import START_MS, VirtualClock
 from firearrow.wire.command import Command
-from tests.broker.serving import Serving, left_by_kill, serving
+from tests.broker.serving import Serving, bodies, left_by_kill, serving, stored
 from tests.broker.transacting import (
     COMMIT,
     GIVEN_UP,
@@ -28,12 +28,10 @@ from tests.broker.transacting import (
     ROUND_SECONDS,
     UNKNOWN,
     Fields,
-    bodies,
     in_virtual_time,
     of_check,
     offsets,
     producing,
-    stored,
 )
 from tests.golden import extract
 from tests.store.stores import GOLDEN_SIZES, append
