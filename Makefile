@@ -30,8 +30,8 @@ format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff check --fix
 	@.venv/bin/ruff format
 
-fuzz: setup ## the property tests of codec, server and filters, for a long time
-	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter --timeout 0 $(ARGS)
+fuzz: setup ## the property tests of codec, server, filters and delivery, for a long time
+	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter tests/broker/test_world.py --timeout 0 $(ARGS)
 	@FIREARROW_SQL_PAIRS=1000000 .venv/bin/python -m pytest tests/interop/test_filters.py $(ARGS)
 
 chaos: setup ## kills and losses of power, thousands of them
@@ -48,7 +48,7 @@ handovers: setup ## every way in which a store goes from one broker to the other
 		tests/interop/test_transactions.py tests/interop/test_legs.py tests/interop/test_traps.py \
 		$(ARGS)
 
-simulate: setup ## ten million events of producers, consumers and kills in virtual time
+simulate: setup ## ten million events of producers, consumers and crashes in virtual time
 	@.venv/bin/python -m tests.broker.simulation $(ARGS)
 
 spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported

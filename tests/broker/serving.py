@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +14,11 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock, SystemClock
 from firearrow.message.model import MessageView
-from firearrow.message.record import iter_records
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock, VirtualLoop
 from firearrow.wire.command import Command, FieldValue, request
 from tests.net.talker import Talker, talking
-from tests.store.stores import small_config
+from tests.store.stores import abandon, messages, small_config
 
 SUBSCRIPTION = 4
 SUSPEND = 2
@@ -79,15 +79,9 @@ class Caller:
         return await self.call(11, pull_fields(queue_offset, **changed))
 
     async def stored(self, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
-        """What a queue holds, once dispatch has seen all of it."""
+        """What a queue holds, once dispatch has seen all of it by itself."""
         await self._serving.dispatched()
-        found: list[MessageView] = []
-        while True:
-            answer = await self.pull(len(found), topic=topic, queueId=queue_id)
-            if answer.code != 0:
-                assert answer.code == 19, answer
-                return found
-            found += iter_records(answer.body)
+        return stored(self._serving, topic, queue_id)
 
 
 def send_fields(
@@ -137,6 +131,37 @@ class Serving:
     def held(self) -> int:
         """How many pulls are waiting."""
         return len(self.broker._held)
+
+
+def stored(served: Serving, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
+    """What a queue holds, as consumers see it."""
+    served.broker.store.catch_up()
+    return messages(served.broker.store, topic, queue_id)
+
+
+def bodies(served: Serving, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """The bodies in a queue."""
+    return [view.body for view in stored(served, topic, queue_id)]
+
+
+def seconds() -> float:
+    """The time of the running loop."""
+    return asyncio.get_running_loop().time()
+
+
+def kill(broker: Broker) -> None:
+    """End a broker as a kill of its process would: nothing is written or answered any more.
+
+    Its loop has to end with it, as what it has planned there is not cancelled.
+    """
+    broker._close_state()
+    broker._timers.close()
+    abandon(broker.store)
+
+
+def left_by_kill(root: Path, elsewhere: Path) -> None:
+    """Copy what a kill would leave now of a broker that goes on."""
+    shutil.copytree(root, elsewhere)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -1,7 +1,6 @@
 """Delayed messages of a whole broker in virtual time: when they come, and what keeps them."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from firearrow.broker import delays
 from firearrow.broker.delays import TURN_MESSAGES_MAX, DelayRedirection
 from firearrow.broker.puts import Draft
 from firearrow.message.batch import encode_batch
-from firearrow.message.model import MessageView
 from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
@@ -24,7 +22,16 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
-from tests.broker.serving import Caller, Serving, in_virtual_time, send_fields, serving
+from tests.broker.serving import (
+    Caller,
+    Serving,
+    bodies,
+    in_virtual_time,
+    left_by_kill,
+    send_fields,
+    serving,
+    stored,
+)
 from tests.golden import extract
 from tests.loglines import told
 from tests.store.stores import GOLDEN_SIZES, KINDS, append, messages, settle
@@ -41,16 +48,6 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 def delayed(level: object, more: str = "") -> str:
     """Properties of a message with a delay level."""
     return f"{UNIQUE}DELAY\x01{level}\x02{more}"
-
-
-def found(served: Serving, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
-    """What is in a queue, as consumers see it."""
-    settle(served.broker.store)
-    return messages(served.broker.store, topic, queue_id)
-
-
-def bodies(served: Serving, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    return [view.body for view in found(served, topic, queue_id)]
 
 
 def offsets_in(root: Path) -> dict[str, Any]:
@@ -82,7 +79,7 @@ def test_each_level_is_delivered_when_it_is_due(tmp_path: Path) -> None:
             assert (sent["queueId"], sent["queueOffset"]) == (str(level % 4), "0")
             assert sent["transactionId"] == "U1"
         await asyncio.sleep(2 * 3600 + 1)
-        arrived = [view for queue_id in range(4) for view in found(served, queue_id=queue_id)]
+        arrived = [view for queue_id in range(4) for view in stored(served, queue_id=queue_id)]
         assert len(arrived) == 18
         for view in arrived:
             level = int(view.body)
@@ -108,9 +105,9 @@ def test_a_level_below_the_first_is_none_and_one_above_the_last_is_the_last(
 ) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"x", i=delayed(level))
-        assert len(found(served)) == (0 if waits else 1)
+        assert len(stored(served)) == (0 if waits else 1)
         if waits:
-            assert found(served, SCHEDULE, waits - 1)[0].properties["DELAY"] == str(waits)
+            assert stored(served, SCHEDULE, waits - 1)[0].properties["DELAY"] == str(waits)
             await asyncio.sleep(waits + 0.1)
             assert bodies(served) == [b"x"]
 
@@ -184,7 +181,7 @@ def test_a_waiting_consumer_is_told_at_once(tmp_path: Path) -> None:
         await caller.sent(b"later", i=delayed(1))
         answer = await caller.pull(sysFlag=6, suspendTimeoutMillis=10_000)
         assert answer.code == 0
-        view = found(served)[0]
+        view = stored(served)[0]
         late_ms = served.broker._clock.now_ms() - view.store_timestamp_ms
         assert view.body == b"later"
         assert late_ms < 10
@@ -222,7 +219,7 @@ def test_levels_change_at_run_time(tmp_path: Path) -> None:
         await asyncio.sleep(0.2)
         assert bodies(served)[1:] == [b"one second"]
         await asyncio.sleep(1.8)
-        assert len(found(served)) == 2
+        assert len(stored(served)) == 2
         await asyncio.sleep(0.2)
         assert bodies(served)[2:] == [b"three seconds"]
         assert served.broker.topics.table[SCHEDULE].write_queue_nums == 20
@@ -279,7 +276,7 @@ def test_a_restart_delivers_what_waits_once(tmp_path: Path, kind: str) -> None:
             assert bodies(served) == [b"before", b"meanwhile", b"after"]
         async with turn(tmp_path, clock, store_type=kind) as (served, _):
             await asyncio.sleep(20)
-            assert len(found(served)) == 3
+            assert len(stored(served)) == 3
 
     loop.run(main)
 
@@ -292,9 +289,9 @@ def test_a_kill_delivers_nothing_twice(tmp_path: Path) -> None:
             for number in range(40):
                 await caller.sent(b"%d" % number, i=delayed(1 + number % 2))
                 await asyncio.sleep(0.25)
-            count = len(found(served))
+            count = len(stored(served))
             assert 10 < count < 40
-            shutil.copytree(tmp_path / "a", tmp_path / "b")
+            left_by_kill(tmp_path / "a", tmp_path / "b")
         async with turn(tmp_path / "b", clock) as (served, _):
             await asyncio.sleep(20)
             assert sorted(map(int, bodies(served))) == list(range(40))
@@ -319,7 +316,7 @@ def test_what_the_disk_did_not_get_is_delivered_again(tmp_path: Path) -> None:
             assert list(offsets_in(tmp_path / "a")["deliveredTable"].values()) == [
                 [1, store.log_end_offset]
             ]
-            shutil.copytree(tmp_path / "a", tmp_path / "b")
+            left_by_kill(tmp_path / "a", tmp_path / "b")
         (tmp_path / "b" / "settled").unlink()
         with (tmp_path / "b" / "commitlog" / f"{0:020d}").open("r+b") as log_file:
             log_file.seek(end)
@@ -440,7 +437,7 @@ def test_lmqs_get_a_delayed_message_when_it_is_delivered(tmp_path: Path) -> None
             await caller.sent(b"x", i=wants)
             await asyncio.sleep(1.1)
             assert bodies(served, "%LMQ%a") == [b"x"]
-            assert found(served)[0].properties["INNER_MULTI_QUEUE_OFFSET"] == "0"
+            assert stored(served)[0].properties["INNER_MULTI_QUEUE_OFFSET"] == "0"
 
     loop.run(main)
 
@@ -471,7 +468,7 @@ def test_a_store_of_rocketmq_goes_on(tmp_path: Path) -> None:
 
     async def main(clock: VirtualClock) -> None:
         async with turn(root, clock, **GOLDEN_SIZES) as (served, _):
-            waited = found(served, SCHEDULE, 17)
+            waited = stored(served, SCHEDULE, 17)
             assert len(waited) == 3
             start_ms = max(view.store_timestamp_ms for view in waited) + LEVELS_MS[17]
             clock.start_ms = start_ms - 60_000
@@ -482,7 +479,7 @@ def test_a_store_of_rocketmq_goes_on(tmp_path: Path) -> None:
             arrived = [
                 view
                 for queue_id in range(topic.write_queue_nums)
-                for view in found(served, real, queue_id)
+                for view in stored(served, real, queue_id)
                 if view.properties.get("DELAY") == "18"
             ]
             assert {view.unique_key for view in arrived} == ids
@@ -535,7 +532,7 @@ def test_a_hundred_thousand_that_are_due_at_once_come_in_turns(
         assert steps[-1] == count
         taken = [after - before for before, after in zip([0, *steps], steps, strict=False)]
         assert max(taken) <= TURN_MESSAGES_MAX
-        arrived = found(served)
+        arrived = stored(served)
         due = [(int(view.body) // 200) for view in arrived]
         assert due == sorted(due)
         assert len(due) == count

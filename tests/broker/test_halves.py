@@ -14,16 +14,14 @@ from firearrow.broker.puts import Draft, Puts, wait_elsewhere
 from firearrow.message.hosts import Host, pack_host
 from firearrow.testing.loop import START_MS
 from tests.broker.fakes import FakeBroker
-from tests.broker.serving import Serving
+from tests.broker.serving import Serving, bodies, stored
 from tests.broker.transacting import (
     COMMIT,
     HALF,
     OP,
     ROUND_SECONDS,
-    bodies,
     in_virtual_time,
     producing,
-    stored,
 )
 from tests.message.writing import encode_view
 

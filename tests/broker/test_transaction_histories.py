@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
-from tests.broker.serving import Serving, serving
+from tests.broker.serving import Serving, bodies, left_by_kill, serving
 from tests.broker.transacting import (
     COMMIT,
     HALF,
@@ -25,7 +24,6 @@ from tests.broker.transacting import (
     Check,
     Fields,
     Producer,
-    bodies,
     of_check,
     producing,
 )
@@ -88,7 +86,7 @@ class History:
     async def kill(self) -> None:
         """Have it go on from what a kill leaves now."""
         root = self._directory / f"killed {next(self._roots)}"
-        shutil.copytree(self._root, root)
+        left_by_kill(self._root, root)
         await self.close()
         self._root = root
         await self.open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from firearrow.message.properties import PROPERTIES_BYTES_MAX, encode
 from firearrow.testing import loop
 from firearrow.testing.loop import START_MS, VirtualClock
 from firearrow.wire.command import Command
-from tests.broker.serving import Serving, serving
+from tests.broker.serving import Serving, bodies, left_by_kill, serving, stored
 from tests.broker.transacting import (
     COMMIT,
     GIVEN_UP,
@@ -29,12 +28,10 @@ from tests.broker.transacting import (
     ROUND_SECONDS,
     UNKNOWN,
     Fields,
-    bodies,
     in_virtual_time,
     of_check,
     offsets,
     producing,
-    stored,
 )
 from tests.golden import extract
 from tests.store.stores import GOLDEN_SIZES, append
@@ -201,11 +198,6 @@ def test_a_half_that_was_put_again_is_committed_once(tmp_path: Path, late: int) 
     in_virtual_time(tmp_path, main)
 
 
-def killed(root: Path, elsewhere: Path) -> None:
-    """What a kill of the process leaves."""
-    shutil.copytree(root, elsewhere)
-
-
 @pytest.mark.parametrize("after_seconds", [0.01, 4, ROUND_SECONDS + 10])
 def test_a_kill_after_a_commit_makes_it_be_done_once(tmp_path: Path, after_seconds: float) -> None:
     """Whether its record in the op queue was written or not."""
@@ -219,7 +211,7 @@ def test_a_kill_after_a_commit_makes_it_be_done_once(tmp_path: Path, after_secon
             await asyncio.sleep(1)
             producer.end(halves[1], COMMIT)
             await asyncio.sleep(after_seconds)
-            killed(tmp_path / "a", tmp_path / "b")
+            left_by_kill(tmp_path / "a", tmp_path / "b")
 
     async def after(served: Serving) -> None:
         async with producing(served) as producer:
@@ -252,6 +244,33 @@ def test_a_clean_stop_writes_what_is_decided(tmp_path: Path) -> None:
             assert offsets(served) == (4, 2)
 
     in_virtual_time(tmp_path, before, after)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_copy_of_a_committed_message_is_no_commit_of_the_first_half(
+    tmp_path: Path, *, is_committed: bool
+) -> None:
+    """Such a copy names no half, which looks like the one at the begin of the log."""
+    halves: list[Fields] = []
+
+    async def before(served: Serving) -> None:
+        async with producing(served) as producer:
+            halves.append(await producer.begin(b"first"))
+            assert halves[0]["commitLogOffset"] == 0
+            await producer.ended(await producer.begin(b"delayed", DELAY=1), COMMIT)
+            await asyncio.sleep(2)
+            assert bodies(served) == [b"delayed"]
+            if is_committed:
+                await producer.ended(halves[0], COMMIT)
+            left_by_kill(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        async with producing(served) as producer:
+            assert (await producer.ended(halves[0], COMMIT)).code == 0
+            assert bodies(served) == [b"delayed", b"first"]
+
+    in_virtual_time(tmp_path / "a", before)
+    in_virtual_time(tmp_path / "b", after)
 
 
 def test_checks_go_on_after_a_restart(tmp_path: Path) -> None:

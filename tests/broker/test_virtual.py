@@ -24,6 +24,7 @@ from tests.broker.serving import (
     Serving,
     in_virtual_time,
     pull_fields,
+    seconds,
 )
 
 LONG_SECONDS = 600
@@ -31,11 +32,6 @@ WAITING: dict[str, FieldValue] = {
     "sysFlag": SUBSCRIPTION | SUSPEND, "suspendTimeoutMillis": LONG_SECONDS * 1000
 }  # fmt: skip
 PATIENT: dict[str, Any] = {"server_channel_max_idle_time_seconds": 36_000}
-
-
-def seconds() -> float:
-    """The virtual time."""
-    return asyncio.get_running_loop().time()
 
 
 def heartbeat(client_id: str, group: str = "g") -> bytes:

@@ -17,7 +17,6 @@ from firearrow.testing.loop import VirtualClock
 from firearrow.wire.command import Command, FieldValue, request
 from tests.broker.serving import Serving, send_fields, serving
 from tests.net.talker import Talker, talking
-from tests.store.stores import messages
 
 HALF, OP, GIVEN_UP = (
     "RMQ_SYS_TRANS_HALF_TOPIC",
@@ -160,17 +159,6 @@ def in_virtual_time(
                 await main(served)
 
     loop.run(run)
-
-
-def stored(served: Serving, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
-    """What a queue holds."""
-    served.broker.store.catch_up()
-    return messages(served.broker.store, topic, queue_id)
-
-
-def bodies(served: Serving, topic: str = "T") -> list[bytes]:
-    """The bodies in queue 0 of a topic."""
-    return [view.body for view in stored(served, topic)]
 
 
 def offsets(served: Serving) -> tuple[int, int]:

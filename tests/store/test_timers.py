@@ -126,7 +126,9 @@ class Driver:
                 assert unit is not None
                 units.append(unit)
         found: list[tuple[int, Stored]] = []
-        deleted: set[int] = set()
+        # Recalls that could not be placed yet count, as with `TimedMessages._read_recalls`.
+        waiting = self.log.waiting[self.store.progress.queue_offset :]
+        deleted = {one.deletes for _, one in waiting}
         for unit in reversed(units):
             self.store.count(unit.topic_hash, 1 if unit.magic & DELETE else -1)
             record = self.log.record_at(unit.physical_offset)

@@ -73,7 +73,9 @@ from firearrow.net.server import (
 )
 from firearrow.services import Every, Service
 from firearrow.store import (
+    OS_FILES,
     Consumed,
+    FileSystem,
     MessagesArrived,
     MessageStore,
     QueuesDeleted,
@@ -95,7 +97,7 @@ class Broker:
 
     ``config_file`` is where changes of the configuration by clients are written to. Without
     ``background`` all is done in the event loop, which a simulation decides the time of; it gives
-    its ``chance`` as well.
+    its ``chance`` as well, and the file system ``fs`` of log, queues, index and timer.
     """
 
     def __init__(
@@ -107,12 +109,14 @@ class Broker:
         *,
         background: bool = True,
         chance: Random | None = None,
+        fs: FileSystem = OS_FILES,
     ) -> None:
         self.config = config
         self._store_config = store_config
         self._clock = clock
         self._config_file = config_file
         self._background = background
+        self._fs = fs
         self._chance = chance or Random()
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
@@ -169,6 +173,7 @@ class Broker:
             self._store_config,
             clock,
             pack_host(Host(ip, port)),
+            self._fs,
             scheduler=self._loop,
             events=events,
             wants_batches=self.topics.wants_batches,
@@ -197,8 +202,10 @@ class Broker:
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
         self.filters = ConsumerFilters(self.settings, clock, root)
-        timer_log_bytes = self._store_config.mapped_file_size_timer_log
-        self._timers = TimerStore(root, timer_log_bytes, self._store_config.timer_precision_ms)
+        keys = self._store_config
+        self._timers = TimerStore(
+            root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, self._fs
+        )
         self._timer_counts = TimerCounts(self._timers, clock, root / "config")
 
     def _load(self) -> None:
@@ -206,6 +213,7 @@ class Broker:
         try:
             self.groups.load()
             self.offsets.load()
+            self._go_back()
             self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
@@ -224,6 +232,17 @@ class Broker:
         context = self._context()
         self._serve(context)
         self.services = self._make_services(self._timing(context))
+
+    def _go_back(self) -> None:
+        """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`)."""
+        if not self.store.may_have_lost:
+            return
+        found = self.offsets.go_back(self.store.max_queue_offset)
+        if found:
+            log.warning(
+                "groups go back to the end of queues: messages that they consumed are lost",
+                extra={"count": len(found), "topics": sorted({topic for topic, _ in found})[:10]},
+            )
 
     def _adopt_queues(self) -> None:
         """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""

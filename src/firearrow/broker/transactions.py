@@ -190,12 +190,21 @@ class Transactions(Service):
             yield from self._learn_from_log(max(known, half.physical_offset))
 
     def _learn_from_log(self, physical_offset: int) -> Iterator[None]:
-        for places in committed_halves(self._store, physical_offset, LOG_BYTES_MAX):
-            for place in places:
-                half = half_of(self._store.record_at(place))
-                if half is not None and not self.is_decided(half):
+        first = half_of(self._store.record_at(0))
+        for commits in committed_halves(self._store, physical_offset, LOG_BYTES_MAX):
+            for place, commit in commits:
+                half = half_of(self._store.record_at(place)) if place else first
+                if half is None or self.is_decided(half):
+                    continue
+                if place or self._is_of(half, commit):
                     self._decide(half)
             yield
+
+    def _is_of(self, half: Half, commit: int) -> bool:
+        """Whether the record at a physical offset is of the same message as a half. Of one without
+        an id that is not known: it may be committed again."""
+        unique_key = half.view.unique_key
+        return unique_key is not None and self._store.view_at(commit).unique_key == unique_key
 
     # --- decisions ---
 

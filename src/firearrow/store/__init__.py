@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from firearrow.store.delays import DelayLevels
     from firearrow.store.engine import MessageStore
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
+    from firearrow.store.fs import OS_FILES, FileSystem
     from firearrow.store.lmq import MultiDispatch, lmq_names
     from firearrow.store.loglook import committed_halves
     from firearrow.store.lookup import Boundary, QueueEntry
@@ -46,6 +47,7 @@ __all__ = [
     "DELETE",
     "MESSAGES_MAX",
     "NORMAL",
+    "OS_FILES",
     "ROLL",
     "WHEEL_SLOTS",
     "Appended",
@@ -54,6 +56,7 @@ __all__ = [
     "Consumed",
     "DelayLevels",
     "DiskFull",
+    "FileSystem",
     "FlushRefused",
     "GetResult",
     "GetStatus",
@@ -94,6 +97,7 @@ _MODULES: Final = (
     "delays",
     "engine",
     "events",
+    "fs",
     "lmq",
     "loglook",
     "lookup",

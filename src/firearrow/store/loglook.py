@@ -35,10 +35,15 @@ class LastRecords:
         return MessagesArrived()
 
 
-def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[int]]:
-    """The halves that the records from an offset on are commits of, by their physical offsets.
+def committed_halves(
+    store: Doors, physical_offset: int, bytes_max: int
+) -> Iterator[list[tuple[int, int]]]:
+    """The physical offsets of halves that the records from an offset on are commits of, each with
+    that of its record.
 
-    A list for each scan, so that others get their turn; nothing beyond ``bytes_max``.
+    A record that names offset 0 may be of a half there, or a copy of a committed message: one that
+    was delayed or sent back names no half. A list for each scan, so that others get their turn;
+    nothing beyond ``bytes_max``.
     """
     log = store.log
     end = log.end_offset
@@ -48,5 +53,6 @@ def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iter
         if columns is None:
             return
         is_commit = columns.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
-        yield columns.prepared_offset[is_commit].tolist()
+        halves, records = columns.prepared_offset[is_commit], columns.physical_offset[is_commit]
+        yield list(zip(halves.tolist(), records.tolist(), strict=True))
         at, before = log.after(at, columns), at

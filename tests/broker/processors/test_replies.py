@@ -19,7 +19,7 @@ from firearrow.message.sysflag import COMPRESSED
 from firearrow.testing.loop import START_MS
 from firearrow.wire.command import Command, FieldValue, Response
 from firearrow.wire.frame import encode_response
-from tests.broker.serving import Caller, Serving, in_virtual_time, send_fields
+from tests.broker.serving import Caller, Serving, in_virtual_time, seconds, send_fields
 
 REPLIES = "C_REPLY_TOPIC"
 PROPERTIES = {
@@ -76,10 +76,6 @@ async def asker(served: Serving, client_id: str = "asker", *groups: str) -> Asyn
         beat = {"clientID": client_id, "producerDataSet": data}
         assert (await caller.call(34, {}, json.dumps(beat).encode())).code == 0
         yield Asker(caller)
-
-
-def seconds() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @pytest.mark.parametrize("code", [324, 325])

@@ -15,18 +15,13 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import PROTOCOL_VERSION
 from firearrow.wire.command import Command, FieldValue, request
 from firearrow.wire.frame import encode_request
-from tests.broker.serving import Caller, Serving, calling, in_virtual_time, send_fields
-from tests.store.stores import append, messages, settle
+from tests.broker.serving import Caller, Serving, calling, in_virtual_time, send_fields, stored
+from tests.store.stores import append
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 DELAYS_S = [10, 30, *(60 * n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120))]
 PATIENT: dict[str, Any] = {"server_channel_max_idle_time_seconds": 10**6}
 SENT = "TAGS\x01A\x02UNIQ_KEY\x01U1\x02KEYS\x01k\x02"
-
-
-def found(served: Serving, topic: str, queue_id: int = 0) -> list[MessageView]:
-    settle(served.broker.store)
-    return messages(served.broker.store, topic, queue_id)
 
 
 async def back(
@@ -58,13 +53,13 @@ def test_a_message_that_always_fails_comes_sixteen_times(tmp_path: Path) -> None
 
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"bad", i=SENT)
-        [origin] = found(served, "T")
+        [origin] = stored(served, "T")
         view = origin
         for number, delay_s in enumerate(DELAYS_S):
             assert (await back(caller, view)).code == 0
             sent_ms = served.broker._clock.now_ms()
             await asyncio.sleep(delay_s + 0.2)
-            arrived = found(served, RETRY)
+            arrived = stored(served, RETRY)
             assert len(arrived) == number + 1
             view = arrived[-1]
             assert 0 <= view.store_timestamp_ms - sent_ms - delay_s * 1000 <= 1
@@ -77,13 +72,13 @@ def test_a_message_that_always_fails_comes_sixteen_times(tmp_path: Path) -> None
             assert (view.body, view.flag) == (b"bad", origin.flag)
             assert view.born_timestamp_ms == origin.born_timestamp_ms
             assert view.born_host == origin.born_host
-        assert found(served, DLQ) == []
+        assert stored(served, DLQ) == []
         assert (await back(caller, view)).code == 0
-        [dead] = found(served, DLQ)
+        [dead] = stored(served, DLQ)
         assert (dead.body, dead.reconsume_times) == (b"bad", 17)
         assert dead.properties == {**view.properties, "DELAY": "0"}
         await asyncio.sleep(2 * 3600 + 1)
-        assert len(found(served, RETRY)) == 16
+        assert len(stored(served, RETRY)) == 16
         topic = served.broker.topics.table[DLQ]
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
@@ -110,10 +105,10 @@ def test_who_says_how_often(
     async def main(served: Serving, caller: Caller) -> None:
         await group(caller, retryMaxTimes=configured)
         await caller.sent(b"x", i=SENT, j=times)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         answer = await back(caller, view, version, maxReconsumeTimes=stated)
         assert (answer.code, answer.remark) == (0, None)
-        assert len(found(served, DLQ)) == is_dead
+        assert len(stored(served, DLQ)) == is_dead
         waiting = served.broker.store.max_queue_offset
         level = min(3 + times, 18)
         assert waiting("SCHEDULE_TOPIC_XXXX", level - 1) == (not is_dead)
@@ -125,9 +120,9 @@ def test_who_says_how_often(
 def test_a_consumer_may_choose_the_level(tmp_path: Path, asked: int, level: int) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         assert (await back(caller, view, delayLevel=asked)).code == 0
-        [copy] = found(served, "SCHEDULE_TOPIC_XXXX", level - 1)
+        [copy] = stored(served, "SCHEDULE_TOPIC_XXXX", level - 1)
         assert copy.properties["DELAY"] == str(level)
 
     calling(tmp_path, main)
@@ -136,9 +131,9 @@ def test_a_consumer_may_choose_the_level(tmp_path: Path, asked: int, level: int)
 def test_a_consumer_may_give_a_message_up(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         assert (await back(caller, view, delayLevel=-1)).code == 0
-        [dead] = found(served, DLQ)
+        [dead] = stored(served, DLQ)
         assert (dead.body, dead.reconsume_times) == (b"x", 1)
         assert dead.properties["RETRY_TOPIC"] == "T"
 
@@ -150,7 +145,7 @@ def test_what_is_refused(tmp_path: Path, case: str) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         broker = served.broker
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         offset, code, remark = view.physical_offset, 16, "sending message is forbidden"
         if case == "group":
             await caller.call(25, {}, b"autoCreateSubscriptionGroup=false")
@@ -176,7 +171,7 @@ def test_what_is_refused(tmp_path: Path, case: str) -> None:
 def test_without_room_nothing_changes(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         served.broker.store.log.refuse("no room")
         answer = await back(caller, view)
         assert (answer.code, answer.remark) == (14, "no room")
@@ -193,7 +188,7 @@ def test_a_batch_that_is_one_record_is_not_sent_back(tmp_path: Path) -> None:
 
     async def main(served: Serving, caller: Caller) -> None:
         append(served.broker.store, b"several", sys_flag=INNER_BATCH)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         answer = await back(caller, view)
         assert (answer.code, "it is a batch" in str(answer.remark)) == (1, True)
 
@@ -203,7 +198,7 @@ def test_a_batch_that_is_one_record_is_not_sent_back(tmp_path: Path) -> None:
 def test_a_damaged_message_is_not_sent_back(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         segment = served.broker.store.log.segments.find(0)
         assert segment is not None
         segment.map[view.physical_offset + 88] ^= 1
@@ -217,7 +212,7 @@ def test_a_group_without_retry_queues_drops_what_fails(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await group(caller, retryQueueNums=0)
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         end = served.broker.store.log_end_offset
         assert (await back(caller, view)).code == 0
         assert served.broker.store.log_end_offset == end
@@ -234,14 +229,14 @@ def test_retry_topics_have_the_queues_of_their_group(tmp_path: Path) -> None:
         served.broker.topics.put(TopicConfig("%RETRY%small", 2, 2))
         for number in range(40):
             await caller.sent(b"%d" % number, i=SENT)
-        for view in found(served, "T"):
+        for view in stored(served, "T"):
             for name in ("g", "small"):
                 answer = await back(caller, view, group=name, unitMode=True)
                 assert answer.code == 0
         config = served.broker.topics.table[RETRY]
         assert (config.read_queue_nums, config.write_queue_nums) == (4, 4)
         assert config.topic_sys_flag == UNIT_SUBSCRIBED_FLAG
-        waiting = found(served, "SCHEDULE_TOPIC_XXXX", 2)
+        waiting = stored(served, "SCHEDULE_TOPIC_XXXX", 2)
         chosen = {(view.properties["REAL_TOPIC"], view.properties["REAL_QID"]) for view in waiting}
         assert chosen == {
             *((RETRY, str(number)) for number in range(4)),
@@ -258,7 +253,7 @@ def test_who_asks_again_gets_no_second_copy(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         waiting = served.broker.store.max_queue_offset
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         for _ in range(3):
             assert (await back(caller, view)).code == 0
             assert waiting("SCHEDULE_TOPIC_XXXX", 2) == 1
@@ -267,7 +262,7 @@ def test_who_asks_again_gets_no_second_copy(tmp_path: Path) -> None:
         assert (await back(caller, view, delayLevel=-1)).code == 0  # that is something else
         assert (await back(caller, view, delayLevel=-1)).code == 0
         assert (await back(caller, view)).code == 0
-        assert len(found(served, DLQ)) == 1
+        assert len(stored(served, DLQ)) == 1
         assert waiting("SCHEDULE_TOPIC_XXXX", 2) == 2
 
     in_virtual_time(tmp_path, main)
@@ -280,12 +275,12 @@ def test_a_message_that_fails_once_more_is_no_repetition(tmp_path: Path, level: 
     async def main(served: Serving, caller: Caller) -> None:
         waiting = served.broker.store.max_queue_offset
         await caller.sent(b"x", i=SENT)
-        [view] = found(served, "T")
+        [view] = stored(served, "T")
         assert (await back(caller, view, delayLevel=level)).code == 0
         await asyncio.sleep((1 if level == 1 else 10) + 0.01)
         assert (await back(caller, view, delayLevel=level)).code == 0
         assert waiting("SCHEDULE_TOPIC_XXXX", level - 1) == 2
-        [copy] = found(served, RETRY)
+        [copy] = stored(served, RETRY)
         assert (await back(caller, copy, delayLevel=level)).code == 0
         assert waiting("SCHEDULE_TOPIC_XXXX", level - 1) == 3
 
@@ -301,7 +296,7 @@ def test_no_more_are_remembered_than_a_limit(
         waiting = served.broker.store.max_queue_offset
         for number in range(3):
             await caller.sent(b"%d" % number, i=SENT)
-        views = found(served, "T")
+        views = stored(served, "T")
         for view in (*views, *views[1:], views[0]):
             assert (await back(caller, view)).code == 0
         assert waiting("SCHEDULE_TOPIC_XXXX", 2) == 4
@@ -325,11 +320,11 @@ def test_a_consumer_sends_a_failed_message_by_itself(tmp_path: Path) -> None:
         assert (answer.code, answer.ext["queueId"]) == (0, "0")
         assert (await again(caller, 16)).code == 0
         await asyncio.sleep(31)
-        [view] = found(served, RETRY)
+        [view] = stored(served, RETRY)
         assert (view.body, view.reconsume_times) == (b"again", 1)
         assert view.properties["RETRY_TOPIC"] == "T"
         assert (await again(caller, 17)).code == 0
-        [dead] = found(served, DLQ)
+        [dead] = stored(served, DLQ)
         assert (dead.properties["DELAY"], dead.reconsume_times) == ("-1", 17)
 
     in_virtual_time(tmp_path, main)
@@ -341,8 +336,8 @@ def test_a_plain_message_to_a_retry_topic_is_looked_at_too(tmp_path: Path) -> No
         for times in (1, 2, 3):
             answer = await caller.send(b"%d" % times, RETRY, d=1, i=SENT, j=times)
             assert answer.code == 0
-        assert [view.body for view in found(served, RETRY)] == [b"1", b"2"]
-        assert [view.body for view in found(served, DLQ)] == [b"3"]
+        assert [view.body for view in stored(served, RETRY)] == [b"1", b"2"]
+        assert [view.body for view in stored(served, DLQ)] == [b"3"]
         assert (await caller.send(b"x", RETRY, 1, i=SENT)).code == 29
         await caller.call(25, {}, b"autoCreateSubscriptionGroup=false")
         assert (await caller.send(b"x", "%RETRY%nobody", i=SENT)).code == 26
@@ -357,13 +352,13 @@ def test_what_is_consumed_in_order_is_a_dead_letter_at_once(tmp_path: Path) -> N
     async def main(served: Serving, caller: Caller) -> None:
         assert (await caller.call(41, {}, json.dumps(body).encode())).code == 0
         assert (await again(caller, 1)).code == 0
-        assert len(found(served, DLQ)) == 1
+        assert len(stored(served, DLQ)) == 1
         await asyncio.sleep(60.01)
         assert (await again(caller, 1)).code == 0
-        assert len(found(served, DLQ)) == 1
+        assert len(stored(served, DLQ)) == 1
         assert (await caller.call(41, {}, json.dumps(body).encode())).code == 0
         assert (await caller.call(42, {}, json.dumps(body).encode())).code == 0
         assert (await again(caller, 1)).code == 0
-        assert len(found(served, DLQ)) == 1
+        assert len(stored(served, DLQ)) == 1
 
     in_virtual_time(tmp_path, main)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.serving import Serving, send_fields
+from tests.broker.serving import Serving, bodies, send_fields, stored
 from tests.broker.transacting import (
     COMMIT,
     GIVEN_UP,
@@ -17,11 +17,9 @@ from tests.broker.transacting import (
     ROUND_SECONDS,
     UNKNOWN,
     Fields,
-    bodies,
     in_virtual_time,
     of_check,
     producing,
-    stored,
 )
 
 

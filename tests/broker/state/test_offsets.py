@@ -44,6 +44,18 @@ def test_an_offset_may_go_back() -> None:
     assert offsets.query("g", "T", 0) == 3
 
 
+def test_no_group_stays_behind_the_end_of_a_queue() -> None:
+    offsets = offsets_of()
+    for queue_id, queue_offset in enumerate((3, 5, 6)):
+        offsets.commit("g", "T", queue_id, queue_offset)
+    offsets.file.behind = False
+    assert offsets.go_back(lambda topic, queue_id: 9) == []
+    assert not offsets.file.behind
+    assert offsets.go_back(lambda topic, queue_id: 5) == [("T", 2)]
+    assert offsets.file.behind
+    assert offsets.queues("g", "T") == {0: 3, 1: 5, 2: 5}
+
+
 def test_pull_offsets_are_apart() -> None:
     offsets = offsets_of()
     offsets.commit_pull("g", "T", 0, 9)

@@ -106,6 +106,23 @@ class ConsumerOffsets:
         if self._commits % self._commits_per_version == 0:
             self._next_version()
 
+    def go_back(self, end_of: Callable[[str, int], int]) -> list[tuple[str, int]]:
+        """Have no group be behind the end of a queue; give the queues where some were.
+
+        Power may take messages that a group has consumed, and not what it committed. New ones get
+        their places, and the group would never see them. Java: ConsumerOffsetManager leaves it so.
+        """
+        found = []
+        for key, queues in self.committed.items():
+            topic = topic_and_group(key)[0]
+            for queue_id, queue_offset in queues.items():
+                end = end_of(topic, queue_id)
+                if queue_offset > end:
+                    queues[queue_id] = end
+                    found.append((topic, queue_id))
+        self.file.behind = self.file.behind or bool(found)
+        return found
+
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Have a group go on at an offset, whatever its consumers commit until `take_reset`.
 
