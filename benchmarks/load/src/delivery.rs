@@ -65,25 +65,30 @@ impl Worker {
         Ok(())
     }
 
-    /// Pulls a queue to its end; gives the physical offsets of its messages.
+    /// Pulls a whole queue, DEPTH pulls at once; gives the physical offsets of its messages.
     pub(crate) fn find_places(&mut self) -> io::Result<Vec<u64>> {
         let queue = self.number % self.options.queues;
-        let mut places = Vec::new();
-        loop {
-            let offset = places.len() as u64;
-            let request =
-                frames::pull(&self.options, &self.broker, queue, offset, offset, Wait::No);
-            self.connection.write(&request)?;
-            let answer = self.connection.answer()?;
-            if END_OF_QUEUE.contains(&answer.code) && !places.is_empty() {
-                return Ok(places);
+        self.connection.write(&frames::max_offset(&self.options.topic, queue, 0))?;
+        let end = self.connection.answer()?.field(b"\"offset\":").unwrap_or(0);
+        let (mut places, mut requests) = (Vec::new(), Vec::new());
+        let mut offset = 0;
+        while offset < end {
+            requests.clear();
+            let mut count = 0;
+            while offset < end && count < self.options.depth as u64 {
+                let (options, broker) = (&self.options, &self.broker);
+                requests.extend(frames::pull(options, broker, queue, offset, count, Wait::No));
+                offset += self.options.batch as u64;
+                count += 1;
             }
-            if answer.code != SUCCESS
-                || !answer.each_record(|record| places.extend(place_of(record)))
-            {
-                return Err(failed(format!("queue {queue} at {offset}: code {}", answer.code)));
-            }
+            self.ask(&requests, 0, count, |answer| {
+                answer.each_record(|record| places.extend(place_of(record)));
+            })?;
         }
+        if places.is_empty() {
+            return Err(failed(format!("queue {queue} has no messages to send back")));
+        }
+        Ok(places)
     }
 
     /// Sends this connection's share of the rate, one message after the other.
