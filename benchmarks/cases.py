@@ -19,6 +19,7 @@ from benchmarks.workloads import (
     Fresh,
     MemoryUse,
     Paired,
+    Push,
     RawLoad,
     StartUp,
     Visibility,
@@ -74,6 +75,16 @@ SYNCED = Load("send", connections=16, depth=8)
 BATCHED = Load("batch", connections=4, depth=8)
 UNPIPELINED_BATCHES = Load("batch", connections=16, depth=1)
 PULLED = Load("pull", connections=4, depth=1)
+CHOSEN = Load(
+    "pull", connections=4, expression="region = 'eu' AND price BETWEEN 20 AND 50", topic="marked"
+)
+HALVES = Load("transaction", connections=4, depth=32)
+SENT_BACK = Load("send-back", connections=4, depth=32)
+PUSHED = Load("push", connections=16, rate=5000)
+LEVEL_DELAYED = Load("push", connections=4, rate=1000, property="DELAY=1", due_ms=1000)
+TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
+TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
+PROPERTY_FILTER = (("enablePropertyFilter", "true"),)
 SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
 
 CASES = (
@@ -127,6 +138,52 @@ CASES = (
         "pulls of 32 × 128 bytes, 4 connections × 1 in flight",
         RawLoad(PULLED),
         (at_least(1.5),),
+    ),
+    Case(
+        "pull-filtered",
+        "pulls of 32 × 128 bytes by an SQL92 expression that a quarter of the messages fulfil",
+        RawLoad(CHOSEN),
+        (at_least(1.2),),
+        keys=PROPERTY_FILTER,
+    ),
+    Case(
+        "transaction",
+        "halves of 128 bytes and their commits, 4 connections × 32 in flight",
+        RawLoad(HALVES),
+        (at_least(1.5),),
+    ),
+    Case(
+        "send-back",
+        "consumed messages sent back (36) with a delay of 2 h, 4 connections × 32 in flight",
+        RawLoad(SENT_BACK, "SCHEDULE_TOPIC_XXXX", 18),
+        (at_least(1.5),),
+    ),
+    Case(
+        "push",
+        "from sender to waiting consumers of 4 queues, 5,000 messages of 128 bytes a second",
+        Push(PUSHED),
+        (
+            Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1),
+            Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1),
+        ),
+    ),
+    Case(
+        "delay-level",
+        "how late 1,000 messages a second with delay level 1 come to waiting consumers",
+        Push(LEVEL_DELAYED),
+        (Target("visible_ms_p99", Compare.RATIO_AT_MOST, 0.5),),
+    ),
+    Case(
+        "delay-timer",
+        "how late 1,000 messages for each whole second (TIMER_DELIVER_MS) come",
+        Push(TIMED),
+        (Target("visible_ms_p99", Compare.RATIO_AT_MOST, 0.5),),
+    ),
+    Case(
+        "delay-timer-between",
+        "how late they come when due at any millisecond (TIMER_DELAY_MS)",
+        Push(TIMED_BETWEEN),
+        (),
     ),
     Case(
         "visibility",

@@ -14,22 +14,37 @@ OVERTIME_S = 30  # what a run may take beyond its own times, connecting and endi
 
 @dataclass(frozen=True)
 class Load:
-    """A shape of load: `mode` is send, batch or pull; `depth` requests are under way at once."""
+    """A shape of load: `mode` is a word of the generator; `depth` requests are under way at once.
+
+    With `push`, so many messages a second go to consumers that wait, and times count from when a
+    message is due: `due_ms` after it was sent, with a `property` that delays it, or with a delivery
+    time at the next multiple of `due_step_ms`. `marked` batches have properties, by which an
+    `expression` chooses in pulls.
+    """
 
     mode: str
     connections: int
-    depth: int
+    depth: int = 1
     body_bytes: int = 128
     batch: int = 32
     queues: int = 4
     topic: str = "load"
+    rate: int | None = None
+    due_ms: int | None = None
+    due_step_ms: int | None = None
+    property: str | None = None
+    marked: bool = False
+    expression: str | None = None
 
     def arguments(self) -> list[str]:
         """Give it as the generator's command line."""
         words = [self.mode, "--topic", self.topic]
         for name in ("connections", "depth", "body_bytes", "batch", "queues"):
             words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
-        return words
+        for name in ("rate", "due_ms", "due_step_ms", "property", "expression"):
+            if getattr(self, name) is not None:
+                words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
+        return [*words, "--marked", "true"] if self.marked else words
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from benchmarks import clients, remoting
 from benchmarks.errors import BenchmarkError
-from benchmarks.generator import Generator, Load, WarmUp
+from benchmarks.generator import Generator, Load, Warmth, WarmUp
 from benchmarks.servers import Deployment, Keys, Launch
 from benchmarks.toolchain import Tools
 from benchmarks.visibility import delays_ms, percentile
@@ -40,6 +40,7 @@ class Settings:
     seconds: float
     warm_up: WarmUp
     fill_messages: int
+    back_messages: int
     backlog_messages: int
     restart_messages: int
     client_seconds: float
@@ -53,6 +54,7 @@ FULL = Settings(
     seconds=5,
     warm_up=WarmUp(least_s=20, most_s=60),
     fill_messages=2_000_000,
+    back_messages=400_000,  # what can't be sent back again within ten seconds
     backlog_messages=16_000_000,
     restart_messages=4_000_000,
     client_seconds=30,
@@ -67,6 +69,7 @@ QUICK = Settings(
     seconds=2,
     warm_up=WarmUp(least_s=2, most_s=4, window_s=1),
     fill_messages=100_000,
+    back_messages=400_000,
     backlog_messages=1_500_000,
     restart_messages=100_000,
     client_seconds=14,
@@ -119,20 +122,25 @@ class Fresh(Protocol):
 
 @dataclass(frozen=True)
 class RawLoad:
-    """The load generator, after a warm-up with the same load; pulls read what was filled in."""
+    """The load generator, after a warm-up with the same load.
+
+    Pulls read what was filled in, and consumers send that back. What is acknowledged must then be
+    in the queues of a topic: of the load's own, unless another is named.
+    """
 
     load: Load
+    stored_topic: str = ""
+    stored_queues: int = 0
 
     def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
-        """Fill, if it is to be pulled; then warm up."""
-        if self.load.mode == "pull":
-            fill(bench, deployment, self.load.topic, bench.settings.fill_messages)
+        """Fill, if it is to be pulled or sent back; then warm up."""
+        amounts = {"pull": bench.settings.fill_messages, "send-back": bench.settings.back_messages}
+        if self.load.mode in amounts:
+            marked = self.load.expression is not None
+            fill(bench, deployment, self.load.topic, amounts[self.load.mode], marked=marked)
         warmth = bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
         wait_dispatched(deployment)
-        if warmth.stable:
-            return []
-        rates = ", ".join(f"{rate:,.0f}" for rate in warmth.rates[-3:])
-        return [f"{deployment.side}: not stable after {warmth.seconds:.0f} s; last rates {rates}"]
+        return unstable(deployment, warmth)
 
     def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
         """Load for the measured time; of sends also how fast they are in their queues."""
@@ -142,6 +150,10 @@ class RawLoad:
         wait_dispatched(deployment)
         seconds = time.monotonic() - start
         sent = self._readable(deployment) - before
+        if self.load.mode != "pull" and sent < found.messages:
+            raise BenchmarkError(
+                f"{deployment.side}: {found.messages} messages acknowledged, {sent} in their queues"
+            )
         return {
             "messages_per_s": found.messages_per_s,
             **({"readable_per_s": sent / seconds} if sent else {}),
@@ -154,11 +166,50 @@ class RawLoad:
         }
 
     def _readable(self, deployment: Deployment) -> int:
-        load = self.load
+        topic = self.stored_topic or self.load.topic
+        queues = self.stored_queues or self.load.queues
         return sum(
-            remoting.messages_in(broker.address, load.topic, load.queues)
-            for broker in deployment.brokers
+            remoting.messages_in(broker.address, topic, queues) for broker in deployment.brokers
         )
+
+
+@dataclass(frozen=True)
+class Push:
+    """How late messages come to consumers that wait for them, at a steady rate."""
+
+    load: Load
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Make the topic, so that all consumers find their queues; then warm up."""
+        for broker in deployment.brokers:
+            request = remoting.create_topic(self.load.topic, self.load.queues)
+            if remoting.call(broker.address, request).code != remoting.SUCCESS:
+                raise BenchmarkError(f"{deployment.side}: refuses topic {self.load.topic}")
+        return unstable(
+            deployment, bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
+        )
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Load for the measured time, once the first messages are due.
+
+        All that comes in that time is counted, however late; fewer than were sent mean a side that
+        can't keep up, of which times say little.
+        """
+        del number  # every round is the same
+        lead_s = 1 + ((self.load.due_ms or 0) + (self.load.due_step_ms or 0)) / 1000
+        found = bench.generator.measure(
+            self.load, deployment, bench.settings.seconds, lead_s=lead_s
+        )
+        if found.messages == 0:
+            raise BenchmarkError(f"{deployment.side}: no message came to its consumer")
+        return {
+            "messages_per_s": found.messages_per_s,
+            "visible_ms_p50": found.round_ms_p50,
+            "visible_ms_p99": found.round_ms_p99,
+            "cpu_us_per_message": found.server_cpu_us_per_message,
+            "generator_cores": found.generator_cores,
+            "refused": float(sum(found.refused.values())),
+        }
 
 
 @dataclass(frozen=True)
@@ -285,9 +336,19 @@ class MemoryUse:
         return found.messages
 
 
-def fill(bench: Bench, deployment: Deployment, topic: str, messages: int) -> None:
+def unstable(deployment: Deployment, warmth: Warmth) -> list[str]:
+    """Give a note about a warm-up that did not become stable."""
+    if warmth.stable:
+        return []
+    rates = ", ".join(f"{rate:,.0f}" for rate in warmth.rates[-3:])
+    return [f"{deployment.side}: not stable after {warmth.seconds:.0f} s; last rates {rates}"]
+
+
+def fill(
+    bench: Bench, deployment: Deployment, topic: str, messages: int, *, marked: bool = False
+) -> None:
     """Store at least so many messages of 128 bytes, by batches; raises if it takes minutes."""
-    load = Load("batch", connections=4, depth=8, topic=topic)
+    load = Load("batch", connections=4, depth=8, topic=topic, marked=marked)
     found = bench.generator.measure(load, deployment, 300, lead_s=0, messages=messages)
     if found.messages < messages:
         raise BenchmarkError(f"{deployment.side}: stored {found.messages} of {messages} messages")

@@ -94,6 +94,14 @@ def test_a_load_is_the_generators_command_line() -> None:
     }
 
 
+def test_what_only_some_loads_have_is_said_by_these() -> None:
+    paced = Load("push", connections=2, rate=5000, due_ms=1000, property="DELAY=1").arguments()
+    assert paced[-6:] == ["--rate", "5000", "--due-ms", "1000", "--property", "DELAY=1"]
+    assert Load("batch", connections=1, marked=True).arguments()[-2:] == ["--marked", "true"]
+    chosen = Load("pull", connections=1, expression="price > 5").arguments()
+    assert chosen[-2:] == ["--expression", "price > 5"]
+
+
 def test_the_generators_line_is_read() -> None:
     line = {
         "mode": "send",

@@ -48,6 +48,26 @@ async def wait_for_messages(caller: Caller, count: int, topic: str = "T") -> lis
         await asyncio.sleep(0.01)
 
 
+def test_what_is_due_does_not_wait_for_what_comes_meanwhile(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        async def send_more() -> None:
+            async with served.caller() as other:
+                for number in range(10**6):
+                    await other.sent(b"later", "U", i=timed(f"V{number}", TIMER_DELAY_MS=60_000))
+                    await asyncio.sleep(0.001 if number % 8 == 0 else 0)
+
+        await asyncio.sleep((960 - now_ms() % 1000) / 1000)
+        due_ms = now_ms() // 1000 * 1000 + 2000
+        await caller.sent(b"due", i=timed("U", TIMER_DELIVER_MS=due_ms))
+        sending = asyncio.ensure_future(send_more())
+        await asyncio.sleep((due_ms + 300 - now_ms()) / 1000)
+        sending.cancel()
+        [view] = await caller.stored()
+        assert due_ms <= view.store_timestamp_ms <= due_ms + 10
+
+    in_virtual_time(tmp_path, main)
+
+
 @pytest.mark.parametrize("ahead_ms", [1, 999, 1000, 1001, 5000, 7321])
 @pytest.mark.parametrize("how", ["TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
 def test_a_message_is_delivered_in_its_time(tmp_path: Path, ahead_ms: int, how: str) -> None:

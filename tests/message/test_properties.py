@@ -43,6 +43,12 @@ def test_readers_skip_what_is_no_pair(text: str, pairs: dict[str, str]) -> None:
     assert properties.parse(text) == pairs
 
 
+@given(st.text("ab\x01\x02é", max_size=20), st.sampled_from(["a", "b", "ab"]))
+def test_one_value_is_found_as_a_whole_reader_finds_it(text: str, name: str) -> None:
+    found = properties.finder(name)(text.encode())
+    assert (found and found.decode()) == properties.parse(text).get(name)
+
+
 def test_damaged_text_does_not_stop_a_reader() -> None:
     assert properties.parse(b"a\x01\xff\x02b\x01c\x02") == {"a": "�", "b": "c"}
 

@@ -14,13 +14,15 @@ from firearrow.wire import frame as frame_module
 from firearrow.wire import headers
 from firearrow.wire.binary import KIND_BINARY
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode
-from firearrow.wire.command import Command, Response, fields_of
+from firearrow.wire.command import Command, Response, fields_of, request
 from firearrow.wire.frame import (
     CHUNK_BYTES_FULL,
     CHUNK_BYTES_SMALL,
     FRAME_BYTES_MAX,
     GENERAL_HEADER_BYTES_MAX,
     HEADER_BYTES_MAX,
+    HOT_DECODERS,
+    HOT_PREFIX_BYTES,
     KIND_JSON,
     LENGTHS,
     REMARK_CHARS_MAX,
@@ -31,6 +33,7 @@ from firearrow.wire.frame import (
     encode_response,
     response_frame,
 )
+from firearrow.wire.headers import EndTransaction, SendBack
 from tests.wire.strategies import (
     commands,
     ext_fields,
@@ -117,6 +120,35 @@ def test_a_hot_processors_own_header_makes_the_same_frame() -> None:
     frame = encode_response(Response(0, body=b"x"), 1)
     header = frame[8:-1]
     assert response_frame(header, b"x") == frame
+
+
+@given(int32)
+def test_a_bare_yes_is_written_like_any_other_answer(opaque: int) -> None:
+    other = encode_response(Response(1), opaque)
+    assert encode_response(Response(), opaque) == other.replace(b'"code":1,', b'"code":0,')
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (36, {"group": "g", "offset": "5", "delayLevel": "0", "unitMode": "false"}),
+        (
+            37,
+            {
+                "producerGroup": "g",
+                "tranStateTableOffset": "5",
+                "commitLogOffset": "9",
+                "commitOrRollback": "8",
+            },
+        ),
+    ],
+)
+def test_typed_headers_are_read_as_others_are(code: int, fields: dict[str, str]) -> None:
+    kind = {36: SendBack, 37: EndTransaction}[code]
+    header = encode_request(request(code, fields))[8:]
+    typed = HOT_DECODERS[header[:HOT_PREFIX_BYTES]](header)
+    assert type(typed.ext) is kind
+    assert fields_of(typed, kind) == fields_of(decode_header(0, header), kind)
 
 
 def test_pop_codes_do_not_fit_the_binary_header() -> None:

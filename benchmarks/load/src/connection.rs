@@ -105,17 +105,36 @@ impl Answer<'_> {
 
     /// How many records the body holds; None if they do not fill it exactly.
     pub fn records(&self) -> Option<u64> {
-        let (mut at, mut count) = (0, 0);
+        let mut count = 0;
+        self.each_record(|_| count += 1).then_some(count)
+    }
+
+    /// Shows each record of the body; false if they do not fill it exactly.
+    pub fn each_record(&self, mut look: impl FnMut(&[u8])) -> bool {
+        let mut at = 0;
         while at + 4 <= self.body.len() {
             let size = word(self.body, at);
-            if size < 4 {
-                return None;
+            if size < 4 || at + size > self.body.len() {
+                return false;
             }
+            look(&self.body[at..at + size]);
             at += size;
-            count += 1;
         }
-        (at == self.body.len()).then_some(count)
+        at == self.body.len()
     }
+
+    /// The physical offset in an answer to a send: the second half of the id that it gives.
+    pub fn physical_offset(&self) -> Option<u64> {
+        let marker = b"\"msgId\":\"";
+        let at = find(self.header, marker)? + marker.len();
+        let digits = std::str::from_utf8(self.header.get(at + 16..at + 32)?).ok()?;
+        u64::from_str_radix(digits, 16).ok()
+    }
+}
+
+/// Where a stored record is in its log.
+pub fn place_of(record: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(record.get(28..36)?.try_into().ok()?))
 }
 
 fn word(bytes: &[u8], at: usize) -> usize {
@@ -152,6 +171,16 @@ mod tests {
         let answer = Answer::parse(&bytes).unwrap();
         assert_eq!((answer.code, answer.opaque, answer.records()), (0, 12, Some(2)));
         assert_eq!(answer.field(b"\"nextBeginOffset\":"), Some(64));
+    }
+
+    #[test]
+    fn reads_places() {
+        let header =
+            br#"{"code":0,"extFields":{"msgId":"7F00000100002A9F000000000000012C"},"opaque":1}"#;
+        assert_eq!(Answer::parse(&frame(header, &[])).unwrap().physical_offset(), Some(300));
+        let mut record = vec![0; 40];
+        record[34..36].copy_from_slice(&[1, 44]);
+        assert_eq!((place_of(&record), place_of(&[0; 30])), (Some(300), None));
     }
 
     #[test]

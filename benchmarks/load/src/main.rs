@@ -10,6 +10,7 @@
 //! It talks to loopback addresses only and always ends within the times it was given.
 mod connection;
 mod cpu;
+mod delivery;
 mod frames;
 mod histogram;
 mod options;
@@ -47,8 +48,8 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<String, String> {
     let shared = Arc::new(Shared::default());
-    let mut threads = Vec::with_capacity(options.connections);
-    for number in 0..options.connections {
+    let mut threads = Vec::with_capacity(options.workers());
+    for number in 0..options.workers() {
         let mut worker = Worker::connect(number, options, Arc::clone(&shared))?;
         threads.push(thread::spawn(move || worker.run()));
     }

@@ -1,4 +1,4 @@
-//! The command line: `firearrow-load send|batch|pull --broker NAME=HOST:PORT ... [--key value ...]`.
+//! The command line: `firearrow-load MODE --broker NAME=HOST:PORT ... [--key value ...]`; see `Mode`.
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -9,6 +9,9 @@ const QUEUES_MAX: usize = 10;
 const CONNECTIONS_MAX: usize = 1024;
 const DEPTH_MAX: usize = 1024;
 const BATCH_MAX: usize = 1024;
+/// Messages a second that the paced mode can be asked for; one thread sleeps between its messages.
+const RATE_MAX: usize = 100_000;
+const DUE_MS_MAX: usize = 60_000;
 /// Java's default maxMessageSize.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
@@ -17,15 +20,33 @@ pub enum Mode {
     Send,
     Batch,
     Pull,
+    /// Halves, and a commit for each.
+    Transaction,
+    /// Consumed messages sent back, each another one.
+    SendBack,
+    /// So many messages a second, to consumers that wait for them.
+    Push,
 }
+
+const MODES: [(&str, Mode); 6] = [
+    ("send", Mode::Send),
+    ("batch", Mode::Batch),
+    ("pull", Mode::Pull),
+    ("transaction", Mode::Transaction),
+    ("send-back", Mode::SendBack),
+    ("push", Mode::Push),
+];
 
 impl Mode {
     pub fn name(self) -> &'static str {
-        match self {
-            Mode::Send => "send",
-            Mode::Batch => "batch",
-            Mode::Pull => "pull",
-        }
+        MODES.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
+    }
+
+    fn of(word: Option<&String>) -> Option<Mode> {
+        MODES
+            .iter()
+            .find(|(name, _)| word.map_or(false, |word| word == name))
+            .map(|(_, mode)| *mode)
     }
 }
 
@@ -60,6 +81,18 @@ pub struct Options {
     pub body_bytes: usize,
     pub batch: usize,
     pub queues: usize,
+    /// Messages a second of all connections together; the paced mode only.
+    pub rate: usize,
+    /// How long after it was sent a message is due; the paced mode measures from then on.
+    pub due_ms: usize,
+    /// If not 0, messages are due at the next multiple of it, which TIMER_DELIVER_MS says.
+    pub due_step_ms: usize,
+    /// A property of every message that is sent by itself: NAME and VALUE.
+    pub property: Option<(String, String)>,
+    /// Whether members of batches have properties to filter by, see `frames::MARKS`.
+    pub marked: bool,
+    /// An SQL92 expression to pull by, instead of all messages.
+    pub expression: Option<String>,
     pub messages: u64,
     pub pids: Vec<u32>,
     pub plan: Plan,
@@ -67,25 +100,11 @@ pub struct Options {
 
 impl Options {
     pub fn parse(arguments: &[String]) -> Result<Options, String> {
-        let mode = match arguments.first().map(String::as_str) {
-            Some("send") => Mode::Send,
-            Some("batch") => Mode::Batch,
-            Some("pull") => Mode::Pull,
-            _ => return Err("the first argument is send, batch or pull".into()),
-        };
-        let mut options = Options {
-            mode,
-            brokers: Vec::new(),
-            topic: "load".into(),
-            connections: 4,
-            depth: 32,
-            body_bytes: 128,
-            batch: 32,
-            queues: 4,
-            messages: u64::MAX,
-            pids: Vec::new(),
-            plan: Plan::Measure { lead: Duration::ZERO, window: Duration::ZERO },
-        };
+        let mode = Mode::of(arguments.first()).ok_or_else(|| {
+            let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
+            format!("the first argument is one of {}", names.join(", "))
+        })?;
+        let mut options = Options::of(mode);
         let (mut lead, mut window, mut warm_up) = (1.0, 5.0, false);
         let (mut step, mut least, mut most, mut within) = (2.0, 0.0, 60.0, 5.0);
         let mut rest = arguments[1..].iter();
@@ -103,6 +122,12 @@ impl Options {
                 "--body-bytes" => options.body_bytes = count(key, value, BODY_BYTES_MAX)?,
                 "--batch" => options.batch = count(key, value, BATCH_MAX)?,
                 "--queues" => options.queues = count(key, value, QUEUES_MAX)?,
+                "--rate" => options.rate = count(key, value, RATE_MAX)?,
+                "--due-ms" => options.due_ms = count(key, value, DUE_MS_MAX)?,
+                "--due-step-ms" => options.due_step_ms = count(key, value, DUE_MS_MAX)?,
+                "--property" => options.property = Some(property(key, value)?),
+                "--marked" => options.marked = number(key, value)?,
+                "--expression" => options.expression = Some(expression(key, value)?),
                 "--messages" => options.messages = number(key, value)?,
                 "--pid" => options.pids.push(number(key, value)?),
                 "--seconds" => window = seconds(key, value)?,
@@ -129,6 +154,43 @@ impl Options {
             Plan::Measure { lead, window }
         };
         Ok(options)
+    }
+
+    fn of(mode: Mode) -> Options {
+        Options {
+            mode,
+            brokers: Vec::new(),
+            topic: "load".into(),
+            connections: 4,
+            depth: 32,
+            body_bytes: 128,
+            batch: 32,
+            queues: 4,
+            rate: 1000,
+            due_ms: 0,
+            due_step_ms: 0,
+            property: None,
+            marked: false,
+            expression: None,
+            messages: u64::MAX,
+            pids: Vec::new(),
+            plan: Plan::Measure { lead: Duration::ZERO, window: Duration::ZERO },
+        }
+    }
+
+    /// When a message that was sent then is due, in the same unit.
+    pub fn due_us(&self, sent_us: u64) -> u64 {
+        let due_us = sent_us + self.due_ms as u64 * 1000;
+        let step_us = self.due_step_ms as u64 * 1000;
+        if step_us == 0 {
+            return due_us;
+        }
+        (due_us + step_us - 1) / step_us * step_us
+    }
+
+    /// One for each connection that sends or pulls, and one for each queue that is waited for.
+    pub fn workers(&self) -> usize {
+        self.connections + if self.mode == Mode::Push { self.queues } else { 0 }
     }
 }
 
@@ -157,6 +219,20 @@ fn plain(key: &str, value: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.%|".contains(c);
     if value.is_empty() || !value.chars().all(allowed) {
         return Err(format!("{key} {value}: letters, digits, - _ . % | only"));
+    }
+    Ok(value.into())
+}
+
+fn property(key: &str, value: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        value.split_once('=').ok_or_else(|| format!("{key} {value}: not NAME=VALUE"))?;
+    Ok((plain(key, name)?, plain(key, value)?))
+}
+
+/// An expression goes into JSON headers as it is, too.
+fn expression(key: &str, value: &str) -> Result<String, String> {
+    if value.is_empty() || value.chars().any(|c| c.is_control() || "\"\\".contains(c)) {
+        return Err(format!("{key} {value}: no control characters, \" or \\"));
     }
     Ok(value.into())
 }
@@ -194,7 +270,28 @@ mod tests {
     }
 
     #[test]
+    fn reads_what_only_some_modes_have() {
+        let options = parse(
+            "push --broker a=127.0.0.1:1 --rate 5000 --due-ms 1000 --property DELAY=1 --queues 2",
+        )
+        .unwrap();
+        assert_eq!((options.rate, options.due_ms), (5000, 1000));
+        assert_eq!(options.property, Some(("DELAY".into(), "1".into())));
+        assert_eq!(options.workers(), options.connections + 2);
+        assert_eq!(options.due_us(2_500_000), 3_500_000);
+        let options =
+            parse("push --broker a=127.0.0.1:1 --due-ms 1000 --due-step-ms 1000").unwrap();
+        assert_eq!((options.due_us(2_500_000), options.due_us(2_000_000)), (4_000_000, 3_000_000));
+        assert!(parse("batch --broker a=127.0.0.1:1 --marked true").unwrap().marked);
+        let options = parse("pull --broker a=127.0.0.1:1 --expression price>'5'").unwrap();
+        assert_eq!((options.expression.as_deref(), options.workers()), (Some("price>'5'"), 4));
+    }
+
+    #[test]
     fn refuses_other_machines_and_nonsense() {
+        assert!(parse("fly --broker a=127.0.0.1:1").unwrap_err().contains("send-back"));
+        assert!(parse("pull --broker a=127.0.0.1:1 --expression \"a\"").is_err());
+        assert!(parse("push --broker a=127.0.0.1:1 --property DELAY").is_err());
         assert!(parse("send --broker a=192.0.2.1:10911").unwrap_err().contains("loopback"));
         assert!(parse("send").unwrap_err().contains("--broker"));
         assert!(parse("send --broker a=127.0.0.1:1 --depth 0").is_err());

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::connection::Connection;
-use crate::frames::{self, Round};
+use crate::connection::{Answer, Connection};
+use crate::frames::{self, Round, Wait};
 use crate::histogram::Histogram;
 use crate::options::{Mode, Options};
 
-const SUCCESS: i64 = 0;
+pub(crate) const SUCCESS: i64 = 0;
 /// PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED: the end of what is stored.
-const END_OF_QUEUE: [i64; 3] = [19, 20, 21];
+pub(crate) const END_OF_QUEUE: [i64; 3] = [19, 20, 21];
 
 #[derive(Default)]
 pub struct Shared {
@@ -58,7 +58,7 @@ impl Shared {
         self.with_results(|results| results.failure.clone())
     }
 
-    fn refuse(&self, code: i64, header: &[u8]) {
+    pub(crate) fn refuse(&self, code: i64, header: &[u8]) {
         self.with_results(|results| {
             let count = results.refused.entry(code).or_default();
             *count += 1;
@@ -70,11 +70,13 @@ impl Shared {
 }
 
 pub struct Worker {
-    number: usize,
-    options: Options,
-    broker: String,
-    connection: Connection,
-    shared: Arc<Shared>,
+    pub(crate) number: usize,
+    pub(crate) options: Options,
+    pub(crate) broker: String,
+    pub(crate) connection: Connection,
+    pub(crate) shared: Arc<Shared>,
+    /// Physical offsets of the messages that it sends back.
+    pub(crate) places: Vec<u64>,
     rounds: Histogram,
 }
 
@@ -89,8 +91,12 @@ impl Worker {
         let connection = Connection::open(broker.address)
             .map_err(|error| format!("{} at {}: {error}", broker.name, broker.address))?;
         let (options, broker) = (options.clone(), broker.name.clone());
-        let rounds = Histogram::default();
-        Ok(Worker { number, options, broker, connection, shared, rounds })
+        let (places, rounds) = (Vec::new(), Histogram::default());
+        let mut worker = Worker { number, options, broker, connection, shared, places, rounds };
+        if worker.options.mode == Mode::SendBack {
+            worker.places = worker.find_places().map_err(|error| error.to_string())?;
+        }
+        Ok(worker)
     }
 
     pub fn run(&mut self) {
@@ -104,6 +110,10 @@ impl Worker {
                 self.send(round, self.options.batch as u64)
             }
             Mode::Pull => self.pull(),
+            Mode::Transaction => self.transact(),
+            Mode::SendBack => self.send_back(),
+            Mode::Push if self.number < self.options.connections => self.produce(),
+            Mode::Push => self.consume(self.number - self.options.connections),
         };
         self.shared.with_results(|results| {
             results.rounds.merge(&self.rounds);
@@ -122,21 +132,7 @@ impl Worker {
         while !self.shared.stopped() {
             let (bytes, first) = round.next();
             let start = Instant::now();
-            self.connection.write(bytes)?;
-            let (mut accepted, mut places) = (0, 0);
-            for _ in 0..depth {
-                let answer = self.connection.answer()?;
-                places += answer.opaque.wrapping_sub(first);
-                if answer.code == SUCCESS {
-                    accepted += 1;
-                } else {
-                    self.shared.refuse(answer.code, answer.header);
-                }
-            }
-            // Answers may come in any order, but each request has exactly one.
-            if places != depth * (depth - 1) / 2 {
-                return Err(failed("the answers' opaques are not those of the requests"));
-            }
+            let accepted = self.ask(bytes, first, depth, |_| ())?;
             self.finish_round(start, accepted * messages_per_request);
         }
         Ok(())
@@ -149,7 +145,8 @@ impl Worker {
         let (mut offset, mut opaque) = (0, 0);
         while !self.shared.stopped() {
             opaque += 1;
-            let request = frames::pull(&self.options, &self.broker, queue, offset, opaque);
+            let request =
+                frames::pull(&self.options, &self.broker, queue, offset, opaque, Wait::No);
             let start = Instant::now();
             self.connection.write(&request)?;
             let answer = self.connection.answer()?;
@@ -167,7 +164,9 @@ impl Worker {
             }
             let count = answer.records().ok_or_else(|| failed("a torn record"))?;
             let next = answer.field(b"\"nextBeginOffset\":").unwrap_or(0);
-            if next != offset + count {
+            // A filter passes over some.
+            let passed = next.wrapping_sub(offset + count);
+            if passed > 0 && (self.options.expression.is_none() || next < offset + count) {
                 return Err(failed("nextBeginOffset does not follow what was pulled"));
             }
             offset = next;
@@ -176,14 +175,46 @@ impl Worker {
         Ok(())
     }
 
-    fn finish_round(&mut self, start: Instant, messages: u64) {
+    pub(crate) fn finish_round(&mut self, start: Instant, messages: u64) {
+        self.finish(start.elapsed().as_micros() as u64, messages);
+    }
+
+    /// Counts messages, and the time that they took.
+    pub(crate) fn finish(&mut self, micros: u64, messages: u64) {
         self.shared.messages.fetch_add(messages, Relaxed);
         if self.shared.measuring.load(Relaxed) {
-            self.rounds.add(start.elapsed().as_micros() as u64);
+            self.rounds.add(micros);
         }
+    }
+
+    /// Writes requests, of which `first` is the first opaque, and shows each answer that grants
+    /// one; gives how many did. Answers may come in any order, but each request has exactly one.
+    pub(crate) fn ask(
+        &mut self,
+        requests: &[u8],
+        first: u64,
+        count: u64,
+        mut granted: impl FnMut(&Answer<'_>),
+    ) -> io::Result<u64> {
+        self.connection.write(requests)?;
+        let (mut accepted, mut places) = (0, 0);
+        for _ in 0..count {
+            let answer = self.connection.answer()?;
+            places += answer.opaque.wrapping_sub(first);
+            if answer.code == SUCCESS {
+                accepted += 1;
+                granted(&answer);
+            } else {
+                self.shared.refuse(answer.code, answer.header);
+            }
+        }
+        if places != count * count.saturating_sub(1) / 2 {
+            return Err(failed("the answers' opaques are not those of the requests"));
+        }
+        Ok(accepted)
     }
 }
 
-fn failed(reason: impl Into<String>) -> io::Error {
+pub(crate) fn failed(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::Other, reason.into())
 }

@@ -74,9 +74,11 @@ class Half(NamedTuple):
 
 def half_of(record: bytes | None) -> Half | None:
     """Give the half that a record is, None if it is none."""
-    if record is None:
-        return None
-    view = decode_record(record)
+    return None if record is None else as_half(decode_record(record))
+
+
+def as_half(view: MessageView) -> Half | None:
+    """Give a message as the half that it is, None if it is none."""
     found = view.properties
     queue_id = found.get(properties.REAL_QUEUE_ID, "")
     if view.topic != HALF_TOPIC or not found.get(properties.REAL_TOPIC):
@@ -125,9 +127,12 @@ def _is_transactional(draft: Draft) -> bool:
     found = draft.properties
     if found.get(properties.TRANSACTION_PREPARED, "").lower() != "true":
         return False
+    if transaction_type(draft.sys_flag) == TRANSACTION_COMMIT:
+        return False
+    if draft.reconsume_times <= 0:
+        return True
     waits = _delay_level(found) > 0 or names.is_retry(draft.topic) or names.is_dlq(draft.topic)
-    comes_again = draft.reconsume_times > 0 and waits
-    return transaction_type(draft.sys_flag) != TRANSACTION_COMMIT and not comes_again
+    return not waits
 
 
 def copied(half: Half, check_times: int) -> Draft:

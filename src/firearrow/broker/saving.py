@@ -66,14 +66,20 @@ class Saving(Service):
         return self._held(peer, request, (yield from steps))
 
     def _held(self, peer: Peer, request: AnyCommand, answer: Finished) -> Finished:
-        # Whoever made the change: the answer may tell of it.
-        if isinstance(answer, Response) and any(file.unsynced for file in self._kept):
+        if isinstance(answer, Response) and self._has_unsynced():
             self._waiting.append((peer, request, answer))
             peer.owed += 1
             if self._syncing is None:
                 self._syncing = self._loop.create_task(self._sync())
             return None
         return answer
+
+    def _has_unsynced(self) -> bool:
+        """Whether something changed, whoever made the change: the answer may tell of it."""
+        for file in self._kept:  # noqa: SIM110 - `any` with a generator takes three times as long
+            if file.unsynced:
+                return True
+        return False
 
     async def _sync(self) -> None:
         """Sync as long as answers wait; those that come meanwhile wait for the next sync."""

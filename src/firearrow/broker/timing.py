@@ -232,15 +232,16 @@ class TimedMessages(Service):
         waits = bool(timers.pending) and not config.timer_stop_dequeue
         if waits and timers.progress.read_ms < timers.slot_of(now_ms):
             return RETRY_SECONDS if self._trouble else 0.0
+        # A slot is over when the next begins.
+        slot_seconds = (timers.slot_of(now_ms) + timers.precision_ms - now_ms) / 1000
         if self._behind() or self._store.behind_bytes:
-            return RETRY_SECONDS if self._trouble else GATHER_SECONDS
+            return RETRY_SECONDS if self._trouble else min(GATHER_SECONDS, slot_seconds)
         if not waits:
             return -1.0
         at, end_ms = timers.progress.read_ms, timers.slot_of(now_ms + AHEAD_MS)
         found = False
         while not found and at < end_ms:
             at, found = timers.wheel.next_used(at, end_ms)
-        # A slot is over when the next begins.
         return max(at + timers.precision_ms - now_ms, 1) / 1000
 
     def _behind(self) -> int:

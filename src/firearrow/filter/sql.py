@@ -46,7 +46,7 @@ from firearrow.filter.values import (
     java_int,
     java_long,
 )
-from firearrow.message.properties import NAME_END, PAIR_END
+from firearrow.message.properties import finder
 
 SQL_CHARS_MAX: Final = 8 * 1024
 """Of an expression: 500 values of an IN, or as many conditions; read in some milliseconds."""
@@ -57,7 +57,6 @@ SQL_TERMS_MAX: Final = 1000
 COMPILED_MAX: Final = 128
 """Expressions that are kept after they were read; the longest have a quarter of a megabyte each."""
 
-_PAIR_END: Final = PAIR_END.encode()
 _FLOAT_MAX: Final = 1.7976931348623157e308
 _FLOAT_LEAST: Final = 5e-324
 _UNREADABLE: Final = "\ufffd"  # what bytes that are not UTF-8 read as
@@ -393,26 +392,11 @@ _WORDS: Final[dict[str, bool | None]] = {"TRUE": True, "FALSE": False, "NULL": N
 def _property(name: str, *, exact: bool) -> Evaluate:
     """The last pair of a properties string that has the name and a value. Unless ``exact``, bytes
     that are not UTF-8 count as what they read as."""
-    first = f"{name}{NAME_END}".encode()
-    key = _PAIR_END + first
-    size = len(key)
-
-    def value(text: bytes) -> Value:
-        at = text.rfind(key)
-        while at >= 0:
-            start = at + size
-            end = text.find(_PAIR_END, start)
-            found = text[start:end] if end >= 0 else text[start:]
-            if found:
-                return found
-            at = text.rfind(key, 0, at)
-        if text.startswith(first):
-            return text[size - 1 :].partition(_PAIR_END)[0] or None
-        return None
+    value = finder(name)
 
     def readable(text: bytes) -> Value:
         found = value(text)
-        return found.decode("utf-8", "replace").encode() if isinstance(found, bytes) else found
+        return None if found is None else found.decode("utf-8", "replace").encode()
 
     return value if exact else readable
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
 from firearrow.message.names import SCHEDULE_TOPIC
-from firearrow.message.properties import DELAY_LEVEL, parse
+from firearrow.message.properties import DELAY_LEVEL, finder
 from firearrow.message.sysflag import (
     COMPRESSED,
     INNER_BATCH,
@@ -59,6 +59,7 @@ _NEW_QUEUES_RECORDS_LEAST: Final = 1
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH | COMPRESSED
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_delay_level_in: Final = finder(DELAY_LEVEL)
 _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
 
@@ -169,7 +170,7 @@ class Dispatcher:
         """Put due times in place of the tag codes of delayed messages."""
         strings = columns.slices(columns.properties_start, columns.properties_size)
         for at in np.flatnonzero(delayed).tolist():
-            level = parse(strings[at]).get(DELAY_LEVEL, "0")
+            level = (_delay_level_in(strings[at]) or b"0").decode("utf-8", "replace")
             if level.isdecimal() and int(level) > 0:
                 tag_codes[at] = self._delays.due_ms(int(level), int(columns.store_ms[at]))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.halves import GIVEN_UP_TOPIC, HALF_TOPIC, Half, answer_limit_ms, half_of
+from firearrow.broker.halves import GIVEN_UP_TOPIC, HALF_TOPIC, Half, answer_limit_ms, as_half
 from firearrow.broker.processors.query import record_at
 from firearrow.broker.transactions import Transactions
 from firearrow.errors import BrokerError, MessageError
@@ -49,12 +49,7 @@ class TransactionProcessor:
             raise _refused(f"commitOrRollback field wrong: {header.commit_or_rollback}")
         if header.commit_or_rollback == TRANSACTION_NONE:
             return Response()
-        half = half_of(self._store.record_at(header.commit_log_offset))
-        if half is None:
-            raise _refused(
-                "Find prepared transaction message failed: there is no half at the physical offset "
-                f"{header.commit_log_offset}"
-            )
+        half = self._half_at(header.commit_log_offset)
         self._check(header, half)
         if self._transactions.is_decided(half):
             return Response()
@@ -63,6 +58,19 @@ class TransactionProcessor:
         else:
             self._transactions.roll_back(half)
         return Response()
+
+    def _half_at(self, physical_offset: int) -> Half:
+        """The half at a place of the log, sound to the last byte; BrokerError if there is none."""
+        try:
+            half = as_half(self._store.view_at(physical_offset))
+        except MessageError:
+            half = None
+        if half is None:
+            raise _refused(
+                "Find prepared transaction message failed: there is no half at the physical offset "
+                f"{physical_offset}"
+            )
+        return half
 
     def _check(self, header: EndTransaction, half: Half) -> None:
         """Raise a BrokerError unless a request is for a half, and in time."""
