@@ -58,11 +58,6 @@ GATHER_SECONDS: Final = 0.1  # messages that came gather for so long before they
 RETRY_SECONDS: Final = 0.5  # how soon a full disk is tried again
 AHEAD_MS: Final = 3_600_000  # how far ahead the next time is looked for
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_TIMER_PROPERTIES: Final = (
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
-    properties.TIMER_DELIVER_MS,
-)
 
 _Steps = Generator[float, None, None]
 """Work in steps: each yields the seconds after which it goes on."""
@@ -80,7 +75,7 @@ class TimerRedirection:
     def __call__(self, draft: Draft, now_ms: int) -> None:
         """Look at a draft that is about to be put; BrokerError if its time can't be."""
         found = draft.properties
-        if found.keys().isdisjoint(_TIMER_PROPERTIES):
+        if found.keys().isdisjoint(properties.TIMER_PROPERTIES):
             return
         if draft.topic == names.TIMER_TOPIC or transaction_type(draft.sys_flag) not in (
             TRANSACTION_NONE,
@@ -88,7 +83,7 @@ class TimerRedirection:
         ):
             return
         if _has_delay_level(found):
-            for name in _TIMER_PROPERTIES:
+            for name in properties.TIMER_PROPERTIES:
                 found.pop(name, None)
             return
         if properties.TIMER_OUT_MS in found:
