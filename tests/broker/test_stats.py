@@ -74,7 +74,8 @@ def test_counters_have_upstream_names(clock: HandClock, stats: BrokerStats) -> N
     }
     assert list(sums.values()) == [2, 600, 3, 900, 4, 2, 3]
     assert stats.view("TOPIC_PUT_NUMS", "U") is None
-    assert stats.view("NO_SUCH_NUMS", "T") is None
+    for absent in ("NO_SUCH_NUMS", "GROUP_GET_LATENCY", "TOPIC_PUT_LATENCY"):
+        assert stats.view(absent, "T@g") is None
     assert stats.group_get_tps("g", "T") == 0.3
     assert stats.group_get_tps("h", "T") == 0.0
 

@@ -226,7 +226,12 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
             return fastjson.loads(answer.body)
 
         expected = [
-            {"physicOffset": view.physical_offset, "physicSize": view.store_size, "tagsCode": 65}
+            {
+                "eval": False,
+                "physicOffset": view.physical_offset,
+                "physicSize": view.store_size,
+                "tagsCode": 65,
+            }
             for view in views
         ]
         ends = {"maxQueueIndex": 4, "minQueueIndex": 0}
