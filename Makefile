@@ -11,7 +11,7 @@ help: ## list the targets
 run: setup-run ## name server and broker in one process, store under ./data, ports 9876 and 10911
 	@exec .venv/bin/firearrow serve
 
-demo: setup ## a broker, a consumer that fails, and what Spark says of it: a minute
+demo: setup ## messages that come later, fail and are decided, and what Spark says of it: a minute
 	@exec .venv/bin/python -m tools.demo
 
 test: check ## everything: lint, types, architecture, unit and interop tests

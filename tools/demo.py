@@ -1,123 +1,92 @@
-"""A shop in a minute: orders are sent, a consumer fails, and Spark tells what is wrong.
+"""A shop in a minute: messages that come later, fail and are decided, and what Spark makes of it.
 
 `make demo` runs it. It starts a name server and a broker in a process of their own, on free ports
-and with a store in a temporary directory (``--store DIR`` keeps it), and ends by itself. Each step
-prints the command that does the same.
+and with a store in a temporary directory (``--store DIR`` keeps it), and ends by itself. What
+happens between producers, broker and consumers is printed as it happens. Each analysis prints the
+command that does the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.cli.main import build_parser
 from firearrow.cli.pipeline import report_of, session
 from firearrow.cli.screen import as_text
-from firearrow.client.pulls import Asking
-from firearrow.client.queues import Queue
 from firearrow.client.routes import create_topic
 from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView
-from firearrow.message.names import dlq_topic, retry_topic
-from firearrow.message.properties import format as properties_text
-from firearrow.message.record import iter_records
+from firearrow.message.names import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
 from firearrow.net.blocking import BlockingClient
-from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import FieldValue
+from firearrow.wire.frame import AnyCommand
+from tools.shop import COMMIT, QUEUES, ROLLBACK, Shop
+from tools.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ORDERS: Final = 600
-QUEUES: Final = 4
-TRIES: Final = 3
-PULL: Final = 32
-NOT_FOUND: Final = 19
+RETRIES: Final = 2
+LEVEL: Final = 1  # of delay: one second
 READY: Final = re.compile(r"ready namesrv=(\S+) broker=(\S+)")
-CLOCK: Final = SystemClock()
+SETTINGS: Final = (
+    "brokerName=broker-a", "recallMessageEnable=true", "timerPrecisionMs=100",
+    "transactionTimeOut=1000", "transactionCheckInterval=1000",  # RocketMQ's: 6 s and 30 s
+)  # fmt: skip
 
 
-class Shop:
-    """A client of the broker: just enough of one to send, to consume and to fail."""
-
-    def __init__(self, broker: str) -> None:
-        self._client = BlockingClient()
-        self._broker = broker
-
-    def call(self, code: int, fields: dict[str, FieldValue], body: bytes = b"") -> bytes:
-        """Call the broker."""
-        return bytes(self._client.call(self._broker, code, fields, body).body)
-
-    def create(self, topic: str, queues: int) -> None:
-        """Make a topic."""
-        create_topic(self._client, self._broker, topic, queues)
-
-    def join(self, group: str, topic: str) -> None:
-        """Make a consumer group known, as consumers do when they start."""
-        subscription = {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
-        consumer = {
-            "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": [subscription],
-        }  # fmt: skip
-        body = {"clientID": f"demo@{group}", "consumerDataSet": [consumer], "producerDataSet": []}
-        self.call(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
-
-    def send(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: dict[str, str],
-        *,
-        born_ms: int | None = None,
-        retries: int = 0,
-    ) -> None:
-        """Send one message and wait until it is stored."""
-        self.call(
-            RequestCode.SEND_MESSAGE_V2,
-            {"a": "shop", "b": topic, "c": "TBW102", "d": QUEUES, "e": queue_id, "f": 0,
-             "g": born_ms or CLOCK.now_ms(), "h": 0, "i": properties_text(properties),
-             "j": retries, "k": False, "m": False},
-            body,
-        )  # fmt: skip
-
-    def pull(self, group: str, topic: str, queue_id: int) -> Iterator[MessageView]:
-        """Give the messages of a queue, from the beginning to the end."""
-        asking, queue = Asking(group), Queue(topic, "broker-a", queue_id)
-        at = 0
-        while True:
-            fields = asking.fields(queue, at, PULL)
-            answer = self._client.begin(self._broker, RequestCode.PULL_MESSAGE, fields).answer()
-            if answer.code == NOT_FOUND:
-                return
-            found = list(iter_records(answer.body))
-            yield from found
-            at += len(found)
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Say how far a group is."""
-        self.call(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset},
-        )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+# --- messages that come later ---
 
 
-def send_orders(shop: Shop) -> None:
+async def send_for_later(shop: Shop, stage: Stage) -> None:
+    """Send messages that are delivered later, and take one of them back."""
+    stage.scene(
+        "Later",
+        "Three parcels are sent at once: one with delay level 1, which is a second, two with a "
+        "time of their own. One of these is taken back. Until its time a message waits in a topic "
+        "of the broker's.",
+    )
+    consumer = asyncio.create_task(_receive(shop, stage, "Parcels", 2))
+    for name, delay, words in (
+        ("parcel-1", {"DELAY": str(LEVEL)}, "level 1"),
+        ("parcel-2", {"TIMER_DELAY_MS": "2500"}, "in 2.5 s"),
+        ("parcel-3", {"TIMER_DELAY_MS": "1800"}, "in 1.8 s"),
+    ):
+        at = stage.now()
+        sent = await shop.send("Parcels", name.encode(), {"KEYS": name} | delay)
+        stage.sends(at, f"{name}, {words}", (await shop.stored(sent)).topic)
+    at = stage.now()
+    await shop.recall("Parcels", sent)
+    stage.sends(at, "recalls parcel-3", TIMER_TOPIC)
+    await consumer
+    delivered = await shop.count("Parcels")
+    stage.sums_up(f"{delivered} of 3 parcels were delivered, parcel-3 was not.")
+
+
+async def _receive(shop: Shop, stage: Stage, topic: str, count: int) -> None:
+    """Consume so many messages, and show each."""
+    async for message in shop.messages("readers", topic):
+        stage.delivers(topic, message.body.decode())
+        count -= 1
+        if not count:
+            return
+
+
+# --- messages that fail ---
+
+
+async def send_orders(shop: Shop) -> None:
     """Send orders of fifty customers; each hundredth is sent twice, as if no answer had come."""
-    shop.create("Orders", QUEUES)
     for number in range(ORDERS):
         order = {"order": number, "customer": f"c{number % 50}", "cents": 199 * (number % 7 + 1)}
         if number % 60 == 59:
@@ -127,46 +96,124 @@ def send_orders(shop: Shop) -> None:
             "UNIQ_KEY": f"{number:032X}",
         }  # fmt: skip
         for _ in range(2 if number % 100 == 0 else 1):
-            shop.send("Orders", number % QUEUES, json.dumps(order).encode(), properties)
+            await shop.send("Orders", json.dumps(order).encode(), properties, number % QUEUES)
 
 
-def bill(shop: Shop) -> None:
+async def bill(shop: Shop) -> None:
     """Consume half of each queue, and stop: a backlog."""
-    shop.join("billing", "Orders")
+    await shop.join("billing", ["Orders"])
     for queue_id in range(QUEUES):
-        count = sum(1 for _ in shop.pull("billing", "Orders", queue_id))
-        shop.commit("billing", "Orders", queue_id, count // 2)
+        messages = shop.messages("billing", "Orders", queue_id, wait=False)
+        count = len([message async for message in messages])
+        await shop.commit("billing", "Orders", queue_id, count // 2)
 
 
-def ship(shop: Shop) -> None:
+async def ship(shop: Shop, stage: Stage) -> None:
     """Consume everything, and fail at orders without a price until they are dead letters."""
-    shop.join("shipping", "Orders")
-    shop.create(dlq_topic("shipping"), 1)
+    stage.scene(
+        "Again, and given up",
+        f"{ORDERS} orders are sent. Group billing consumes half of them and stops. Group shipping "
+        f"fails at the {ORDERS // 60} that have no price. Each comes again after a second, "
+        f"{RETRIES} times, and is then a dead letter. Shown is what becomes of the first.",
+    )
+    await send_orders(shop)
+    stage.sends(0.0, f"{ORDERS} orders", "Orders")
+    await bill(shop)
+    stage.delivers("Orders", f"{ORDERS // 2} by billing")
+    await shop.configure_group("shipping", RETRIES)
+    await shop.join("shipping", ["Orders"])
     for queue_id in range(QUEUES):
         count = 0
-        for message in shop.pull("shipping", "Orders", queue_id):
+        async for message in shop.messages("shipping", "Orders", queue_id, wait=False):
             count += 1
             if "cents" not in json.loads(message.body):
-                _give_up(shop, message)
-        shop.commit("shipping", "Orders", queue_id, count)
+                await _fail(shop, stage, message)
+        await shop.commit("shipping", "Orders", queue_id, count)
+    retries = retry_topic("shipping")
+    left = RETRIES * ORDERS // 60
+    async for message in shop.messages("shipping", retries):
+        await _fail(shop, stage, message)
+        left -= 1
+        if not left:
+            break
+    await shop.commit("shipping", retries, 0, RETRIES * ORDERS // 60)
+    dead = await shop.count(dlq_topic("shipping"))
+    stage.sums_up(f"{dlq_topic('shipping')} has {dead} messages. Nothing was lost.")
 
 
-def _give_up(shop: Shop, message: MessageView) -> None:
-    """Send a message back until it has been tried often enough."""
-    carried = message.properties | {
-        "RETRY_TOPIC": message.topic,
-        "ORIGIN_MESSAGE_ID": message.offset_message_id,
-    }
-    for retry in range(1, TRIES + 1):
-        topic = retry_topic("shipping") if retry < TRIES else dlq_topic("shipping")
-        shop.send(topic, 0, message.body, carried, born_ms=message.born_timestamp_ms, retries=retry)
+async def _fail(shop: Shop, stage: Stage, message: MessageView) -> None:
+    """Receive a message and send it back."""
+    await shop.send_back("shipping", message, LEVEL)
+    order = f"order-{json.loads(message.body)['order']}"
+    if order != "order-59":
+        return
+    tried = message.reconsume_times
+    stage.delivers(message.topic, order if tried == 0 else f"{order}, retry {tried}")
+    to = SCHEDULE_TOPIC if tried < RETRIES else dlq_topic("shipping")
+    stage.fails(to, "no price: fails")
+
+
+# --- transactions ---
+
+
+async def decide(shop: Shop, stage: Stage, checks: asyncio.Queue[AnyCommand]) -> None:
+    """Send halves: one is committed, one rolled back, and of one the broker must ask."""
+    stage.scene(
+        "Only if it is true",
+        "Of a transaction the broker keeps a half that nobody sees, until its producer commits it "
+        "or rolls it back. If the producer says nothing, as if it had crashed, it is asked.",
+    )
+    consumer = asyncio.create_task(_receive(shop, stage, "Payments", 2))
+    halves = {}
+    for name in ("paid-1", "paid-2", "paid-3"):
+        at = stage.now()
+        sent = await shop.begin("Payments", name.encode())
+        halves[name] = sent.ext
+        stage.sends(at, f"{name}, half", (await shop.stored(sent)).topic)
+    stage.sends(stage.now(), "commits paid-1", "Payments")
+    await shop.end(halves["paid-1"], COMMIT)
+    stage.sends(stage.now(), "rolls back paid-2", "dropped")
+    await shop.end(halves["paid-2"], ROLLBACK)
+    check = await checks.get()
+    stage.asks("paid-3?", "undecided for a second")
+    stage.sends(stage.now(), "commits paid-3", "Payments")
+    await shop.end(check.ext, COMMIT)
+    await consumer
+    delivered = await shop.count("Payments")
+    stage.sums_up(f"{delivered} of 3 payments were delivered, paid-2 was not.")
+
+
+# --- the whole ---
+
+
+@asynccontextmanager
+async def connected(broker: str, checks: asyncio.Queue[AnyCommand]) -> AsyncIterator[Shop]:
+    """Have a client that keeps what the broker asks in ``checks``."""
+    shop = Shop(broker, checks.put_nowait)
+    try:
+        await shop.join()
+        yield shop
+    finally:
+        await shop.close()
+
+
+async def play(broker: str, stage: Stage) -> None:
+    """Do everything that needs a broker and no Spark."""
+    checks: asyncio.Queue[AnyCommand] = asyncio.Queue()
+    async with connected(broker, checks) as shop:
+        scenes: list[Coroutine[Any, Any, None]] = [
+            send_for_later(shop, stage), ship(shop, stage), decide(shop, stage, checks)
+        ]  # fmt: skip
+        for scene in scenes:
+            await scene
 
 
 @contextmanager
 def serving(store: Path) -> Iterator[tuple[str, str]]:
     """Have a name server and a broker; gives their addresses."""
     command = [sys.executable, "-m", "firearrow", "serve", "--store", str(store),
-               "--namesrv-port", "0", "--broker-port", "0", "--log-level", "error"]  # fmt: skip
+               "--namesrv-port", "0", "--broker-port", "0", "--log-level", "error",
+               *(word for setting in SETTINGS for word in ("--set", setting))]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         try:
@@ -179,49 +226,59 @@ def serving(store: Path) -> Iterator[tuple[str, str]]:
             it.communicate(timeout=30)
 
 
-def job(spark: SparkSession, *arguments: str) -> None:
+def create_topics(broker: str, topics: Mapping[str, int]) -> None:
+    """Make topics of so many queues."""
+    client = BlockingClient()
+    for topic, queues in topics.items():
+        create_topic(client, broker, topic, queues)
+    client.close()
+
+
+def job(spark: SparkSession, stage: Stage, *arguments: str) -> None:
     """Run a job of the pipeline in a session that is there, and show it."""
-    print(f"\n$ firearrow pipeline {shlex.join(arguments)}\n")
-    options = build_parser().parse_args(["pipeline", *arguments, "--top", "5"])
-    print(as_text(report_of(options, spark), 120))
+    words = ["pipeline", *arguments]
+    stage.command(["firearrow", *words])
+    options = build_parser().parse_args([*words, "--top", "5"])
+    print(as_text(report_of(options, spark), stage.columns))
 
 
 def sql(spark: SparkSession, store: Path) -> None:
     """Ask the store's messages by SQL."""
-    query = (
-        "SELECT tags, count(*) AS orders, "
-        "sum(cast(get_json_object(cast(body AS string), '$.cents') AS int)) AS cents "
-        "FROM messages WHERE topic = 'Orders' GROUP BY tags ORDER BY tags"
-    )
-    print(f"\n>>> spark.sql({query!r}).show()\n")
+    query = """
+SELECT tags, count(*) AS orders,
+       sum(cast(get_json_object(cast(body AS string), '$.cents') AS int)) AS cents
+FROM messages WHERE topic = 'Orders' GROUP BY tags ORDER BY tags
+"""
+    print(f'>>> spark.sql("""{query}""").show()\n')
     spark.read.format("rocketmq").load(str(store)).createOrReplaceTempView("messages")
     spark.sql(query).show()
 
 
+def analyse(store: Path, work: Path, name_server: str, stage: Stage) -> None:
+    """Have Spark tell what the store holds."""
+    first = ["pipeline", "backlog", "--path", str(store), "--master", "local[2]"]
+    stage.say("Now Spark starts, and reads the broker's files.")
+    with session(build_parser().parse_args(first)) as spark:
+        place = ("--path", str(store))
+        job(spark, stage, "backlog", *place)
+        job(spark, stage, "deadletters", *place)
+        audit = str(work / "audit")
+        job(spark, stage, "deadletters", *place, "--where", "keys = 'order-59'", "--resend",
+            "--to-name-server", name_server, "--audit", audit)  # fmt: skip
+        job(spark, stage, "duplicates", *place)
+        job(spark, stage, "archive", *place, "--to", str(work / "lake"))
+        sql(spark, store)
+
+
 def run(store: Path, work: Path) -> None:
     """Do all steps."""
-    first = ["pipeline", "backlog", "--path", str(store), "--master", "local[2]"]
+    stage = Stage(sys.stdout, SystemClock())
     with serving(store) as (name_server, broker):
-        print(f"A broker serves at {broker}, its store is {store}.")
-        shop = Shop(broker)
-        send_orders(shop)
-        print(f"{ORDERS} orders were sent.")
-        bill(shop)
-        print("Group billing has consumed half of them and stopped.")
-        ship(shop)
-        print(f"Group shipping fails at orders without a price: {ORDERS // 60} dead letters.")
-        shop.close()
-        with session(build_parser().parse_args(first)) as spark:
-            place = ("--path", str(store))
-            job(spark, "backlog", *place)
-            job(spark, "deadletters", *place)
-            audit = str(work / "audit")
-            job(spark, "deadletters", *place, "--where", "keys = 'order-59'", "--resend",
-                "--to-name-server", name_server, "--audit", audit)  # fmt: skip
-            job(spark, "duplicates", *place)
-            job(spark, "archive", *place, "--to", str(work / "lake"))
-            sql(spark, store)
-    print("The broker has ended. All of this works without one, but for sending.")
+        stage.say(f"A broker serves at {broker}, its store is {store}.")
+        create_topics(broker, {"Parcels": 1, "Orders": QUEUES, "Payments": 1})
+        asyncio.run(play(broker, stage))
+        analyse(store, work, name_server, stage)
+    print("The broker has ended. The analysis works without one, but for sending again.")
 
 
 def main() -> None:

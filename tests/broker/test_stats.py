@@ -56,6 +56,8 @@ def test_a_view_has_a_minute_an_hour_and_a_day(clock: HandClock, stats: BrokerSt
 def test_counters_have_upstream_names(clock: HandClock, stats: BrokerStats) -> None:
     count_puts(stats, "T", 2, 600)
     stats.got("g", "T", 3, 900)
+    for _ in range(4):
+        stats.sent_back("g", "T")
     pass_time(clock, stats, 10)
     sums = {
         (name, key): view.stats_minute.sum
@@ -64,14 +66,16 @@ def test_counters_have_upstream_names(clock: HandClock, stats: BrokerStats) -> N
             ("TOPIC_PUT_SIZE", "T"),
             ("GROUP_GET_NUMS", "T@g"),
             ("GROUP_GET_SIZE", "T@g"),
+            ("SNDBCK_PUT_NUMS", "T@g"),
             ("BROKER_PUT_NUMS", "C"),
             ("BROKER_GET_NUMS", "C"),
         ]
         if (view := stats.view(name, key)) is not None
     }
-    assert list(sums.values()) == [2, 600, 3, 900, 2, 3]
+    assert list(sums.values()) == [2, 600, 3, 900, 4, 2, 3]
     assert stats.view("TOPIC_PUT_NUMS", "U") is None
-    assert stats.view("NO_SUCH_NUMS", "T") is None
+    for absent in ("NO_SUCH_NUMS", "GROUP_GET_LATENCY", "TOPIC_PUT_LATENCY"):
+        assert stats.view(absent, "T@g") is None
     assert stats.group_get_tps("g", "T") == 0.3
     assert stats.group_get_tps("h", "T") == 0.0
 
@@ -87,12 +91,17 @@ def test_deleting_keeps_the_totals(clock: HandClock, stats: BrokerStats) -> None
     count_puts(stats, "T", 2, 600)
     stats.got("g", "T", 3, 900)
     stats.got("g", "U", 1, 100)
+    stats.sent_back("g", "T")
+    stats.sent_back("g", "U")
     stats.delete_topic("T")
     stats.delete_topic("never seen")
     assert stats.view("TOPIC_PUT_NUMS", "T") is None
-    assert stats.view("GROUP_GET_NUMS", "T@g") is None
+    for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
+        assert stats.view(name, "T@g") is None
+        assert stats.view(name, "U@g") is not None
     stats.delete_group("g")
-    assert stats.view("GROUP_GET_NUMS", "U@g") is None
+    for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
+        assert stats.view(name, "U@g") is None
     pass_time(clock, stats, 10)
     assert stats.put_sum() == (2, 600)
     assert stats.get_totals().now == 4
@@ -100,12 +109,15 @@ def test_deleting_keeps_the_totals(clock: HandClock, stats: BrokerStats) -> None
 
 def test_a_group_that_rests_for_a_day_is_forgotten(clock: HandClock, stats: BrokerStats) -> None:
     stats.got("g", "T", 1, 1)
+    stats.sent_back("g", "T")
     pass_time(clock, stats, 86_400)
     stats.got("h", "T", 1, 1)
-    assert stats.view("GROUP_GET_NUMS", "T@g") is not None
+    stats.sent_back("h", "T")
+    names = ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS")
+    assert all(stats.view(name, "T@g") is not None for name in names)
     pass_time(clock, stats, 3600)
-    assert stats.view("GROUP_GET_NUMS", "T@g") is None
-    assert stats.view("GROUP_GET_NUMS", "T@h") is not None
+    assert all(stats.view(name, "T@g") is None for name in names)
+    assert all(stats.view(name, "T@h") is not None for name in names)
     assert stats.get_totals().now == 2
 
 

@@ -452,6 +452,24 @@ def test_the_timer_says_how_far_it_is(tmp_path: Path) -> None:
 # --- stores of RocketMQ ---
 
 
+def test_a_wheel_that_rocketmq_kept_in_snapshots_is_made_again(tmp_path: Path) -> None:
+    """`timerWheelSnapshotFlush` leaves ``timerwheel.N`` in place of the file; it asks nothing of us
+    either, as the wheel follows from the units."""
+
+    async def sending(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"timed", i=timed("U1", TIMER_DELIVER_MS=START_MS + 5000))
+        await asyncio.sleep(1)
+
+    async def waiting(served: Serving, caller: Caller) -> None:
+        assert left(served) == 1
+        await asyncio.sleep(10)
+        assert [view.body for view in await caller.stored()] == [b"timed"]
+
+    in_virtual_time(tmp_path, sending)
+    (tmp_path / "timerwheel").rename(tmp_path / "timerwheel.52")
+    in_virtual_time(tmp_path, waiting)
+
+
 def test_timers_that_rocketmq_left_are_delivered(tmp_path: Path) -> None:
     """See the README beside the golden stores: one was delivered, four wait."""
     root = extract("waiting", tmp_path)

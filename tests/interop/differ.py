@@ -20,10 +20,13 @@ from firearrow.message.record import iter_records
 from firearrow.net.blocking import BlockingClient
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
+from tests.interop.differ_tools import Printing, Tools
+from tests.interop.javaclient import JavaClient
 from tests.interop.servers import Server
 from tests.interop.waiting import wait_until
 
 STEPS: Final = 60
+STEPS_A_TOOL: Final = 5  # a command of mqadmin after so many
 SETTINGS: Final = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
 BORN_MS: Final = 1_790_000_000_000
 ARRIVAL_S: Final = 30.0
@@ -49,9 +52,10 @@ class Different(AssertionError):
 class Side:
     """One broker, and what the script has learnt of it that is its own: places of messages."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, java: JavaClient) -> None:
         self.name = server.kind
         self.address = server.broker
+        self.java = java
         self._client = BlockingClient(timeout_seconds=20)
         self.places: dict[str, tuple[int, str]] = {}  # of messages: physical offset and id
         self.store_ms: dict[str, int] = {}
@@ -138,11 +142,14 @@ class Script:
         self._back: set[tuple[str, str]] = set()  # messages that were sent back, and for whom
         self._late: dict[tuple[str, int], int] = {}  # messages that will come, of each queue
         self._number = 0
+        self._tools = Tools(seed, self.prefix, self._topics, self._groups)
 
     def steps(self) -> Iterator[Named]:
         """Give all steps, the last of which waits for what comes later."""
         yield from (self._create_topic(topic) for topic in [*self._topics, self._later])
         yield from (self._create_group(group) for group in ["differ", *self._groups])
+        yield from (self._create_topic(names.retry_topic(group), 1) for group in self._groups)
+        yield _tool(*self._tools.routes())
         makers = [
             (8, self._send), (2, self._send_batch), (3, self._delayed), (2, self._timed),
             (5, self._pull), (2, self._pull_filtered), (3, self._commit), (2, self._offset),
@@ -152,18 +159,20 @@ class Script:
             (1, self._group_config),
         ]  # fmt: skip
         weights = [weight for weight, _ in makers]
-        for [maker] in (self._chance.choices([make for _, make in makers], weights)
-                        for _ in range(STEPS)):  # fmt: skip
+        for number in range(STEPS):
+            [maker] = self._chance.choices([make for _, make in makers], weights)
             yield maker()
+            if number % STEPS_A_TOOL == STEPS_A_TOOL - 1:
+                yield _tool(*self._tools.any())
         for (topic, queue_id), count in sorted(self._late.items()):
             yield self._arrived(topic, queue_id, count)
 
     # --- what is set up ---
 
-    def _create_topic(self, topic: str) -> Named:
+    def _create_topic(self, topic: str, queues: int = QUEUES) -> Named:
         fields: Fields = {
-            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": QUEUES,
-            "writeQueueNums": QUEUES, "perm": 6, "topicFilterType": "SINGLE_TAG",
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
+            "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": 0, "order": False,
         }  # fmt: skip
         return Named(f"create topic {topic}", lambda side: side.ask(17, fields).code)
@@ -480,6 +489,10 @@ class Script:
             return sorted((shown(view) for view in side.contents(topic, queue_id)), key=str)
 
         return Named(f"{count} messages arrive in {topic}-{queue_id}", do)
+
+
+def _tool(words: str, printing: Printing) -> Named:
+    return Named(words, lambda side: printing(side.java))
 
 
 def _numbers_by_queue(answer: AnyCommand, name: str) -> Seen:

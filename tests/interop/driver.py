@@ -84,7 +84,7 @@ def running_driver(directory: Path) -> Iterator[Driver]:
     pipe = subprocess.PIPE
     with (
         (directory / "driver.log").open("wb") as log,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log) as process,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, cwd=directory) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None

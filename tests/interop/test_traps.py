@@ -21,6 +21,8 @@ from firearrow.wire.command import FieldValue, Response, request
 from firearrow.wire.frame import encode_response
 from tests.broker.serving import send_fields
 from tests.interop.differ import Side, pull
+from tests.interop.driver import Driver
+from tests.interop.javaclient import JavaClient
 from tests.interop.servers import Kind, Server, serve
 from tests.interop.waiting import wait_until
 from tests.net.talker import talking
@@ -44,11 +46,11 @@ if os.environ.get("FIREARROW_ALL_HANDOVERS"):
 
 @pytest.fixture(scope="module", params=BOTH)
 def side(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, driver: Driver, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Side]:
     root = tmp_path_factory.mktemp(f"traps-{request.param}")
     with serve(request.param, root / "store", root / "logs", settings=CHECKS) as server:
-        found = Side(server)
+        found = Side(server, JavaClient(driver, server))
         yield found
         found.close()
 
@@ -130,7 +132,9 @@ async def answer_to_empty_reply(port: int) -> int:
 
 
 @pytest.mark.parametrize(("kind", "due_s"), TIMERS)
-def test_a_timer_delivers_no_other_message(kind: Kind, due_s: int, tmp_path: Path) -> None:
+def test_a_timer_delivers_no_other_message(
+    kind: Kind, due_s: int, driver: Driver, tmp_path: Path
+) -> None:
     """A loss of power takes a message from the log, and the next timed one gets its place."""
 
     def timed(side: Side, body: bytes, due_ms: int) -> int:
@@ -140,7 +144,7 @@ def test_a_timer_delivers_no_other_message(kind: Kind, due_s: int, tmp_path: Pat
     def serving(number: int) -> AbstractContextManager[Server]:
         return serve(kind, tmp_path / "store", tmp_path / f"logs{number}", killed=True)
 
-    with serving(1) as server, closing(Side(server)) as side:
+    with serving(1) as server, closing(Side(server, JavaClient(driver, server))) as side:
         due_ms = round(time.time() + due_s) * 1000
         send(side, b"now", {"UNIQ_KEY": f"{'N':0>32}"})
         lost = timed(side, b"lost", due_ms)
@@ -150,7 +154,7 @@ def test_a_timer_delivers_no_other_message(kind: Kind, due_s: int, tmp_path: Pat
     with first.open("r+b") as file:
         file.seek(lost)
         file.write(bytes(4096))
-    with serving(2) as server, closing(Side(server)) as side:
+    with serving(2) as server, closing(Side(server, JavaClient(driver, server))) as side:
         assert timed(side, b"kept", due_ms + LATER_MS) == lost, "it has the other's place"
         side.wait_for(TOPIC, 0, 2)
         came_ms = [view.store_timestamp_ms for view in side.contents(TOPIC, 0)[1:]]

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from firearrow.spark import LagListener
 from tests.spark.jobs import orders
-from tools.demo import Shop, serving
+from tools.demo import create_topics, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -53,9 +53,7 @@ def test_the_pages_of_the_pipeline(
     spark: SparkSession, shop: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with serving(tmp_path / "to") as (name_server, broker):
-        client = Shop(broker)
-        client.create("Orders", 1)
-        client.create("orders-again", 1)
+        create_topics(broker, {"Orders": 1, "orders-again": 1})
         names: dict[str, object] = {"spark": spark}
         for code in examples("archive.md", shop, tmp_path, name_server)[1:]:
             if "pyiceberg" not in code:
@@ -73,5 +71,4 @@ def test_the_pages_of_the_pipeline(
         counts = {row.topic: row["count"] for row in rows}
         assert counts["orders-again"] > 0
         assert counts["Payments"] == 60
-        client.close()
     shutil.rmtree(tmp_path / "to")

@@ -20,7 +20,7 @@ from firearrow.spark.jobs.delta import Archive
 from tests.spark.jobs import orders
 from tests.spark.jobs.test_takeover import unpacked
 from tests.store.stores import append, opened
-from tools.demo import Shop, serving
+from tools.demo import create_topics, serving
 
 JOBS_MAX = 5  # for eleven tables
 NOW = ("--now", "2026-11-18T17:00:00Z")  # as the shop's store has it
@@ -211,9 +211,7 @@ def test_what_is_sent_is_sent_once(spark: SparkSession, store: str, tmp_path: Pa
     lake, path = str(tmp_path / "lake"), ("--path", store)
     run(spark, "archive", *path, "--to", lake, "--option", "subscribe=Payments")
     with serving(tmp_path / "to") as (name_server, broker):
-        shop = Shop(broker)
-        for topic in ("Again", "Alerts", "Orders"):
-            shop.create(topic, 1)
+        create_topics(broker, {"Again": 1, "Alerts": 1, "Orders": 1})
         to = ("--to-name-server", name_server)
         for _ in range(2):
             job = ("--archive", lake, *to, "--job")
@@ -240,7 +238,6 @@ def test_what_is_sent_is_sent_once(spark: SparkSession, store: str, tmp_path: Pa
         (resent,) = sent.where("topic = 'Orders'").collect()
         assert bytes(resent.body).decode() == orders.HOSTILE
         assert parse(resent.properties)["FIREARROW_RESENT"].endswith("/%DLQ%shipping/0/2")
-        shop.close()
 
 
 def test_a_watch_tells_what_a_stream_brings(

@@ -114,6 +114,7 @@ _NAMES: Final[dict[str, tuple[str, Measure]]] = {
     "TOPIC_PUT_SIZE": ("topics", "size"),
     "GROUP_GET_NUMS": ("groups", "messages"),
     "GROUP_GET_SIZE": ("groups", "size"),
+    "SNDBCK_PUT_NUMS": ("failures", "messages"),
     "BROKER_PUT_NUMS": ("puts", "messages"),
     "BROKER_GET_NUMS": ("gets", "messages"),
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": ("user puts", "messages"),
@@ -139,6 +140,7 @@ class BrokerStats:
         self.pulls_missed = 0
         self._topics: dict[str, PutCounters] = {}
         self._groups: dict[str, GroupCounters] = {}
+        self._failures: dict[str, int] = {}
         self._system_puts: dict[str, PutCounters] = {}
         self._system_gets: dict[str, GroupCounters] = {}
         self._deleted_system_puts = self._deleted_system_gets = 0
@@ -151,6 +153,7 @@ class BrokerStats:
         self._series: dict[str, dict[str, Series]] = {
             "topics": {},
             "groups": {},
+            "failures": {},
             "puts": {cluster: self.puts},
             "gets": {cluster: self.gets},
             "user puts": {cluster: Series(self.boot_ms)},
@@ -185,6 +188,13 @@ class BrokerStats:
         self._get_count += count
         self._get_bytes += size
         self.pulls_found += 1
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """Count a message of a topic that a group failed to consume."""
+        key = f"{topic}@{group}"
+        if key not in self._failures:
+            self._series["failures"][key] = Series(self._clock.now_ms())
+        self._failures[key] = self._failures.get(key, 0) + 1
 
     def put_sum(self) -> tuple[int, int]:
         """Give the messages that were put since the start, and the bytes of their records."""
@@ -256,6 +266,14 @@ class BrokerStats:
                     self._delete_group_key(key)
             if number % _STEP_COUNTERS == 0:
                 yield
+        failures = self._series["failures"]
+        for number, (key, count) in enumerate(list(self._failures.items()), 1):
+            if key in failures:
+                failures[key].append(Note(now_ms, count, 0), tick)
+                if failures[key].is_idle():
+                    self._delete_failures(key)
+            if number % _STEP_COUNTERS == 0:
+                yield
 
     def put_totals(self) -> DayTotals:
         """Give how many messages were put, without those of the broker's own topics."""
@@ -284,11 +302,15 @@ class BrokerStats:
                 self._deleted_system_puts += counters.put_count
         for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
             self._delete_group_key(key)
+        for key in [key for key in self._failures if key.startswith(f"{topic}@")]:
+            self._delete_failures(key)
 
     def delete_group(self, group: str) -> None:
         """Forget the counters of a group."""
         for key in [key for key in self._groups if key.endswith(f"@{group}")]:
             self._delete_group_key(key)
+        for key in [key for key in self._failures if key.endswith(f"@{group}")]:
+            self._delete_failures(key)
 
     def _delete_group_key(self, key: str) -> None:
         del self._groups[key]
@@ -296,6 +318,10 @@ class BrokerStats:
         system = self._system_gets.pop(key, None)
         if system is not None:
             self._deleted_system_gets += system.get_count
+
+    def _delete_failures(self, key: str) -> None:
+        del self._failures[key]
+        del self._series["failures"][key]
 
     def _turn_day(self, now_ms: int, put_count: int, get_count: int) -> None:
         today = _day_of(now_ms)

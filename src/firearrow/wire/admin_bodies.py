@@ -63,11 +63,13 @@ class AllConsumeStats(Body, frozen=True):
 
 
 class QueueEntryData(Body, frozen=True):
-    """One entry of a ConsumeQueue."""
+    """One entry of a ConsumeQueue. RocketMQ says whether a group wants it only where it has a
+    ConsumeQueueExt."""
 
     physic_offset: int
     physic_size: int
     tags_code: int
+    is_wanted: bool = field(default=False, name="eval")
 
 
 class QueueEntries(Body, frozen=True):

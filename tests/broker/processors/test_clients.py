@@ -314,7 +314,7 @@ def test_all_producers(broker: FakeBroker) -> None:
             "lastUpdateTimestamp": at_ms,
         }  # fmt: skip
 
-    first, second = row("c1", "10.0.0.1:4711", NOW_MS), row("c2", "10.0.0.2:1", NOW_MS + 20_000)
+    first, second = row("c1", "/10.0.0.1:4711", NOW_MS), row("c2", "/10.0.0.2:1", NOW_MS + 20_000)
     broker.clock.seconds += 5
     assert broker.ask(328) == {"data": {"P1": [first], "P2": [first, second]}}
 

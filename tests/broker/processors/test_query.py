@@ -226,7 +226,12 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
             return fastjson.loads(answer.body)
 
         expected = [
-            {"physicOffset": view.physical_offset, "physicSize": view.store_size, "tagsCode": 65}
+            {
+                "eval": False,
+                "physicOffset": view.physical_offset,
+                "physicSize": view.store_size,
+                "tagsCode": 65,
+            }
             for view in views
         ]
         ends = {"maxQueueIndex": 4, "minQueueIndex": 0}
@@ -235,14 +240,25 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
         assert await entries(count=0) == ends | {"queueData": []}
         offline = (await entries(consumerGroup="g"))["filterData"]
         assert offline == "g@T is not online!"
-        beat = {"groupName": "g", "subscriptionDataSet": [{"topic": "T", "subString": "A"}]}
+        beat: dict[str, Any] = {
+            "groupName": "g", "subscriptionDataSet": [{"topic": "T", "subString": "A"}]
+        }  # fmt: skip
         body = json.dumps({"clientID": "c", "consumerDataSet": [beat]}).encode()
         assert (await caller.call(34, {}, body)).code == 0
         online = await entries(consumerGroup="g")
         assert online["subscriptionData"]["subString"] == "A"
-        assert "filterData" not in online
+        assert online["filterData"] == "null"
+        beat["subscriptionDataSet"] = [
+            {"topic": "T", "subString": "a > 5", "expressionType": "SQL92", "subVersion": 7}
+        ]
+        body = json.dumps({"clientID": "c", "consumerDataSet": [beat]}).encode()
+        assert (await caller.call(34, {}, body)).code == 0
+        told = (await entries(consumerGroup="g"))["filterData"]
+        assert told.startswith('{\n\t"bloomFilterData":{\n\t\t"bitNum":112,\n\t\t"bitPos":[')
+        kept = json.loads(told)
+        assert (kept["expression"], kept["clientVersion"], kept["dead"]) == ("a > 5", 7, False)
 
-    calling(tmp_path, main)
+    calling(tmp_path, main, enable_property_filter=True)
 
 
 @pytest.mark.parametrize(

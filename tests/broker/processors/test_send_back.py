@@ -85,6 +85,24 @@ def test_a_message_that_always_fails_comes_sixteen_times(tmp_path: Path) -> None
     in_virtual_time(tmp_path, main, **PATIENT)
 
 
+def test_what_is_sent_back_counts(tmp_path: Path) -> None:
+    """By the topic that it was sent to, however often it came again; 315 tells."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"bad", i=SENT)
+        await group(caller)
+        [view] = stored(served, "T")
+        assert (await back(caller, view, delayLevel=1)).code == 0
+        await asyncio.sleep(2)
+        [again] = stored(served, "%RETRY%g")
+        assert (await back(caller, again, delayLevel=-1)).code == 0
+        await asyncio.sleep(20)
+        counted = await caller.call(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@g"})
+        assert json.loads(counted.body)["statsMinute"]["sum"] == 2
+
+    in_virtual_time(tmp_path, main, **PATIENT)
+
+
 @pytest.mark.parametrize(
     ("version", "stated", "configured", "times", "is_dead"),
     [

@@ -26,6 +26,14 @@ def everything(root: Path) -> list[MessageView]:
     return messages(root)
 
 
+def test_a_store_without_a_message_has_nothing_to_show(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    assert messages(tmp_path) == []
+    assert messages(tmp_path, topic="T") == []
+    assert messages(tmp_path, topic="T", queue_id=0) == []
+
+
 def test_a_queue_without_a_file_between_others_is_an_error(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_consume_queue=400) as store:
         for _ in range(60):

@@ -194,7 +194,7 @@ class ClientProcessor:
         silent_ms = int((self._clock.monotonic() - member.heard) * 1000)
         return ProducerInfo(
             member.client_id,
-            member.channel.address,
+            f"/{member.channel.address}",  # as Java prints one without a name of its host
             member.language,
             member.version,
             self._clock.now_ms() - silent_ms,

@@ -36,6 +36,7 @@ class QueryProcessor:
         self._store = context.store
         self._topics = context.topics
         self._clients = context.clients
+        self._filters = context.filters
 
     def query_message(self, peer: Peer, request: AnyCommand) -> Answer:
         """12: records with a key, newest first."""
@@ -119,8 +120,8 @@ class QueryProcessor:
             if not len(found) % fastjson.STEP_ENTRIES:
                 yield
         is_there = least <= header.index < most
-        subscription, fault = self._subscription(header.consumer_group, topic)
-        body = QueueEntries(most, least, found if is_there else None, subscription, fault)
+        subscription, filter_data = self._subscription(header.consumer_group, topic)
+        body = QueueEntries(most, least, found if is_there else None, subscription, filter_data)
         nothing = f"Index {header.index} of {queue_id}@{topic} is not exist!"
         answer = yield from answer_in_steps(body)
         return answer if is_there else Response(remark=nothing)
@@ -128,13 +129,16 @@ class QueryProcessor:
     def _subscription(
         self, group: str | None, topic: str
     ) -> tuple[SubscriptionData | None, str | None]:
-        """What a group wants of a topic, or why that is not known."""
+        """What a group wants of a topic, and by which expression as the file has it, or why that is
+        not known."""
         if group is None:
             return None, None
         found = self._clients.subscription(group, topic)
         if found is None:
             return None, f"{group}@{topic} is not online!"
-        return found.data, None
+        kept = self._filters.find(topic, group)
+        row = None if kept is None else self._filters.row(kept)
+        return found.data, fastjson.dumps(row, pretty=True).decode()
 
 
 def record_at(store: MessageStore, physical_offset: int) -> bytes:

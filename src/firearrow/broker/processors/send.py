@@ -305,7 +305,7 @@ class SendProcessor:
             queue_id = self._queue_id(target, queue_id)
         if body_bytes > self._body_bytes_max or header.sys_flag & _NOT_PLAIN_FLAGS:
             raise _illegal(header, body_bytes, 0, self._body_bytes_max)
-        if "DELAY" in header.properties:
+        if "DEL" in header.properties:  # DELAY, TIMER_DELAY_SEC, TIMER_DELIVER_MS ...
             _refuse_delay(header)
         return target, target.queues[queue_id]
 
@@ -553,12 +553,18 @@ def _plain_unique(text: bytes) -> bytes:
 
 
 def _refuse_delay(header: SendMessageV2) -> None:
-    """Refuse a batch with a delay level. Java: takes it, and throws it away when it is due."""
-    if delay_level(properties.parse(header.properties)) > 0:
+    """Refuse a batch with a delay level or a delivery time of its own.
+
+    Java: with a time, and in a queue of batches with a level, it is taken and never delivered.
+    """
+    found = properties.parse(header.properties)
+    named = next((name for name in properties.DELIVERY_TIMES if name in found), None)
+    if named is None and delay_level(found) > 0:
+        named = properties.DELAY_LEVEL
+    if named is not None:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"delayed messages (property {properties.DELAY_LEVEL}) are sent one by one, not as a "
-            "batch",
+            f"delayed messages (property {named}) are sent one by one, not as a batch",
         )
 
 

@@ -58,6 +58,7 @@ class SendBackProcessor:
         self._puts = context.puts
         self._topics = context.topics
         self._groups = context.groups
+        self._stats = context.stats
         self._clock = context.clock
         self._chance = context.chance
         self._lately: dict[tuple[str, int], Outcome] = {}
@@ -81,6 +82,9 @@ class SendBackProcessor:
         draft.properties[properties.DELAY_LEVEL] = str(level)
         self._place(draft, header, config, is_dead=is_dead)
         self._puts.put(draft)
+        origin = draft.properties[properties.RETRY_TOPIC]
+        if self._topics.get(origin) is not None:  # senders may write any name there
+            self._stats.sent_back(header.group, origin)
         if self._store.sync_flush:
             self._store.flush_soon()
         self._remember(header, level)

@@ -316,14 +316,15 @@ class ConsumerFilters:
     def _content(self) -> Mapping[str, Any]:
         table = {
             topic: {
-                _GROUPS: {group: self._row(data) for group, data in groups.items()},
+                _GROUPS: {group: self.row(data) for group, data in groups.items()},
                 "topic": topic,
             }
             for topic, groups in self._by_topic.items()
         }
         return dict(sorted((self._unknown | {_TABLE: table}).items()))
 
-    def _row(self, data: FilterData) -> dict[str, Any]:
+    def row(self, data: FilterData) -> dict[str, Any]:
+        """Give an expression as the file has it."""
         own = {name: getattr(data, field) for name, field in _FIELDS.items()}
         unknown = self._unknown_of.get((data.topic, data.consumer_group), {})
         return dict(sorted((unknown | own | {"dead": data.is_dead}).items()))

@@ -9,7 +9,7 @@ that is found is compared with the whole selection, so a wrong entry leads to no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -218,7 +218,7 @@ def _files(view: StoreView, selection: Selection) -> list[StoreFile]:
     """The files in which records of the selection may be, by offsets and first store times."""
     chosen: list[StoreFile] = []
     files = view.log.files
-    for file, after in zip(files, [*files[1:], None], strict=True):
+    for file, after in zip_longest(files, files[1:]):
         if file.end <= selection.physical_from or file.base >= selection.physical_to:
             continue
         if after is not None and 0 < _first_ms(view, after) < selection.since_ms:

@@ -119,12 +119,20 @@ final class Admins {
         return new ArrayList<>(spans.values());
     }
 
+    /** The objects of mqadmin's commands, some of which are good for one run only. */
+    private static final class Commands extends MQAdminStartup {
+        static void forget() {
+            SUB_COMMANDS.clear();
+        }
+    }
+
     /** Runs mqadmin with the given words and gives what it prints. */
     private Object mqadmin(JSONObject arguments) {
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         PrintStream before = System.out;
         PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
         System.setOut(capture);
+        Commands.forget();
         try {
             MQAdminStartup.main0(arguments.getList("words", String.class).toArray(new String[0]), null);
         } finally {
