@@ -28,6 +28,7 @@ from firearrow.broker.events import (
     TopicsChanged,
     WaitsElsewhere,
 )
+from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
@@ -124,6 +125,7 @@ class Broker:
             events=self.events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
+            patience=FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock),
         )
         self.services: list[Service] = []
         self.address = ""
