@@ -18,6 +18,7 @@ from typing import Final
 
 from msgspec import structs
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayedDelivery, DelayRedirection
@@ -218,6 +219,7 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
+        self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._make_puts()
         context = self._context()
@@ -303,6 +305,7 @@ class Broker:
             self._chance,
             self._timers,
             self._timer_counts,
+            self._cold,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -361,6 +364,7 @@ class Broker:
             self._every("filters", FILTER_SECONDS, self._write_filters),
             store.acknowledging,
             self._held,
+            self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
             self._registration,

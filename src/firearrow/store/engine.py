@@ -505,9 +505,10 @@ class MessageStore(Doors):
         queue_offset: int,
         count_max: int,
         wanted: Wanted = None,
+        only_resident: bool = False,
     ) -> GetResult:
         """Messages of a queue, see ``Reader.get``."""
-        return self._reader.get(topic, queue_id, queue_offset, count_max, wanted)
+        return self._reader.get(topic, queue_id, queue_offset, count_max, wanted, only_resident)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue that can be read; 0 where there is no queue, -1 for one of
