@@ -22,7 +22,7 @@ from typing import Final
 from firearrow.errors import BrokerError
 from firearrow.net.server import Finished, Peer
 from firearrow.services import Scheduler, Service
-from firearrow.store.residency import Stretch, fetch
+from firearrow.store import Stretch, fetch
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 

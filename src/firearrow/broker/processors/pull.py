@@ -15,8 +15,7 @@ from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
 from firearrow.message.names import group_of, is_retry
 from firearrow.net.server import Finished, Peer
-from firearrow.store import GetResult, GetStatus, Wanted
-from firearrow.store.residency import Fetch
+from firearrow.store import Fetch, GetResult, GetStatus, Wanted
 from firearrow.wire.answers import pull_answer
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionData, SubscriptionGroupConfig
