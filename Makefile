@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check unit format fuzz chaos differ handovers simulate spark-oldest bench docs setup setup-run clean
+.PHONY: help run demo test check unit format fuzz chaos differ handovers simulate spark-oldest bench soak docs setup setup-run clean
 
 ARGS =
 
@@ -56,6 +56,9 @@ spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
 
 bench: setup ## this broker against RocketMQ's own, in the same run (needs Java, Maven, cargo)
 	@exec .venv/bin/python -m benchmarks
+
+soak: setup ## 2,000 connections and 10,000 waiting pulls for ten minutes: memory, wake-ups, idle CPU
+	@exec .venv/bin/python -m benchmarks.soak $(ARGS)
 
 docs: setup ## write the tables in docs/ that come from the code
 	@.venv/bin/python -m tools.write_docs

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
@@ -221,6 +222,7 @@ class FakeBroker:
             Random(1),
             timers,
             TimerCounts(timers, self.clock, Path("no files")),
+            ColdReads(None),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

@@ -184,6 +184,7 @@ async def serving(
     **config: Any,
 ) -> AsyncIterator[Serving]:
     """A broker that is stopped in the end."""
+    config.setdefault("broker_fast_failure_enable", False)  # this machine may be busy, too
     settings = BrokerConfig(broker_name="broker-a", broker_cluster_name="C", **config)
     broker = Broker(
         settings,

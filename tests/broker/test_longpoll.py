@@ -1,14 +1,16 @@
 """The table of waiting pulls by itself: who is woken, who stays, who is forgotten."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import cast
 
 import pytest
 
 from firearrow.broker import longpoll
-from firearrow.broker.longpoll import HeldPull, HeldPulls
+from firearrow.broker.longpoll import EXPIRED_MAX, HeldPull, HeldPulls
 from firearrow.filter.sql import SqlFilter, compile_sql
 from firearrow.net.server import Peer
+from firearrow.services import Scheduler
 from firearrow.store import GetResult, GetStatus, MessageStore, Wanted
 from firearrow.wire.command import request
 from firearrow.wire.frame import AnyCommand
@@ -97,6 +99,33 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_in_their_order() -> None:
     stage.pulls.arrived([("T", 0, 1, 2)])
     assert stage.take() == []
     assert len(stage.pulls) == 1
+
+
+class Turns:
+    """A scheduler that makes its calls when it is told to."""
+
+    def __init__(self) -> None:
+        self.planned: list[Callable[[], object]] = []
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        self.planned.append(call)
+
+
+def test_waits_that_end_together_are_ended_in_several_turns() -> None:
+    stage, turns = Stage(), Turns()
+    stage.pulls = HeldPulls(cast(MessageStore, stage.entries), stage.clock, cast(Scheduler, turns))
+    count = 3 * EXPIRED_MAX
+    for number in range(count):
+        stage.hold(number, queue_id=number)
+    stage.clock.seconds += 11
+    stage.pulls.expire()
+    resumed = [stage.take()]
+    while turns.planned:
+        turns.planned.pop()()
+        resumed.append(stage.take())
+    assert max(map(len, resumed)) == EXPIRED_MAX
+    assert sorted(chain(*resumed)) == list(range(count))
+    assert len(stage.pulls) == 0
 
 
 def test_a_pull_of_a_later_offset_stays() -> None:

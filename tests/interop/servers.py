@@ -44,6 +44,9 @@ CLUSTER_NAME = "DefaultCluster"
 BROKER_NAME = "broker-a"
 IDENTITY: Mapping[str, str] = {"brokerClusterName": CLUSTER_NAME, "brokerName": BROKER_NAME}
 
+# Both refuse what has waited for 200 ms, by default; a machine that runs tests may take that long.
+PATIENT: Mapping[str, str] = {"brokerFastFailureEnable": "false"}
+
 # Small enough for every kind of file to roll within a test, large enough for one 4 MiB message.
 SMALL_FILES: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(8 << 20),
@@ -96,7 +99,7 @@ def serve(
     """
     logs.mkdir(parents=True, exist_ok=True)
     start = _firearrow if kind == "firearrow" else _real
-    return start(store, logs, broker_port, {**IDENTITY, **settings}, killed)
+    return start(store, logs, broker_port, {**IDENTITY, **PATIENT, **settings}, killed)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Final
 
 from msgspec import structs
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayedDelivery, DelayRedirection
@@ -28,6 +29,7 @@ from firearrow.broker.events import (
     TopicsChanged,
     WaitsElsewhere,
 )
+from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
@@ -128,6 +130,7 @@ class Broker:
             events=self.events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
+            patience=FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock),
         )
         self.services: list[Service] = []
         self.address = ""
@@ -227,6 +230,7 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
+        self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._make_puts()
         context = self._context()
@@ -318,6 +322,7 @@ class Broker:
             self._chance,
             self._timers,
             self._timer_counts,
+            self._cold,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -376,6 +381,7 @@ class Broker:
             self._every("filters", FILTER_SECONDS, self._write_filters),
             store.acknowledging,
             self._held,
+            self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
             self._registration,

@@ -108,6 +108,25 @@ class BrokerConfig(ServerConfig, frozen=True):
     flush_consumer_offset_interval: Annotated[PositiveInt, "ms between writes of the consumer offsets"] = 5000
     consumer_offset_update_version_step: Annotated[PositiveLong, "commits after which the offsets get a new data version"] = 500
 
+    # --- when it is busy ---
+    broker_fast_failure_enable: Annotated[bool, "whether a request that has waited for too long is refused with code 2", LIVE] = True
+    wait_time_mills_in_send_queue: Annotated[PositiveLong, "ms that a send may wait before it is handled", LIVE] = 200
+    wait_time_mills_in_pull_queue: Annotated[PositiveLong, "ms that a pull may", LIVE] = 5000
+    wait_time_mills_in_lite_pull_queue: Annotated[PositiveLong, "ms that a pull of a lite pull consumer (code 361) may", LIVE] = 5000
+    wait_time_mills_in_heartbeat_queue: Annotated[PositiveLong, "ms that a heartbeat may", LIVE] = 31_000
+    wait_time_mills_in_transaction_queue: Annotated[PositiveLong, "ms that the end of a transaction may", LIVE] = 3000
+    wait_time_mills_in_admin_broker_queue: Annotated[PositiveLong, "ms that a request of an administrator may", LIVE] = 5000
+    send_thread_pool_queue_capacity: Annotated[PositiveInt, "sends that were read and wait, of all connections; more are refused with code 2", LIVE] = 10_000
+    pull_thread_pool_queue_capacity: Annotated[PositiveInt, "the same of pulls", LIVE] = 100_000
+    lite_pull_thread_pool_queue_capacity: Annotated[PositiveInt, "of pulls by code 361", LIVE] = 100_000
+    reply_thread_pool_queue_capacity: Annotated[PositiveInt, "of replies", LIVE] = 10_000
+    query_thread_pool_queue_capacity: Annotated[PositiveInt, "of queries by key or id", LIVE] = 20_000
+    client_manager_thread_pool_queue_capacity: Annotated[PositiveInt, "of clients that leave (code 35) or have a filter checked (46)", LIVE] = 1_000_000
+    heartbeat_thread_pool_queue_capacity: Annotated[PositiveInt, "of heartbeats", LIVE] = 50_000
+    consumer_manager_thread_pool_queue_capacity: Annotated[PositiveInt, "of questions for members and offsets of groups, and commits", LIVE] = 1_000_000
+    end_transaction_pool_queue_capacity: Annotated[PositiveInt, "of ends of transactions", LIVE] = 100_000
+    admin_broker_thread_pool_queue_capacity: Annotated[PositiveInt, "of all other requests", LIVE] = 10_000
+
     # --- administration ---
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;brokerConfigPath"
     # fmt: on

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.puts import Puts
 from firearrow.broker.state.clients import ClientRegistry
@@ -43,3 +44,4 @@ class BrokerContext(NamedTuple):
     chance: Random
     timers: TimerStore
     timer_counts: TimerCounts
+    cold: ColdReads

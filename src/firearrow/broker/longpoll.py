@@ -19,6 +19,7 @@ from firearrow.wire.frame import AnyCommand
 
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
 SWEEP_SECONDS: Final = 0.5
+EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and those of one queue; some ms
 HELD_PULLS_OF_PEER_MAX: Final = (
     16_384  # a client has one for each of its queues; leaves room for all
 )
@@ -166,10 +167,18 @@ class HeldPulls(Service):
         self._plan_look()
 
     def expire(self) -> None:
-        """Run the pulls again whose time is over; drop those whose connection has ended."""
+        """Run the pulls again whose time is over; drop those whose connection has ended.
+
+        Some in one turn of the loop, the others in the next: thousands may have come together.
+        """
         now = self._monotonic()
+        left = EXPIRED_MAX
         for key, waiting in list(self._by_queue.items()):
+            if left <= 0 and self._scheduler is not None:
+                self._scheduler.call_soon(self.expire)
+                return
             over = [p for p in waiting if p.deadline_seconds <= now or not p.peer.is_open]
+            left -= len(over)
             if over:
                 stay = [p for p in waiting if p.deadline_seconds > now and p.peer.is_open]
                 self._keep(key, stay, over)

@@ -36,6 +36,7 @@ from firearrow.events import Events
 from firearrow.machine import memory_bytes
 from firearrow.net.budget import Budget
 from firearrow.net.futures import Answered, FutureCalls
+from firearrow.net.lateness import Lateness, Patience
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response, not_supported
@@ -85,9 +86,11 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._lateness = server.lateness
         self._wire = Connection(server.frame_bytes_max)
         self._backlog: deque[AnyCommand] = deque()
         self._backlog_bytes = 0
+        self._backlog_since_ms = 0  # when the first of those that wait came
         self._steps: Steps | None = None  # of the first request of the backlog
         self.is_planned = False  # whether the server will have it go on in a later turn
         self._has_ended = False  # whether the peer sends nothing any more
@@ -133,6 +136,8 @@ class Peer(asyncio.Protocol):
         self.heard = True
         self.received_ms = self._server.now_ms()
         requests = self._wire.receive(data)
+        if self.received_ms > self._lateness.late_at_ms:
+            requests = self._timely(requests)
         if requests and (self._backlog or not self._server.gather(self, requests)):
             if self.is_gathered:
                 self._server.answer_gathered()  # those of this peer came first
@@ -155,23 +160,60 @@ class Peer(asyncio.Protocol):
     def take(self, requests: list[AnyCommand]) -> None:
         """Answer requests, each by the handler of its code; behind those that wait."""
         if self._backlog:
-            self._queue(requests)
+            self._queue(requests, self.received_ms)
         else:
-            self._handle(requests, self.received_ms)
+            self._handle(requests, self.received_ms, self.received_ms)
 
-    def _queue(self, requests: Iterable[AnyCommand]) -> None:
+    def _timely(self, requests: list[AnyCommand]) -> list[AnyCommand]:
+        """Refuse what a late read has brought too late; give the rest."""
+        waited_ms = self._lateness.waited_ms(self._transport) if self._transport else 0
+        return self.without_late(requests, waited_ms) if waited_ms else requests
+
+    def without_late(self, requests: list[AnyCommand], waited_ms: int) -> list[AnyCommand]:
+        """Refuse requests that have waited for too long; give the others."""
+        kept: list[AnyCommand] = []
+        refusals: list[bytes] = []
+        stalled_ms = self._lateness.stalled_ms()
         for request in requests:
+            refusal = None
+            if not request.flag & FLAG_RESPONSE:
+                refusal = self._lateness.patience.refusal(request.code, waited_ms, stalled_ms)
+            if refusal is None:
+                kept.append(request)
+            else:
+                refusals.append(self._encoded(request, refusal))
+        self._send_all(refusals)
+        return kept
+
+    def _queue(self, requests: Iterable[AnyCommand], since_ms: int) -> None:
+        if not self._backlog:
+            self._backlog_since_ms = since_ms
+        refusals: list[bytes] = []
+        for request in requests:
+            if not request.flag & FLAG_RESPONSE:
+                is_begun = self._steps is not None and not self._backlog
+                refusal = self._lateness.patience.enter(request.code, must=is_begun)
+                if refusal is not None:
+                    refusals.append(self._encoded(request, refusal))
+                    continue
             self._backlog.append(request)
             self._backlog_bytes += _size_in_backlog(request)
+        self._send_all(refusals)
 
     def _take_backlog(self) -> list[AnyCommand]:
         waiting = list(self._backlog)
+        for request in waiting:
+            self._leave(request)
         self._backlog.clear()
         self._backlog_bytes = 0
         self._steps = None
         return waiting
 
-    def _handle(self, requests: list[AnyCommand], began_ms: int) -> None:
+    def _leave(self, request: AnyCommand) -> None:
+        if not request.flag & FLAG_RESPONSE:
+            self._lateness.patience.leave(request.code)
+
+    def _handle(self, requests: list[AnyCommand], began_ms: int, since_ms: int) -> None:
         handlers = self._server.handlers
         replies: list[bytes] = []
         size = 0
@@ -210,7 +252,7 @@ class Peer(asyncio.Protocol):
                     break
         self._send_all(replies)
         if rest is not None:
-            self._queue(rest)
+            self._queue(rest, since_ms)
             self._plan()
 
     def _send_all(self, replies: list[bytes]) -> None:
@@ -251,7 +293,11 @@ class Peer(asyncio.Protocol):
         if self._steps is not None and not self._finish(self._steps, began_ms):
             self._plan()
         elif not self._paused:
-            self._handle(self._take_backlog(), began_ms)
+            since_ms, requests = self._backlog_since_ms, self._take_backlog()
+            waited_ms = began_ms - since_ms
+            if waited_ms >= self._lateness.patience.least_ms:
+                requests = self.without_late(requests, waited_ms)
+            self._handle(requests, began_ms, since_ms)
             self._read_on()
 
     def _finish(self, steps: Steps, began_ms: int) -> bool:
@@ -267,7 +313,7 @@ class Peer(asyncio.Protocol):
         except Exception as error:  # the boundary, as in _handle
             answer = self._refusal(request, error)
         self._steps = None
-        self._backlog.popleft()
+        self._leave(self._backlog.popleft())
         self._backlog_bytes -= _size_in_backlog(request)
         assert self._backlog_bytes >= 0, "what waits is counted in and out alike"
         self._send_all([self._encoded(request, answer)])
@@ -305,7 +351,7 @@ class Peer(asyncio.Protocol):
         if self._transport is None:
             return
         if self._paused:
-            self._queue([request])
+            self._queue([request], self._server.now_ms())
             return
         try:
             answer = handler(self, request)
@@ -490,7 +536,7 @@ class Server:
     ``bulk_handlers`` come first where reads have only requests of their code, all of which want an
     answer. ``events`` get `ConnectionClosed` and `RequestUnserved`.
     ``memory_bytes_max`` is what unfinished requests and unread answers may hold; 0 is a quarter of
-    the memory.
+    the memory. ``patience`` says how long requests may wait.
     """
 
     def __init__(
@@ -503,10 +549,12 @@ class Server:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         memory_bytes_max: int = 0,
+        patience: Patience | None = None,
     ) -> None:
         self.handlers = handlers
         self.bulk_handlers = bulk_handlers
         self.now_ms = clock.now_ms
+        self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
         self.connections_max = _connections_max()
@@ -642,6 +690,8 @@ class Server:
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         for peer, _ in gathered:
             peer.is_gathered = False
+        if gathered and self.now_ms() > self.lateness.late_at_ms:
+            gathered = self._without_late(gathered)
         for (code, _), alike in groupby(gathered, _code_and_size):
             asked = list(alike)
             answers = self._answers(code, asked) if len(asked) > 1 else None
@@ -654,6 +704,17 @@ class Server:
                 else:
                     peer.send(b"".join(answers[at : at + len(own)]))
                     at += len(own)
+
+    def _without_late(self, gathered: list[PeerRequest]) -> list[PeerRequest]:
+        stalled_ms, now_ms = self.lateness.stalled_ms(), self.now_ms()
+        if not stalled_ms:
+            return gathered
+        kept: list[PeerRequest] = []
+        for peer, group in groupby(gathered, _peer_of):
+            waited_ms = min(stalled_ms, now_ms - peer.received_ms)
+            requests = peer.without_late([request for _, request in group], waited_ms)
+            kept += [(peer, request) for request in requests]
+        return kept
 
     def _answers(self, code: int, asked: list[PeerRequest]) -> list[bytes] | None:
         try:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from firearrow.store.propertylooks import PropertyFilter
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
     from firearrow.store.reader import GetResult, GetStatus, Wanted
+    from firearrow.store.residency import Fetch, Stretch, fetch
     from firearrow.store.retention import Consumed, committed_offsets, group_progress
     from firearrow.store.scan import Ints
     from firearrow.store.timerfiles import (
@@ -56,6 +57,7 @@ __all__ = [
     "Consumed",
     "DelayLevels",
     "DiskFull",
+    "Fetch",
     "FileSystem",
     "FlushRefused",
     "GetResult",
@@ -73,6 +75,7 @@ __all__ = [
     "QueueRange",
     "QueuesDeleted",
     "QueuesLeft",
+    "Stretch",
     "TimedQueue",
     "TimerFlush",
     "TimerLog",
@@ -82,6 +85,7 @@ __all__ = [
     "committed_halves",
     "committed_offsets",
     "due_ms_of",
+    "fetch",
     "group_progress",
     "lmq_names",
     "members_alike",
@@ -104,6 +108,7 @@ _MODULES: Final = (
     "propertylooks",
     "queues",
     "reader",
+    "residency",
     "retention",
     "scan",
     "timerfiles",

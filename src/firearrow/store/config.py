@@ -14,6 +14,7 @@ from firearrow.config.table import (
     Percent,
     Port,
     PositiveInt,
+    PositiveLong,
     ServerConfig,
 )
 
@@ -90,6 +91,8 @@ class StoreConfig(ServerConfig, frozen=True):
     flush_interval_consume_queue: Annotated[PositiveInt, "ms between flushes of the ConsumeQueues"] = 1000
     flush_consume_queue_least_pages: Annotated[CountInt, "pages of 4 KiB below which a queue is left out of such a flush"] = 2
     flush_consume_queue_thorough_interval: Annotated[PositiveInt, "ms after which all ConsumeQueues are flushed and the checkpoint advances"] = 60_000
+
+    os_page_cache_busy_time_out_mills: Annotated[PositiveLong, "ms that a put may take before sends that came meanwhile are refused with code 2", LIVE] = 1000
 
     # --- how long it is kept ---
     file_reserved_time: Annotated[CountInt, "hours since its last message for which a CommitLog file is kept", LIVE] = 72

@@ -27,7 +27,9 @@ from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.propertylooks import Numbered, PropertyFilter, is_wanted, wanted_entries
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
+from firearrow.store.residency import Fetch, Stretch, is_resident
 from firearrow.store.soundness import (
+    AHEAD_BYTES,
     AHEAD_ENTRIES,
     PLAIN_MIN,
     Checked,
@@ -46,6 +48,10 @@ _GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are 
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
 _CHECKED_MAX: Final = 4096  # queues of which it is remembered what was found sound
 
+_NEEDED_BYTES: Final = AHEAD_BYTES + 256 * 1024  # a check begins among the records of a pull
+FETCH_BYTES: Final = 2 * AHEAD_BYTES
+"""What is fetched from the disk together: a consumer that catches up wants it all soon."""
+FETCH_BYTES_MAX: Final = 8 * FETCH_BYTES  # for one pull, whose records may be far apart
 _OWN_BYTES_MAX: Final = 256 << 20
 _OWN_MEMORY_SHARE: Final = 16
 """So much of what was just written is surely still in memory."""
@@ -118,8 +124,12 @@ class Reader:
         queue_offset: int,
         count_max: int,
         wanted: Wanted = None,
+        only_resident: bool = False,
     ) -> GetResult:
-        """Up to ``count_max`` messages from a queue offset on, those that are wanted."""
+        """Up to ``count_max`` messages from a queue offset on, those that are wanted.
+
+        With ``only_resident`` raises `Fetch` if they are not in memory.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -128,13 +138,13 @@ class Reader:
         if status is not GetStatus.FOUND:
             corrected = _corrected(status, queue_offset, lowest, highest)
             return GetResult(status, corrected, lowest, highest)
-        result = self._read(queue, queue_offset, count_max, wanted, lowest)
+        result = self._read(queue, queue_offset, count_max, wanted, lowest, only_resident)
         tries = _GONE_FILES_MAX
         while result.status is GetStatus.MESSAGE_WAS_REMOVING and result.next_offset < highest:
             if not tries:
                 break
             tries -= 1
-            result = self._read(queue, result.next_offset, count_max, wanted, lowest)
+            result = self._read(queue, result.next_offset, count_max, wanted, lowest, False)
         return result
 
     def _read(
@@ -144,6 +154,7 @@ class Reader:
         count_max: int,
         wanted: Wanted,
         lowest: int,
+        only_resident: bool,
     ) -> GetResult:
         """Messages from an offset on that the queue has; ``lowest`` is its first."""
         count_max = max(1, min(count_max, _COUNT_MAX))
@@ -154,8 +165,12 @@ class Reader:
         if not entries:
             following = queue.gap_end(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
+        first = int.from_bytes(entries[:8], "big")
+        is_own = first >= self._own_from()
+        if only_resident and not is_own:
+            self._check_resident(entries, count_max, wanted)
         if wanted is None:
-            result = self._collect_all(queue, queue_offset, entries, lowest)
+            result = self._collect_all(queue, queue_offset, entries, lowest, first, is_own=is_own)
             if result is not None:
                 return result
         elif not isinstance(wanted, frozenset):
@@ -174,16 +189,20 @@ class Reader:
         return self._collect(queue, numbered, following, count_max, wanted)
 
     def _collect_all(
-        self, queue: ConsumeQueue, queue_offset: int, entries: bytes, lowest: int
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        entries: bytes,
+        lowest: int,
+        first: int,
+        *,
+        is_own: bool,
     ) -> GetResult | None:
         """Copy the records of all entries, if they are sound, in one file and within the limits."""
-        first = int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
         recent = first >= recent_from
         count = len(entries) // ENTRY_BYTES
-        sound = first >= self._own_from() or self._are_checked(
-            queue, queue_offset, queue_offset + count
-        )
+        sound = is_own or self._are_checked(queue, queue_offset, queue_offset + count)
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
@@ -218,6 +237,38 @@ class Reader:
                     return None
             self._found_sound(queue, queue_offset, following)
         return GetResult(GetStatus.FOUND, following, lowest, queue.max_offset, records, count)
+
+    def _check_resident(self, entries: bytes, count_max: int, wanted: Wanted) -> None:
+        """Raise `Fetch` unless the records that a pull will touch, and those that are checked with
+        them, are in memory."""
+        codes = wanted if isinstance(wanted, frozenset) else None
+        most = min(count_max, self._recent_limits[0])
+        if codes is None and wanted is not None:
+            most = len(entries)  # all are looked at
+        places = [
+            (physical, size)
+            for physical, size, code in ENTRY.iter_unpack(entries)
+            if codes is None or code in codes
+        ][:most]
+        missing: list[Stretch] = []
+        covered = 0
+        for physical, size in places:
+            if physical + size <= covered:
+                continue
+            segment = self._log.segments.find(physical)
+            if segment is None or size <= 0:
+                continue
+            start = physical - segment.base
+            last = min(segment.size_bytes, self._log.end_offset - segment.base)
+            end = min(start + _NEEDED_BYTES, last)
+            if start < end and not is_resident(segment.map, start, end):
+                end = min(start + FETCH_BYTES, last)
+                missing.append(Stretch(segment.path, start, end))
+            covered = segment.base + end
+            if len(missing) * FETCH_BYTES >= FETCH_BYTES_MAX:
+                break
+        if missing:
+            raise Fetch(missing)
 
     def _are_plain(
         self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue

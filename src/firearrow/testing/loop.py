@@ -13,6 +13,7 @@ in the next turn; a side that does not read makes the other one pause, as with s
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from collections.abc import Callable, Coroutine
 from itertools import count
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 START_MS: Final = 1_795_211_880_000  # the wall clock when a loop begins: two minutes to an hour
 _PORTS_FROM: Final = 20_000
+_NS: Final = 1e9  # in a second
 _HIGH: Final = 64 * 1024  # bytes on their way before the writer is to pause
 
 
@@ -41,7 +43,10 @@ class _Leaping(selectors.SelectSelector):
         if not ready:
             if timeout is None:
                 raise NothingWillHappen("all wait, and nothing is planned")
-            self.seconds += max(timeout, 0.0)
+            # In whole ns: an hour is an hour, however many calls come between. Never less than was
+            # asked for, or who finds that it is not time yet would ask again for ever.
+            ns = (self.seconds + max(timeout, 0.0)) * _NS
+            self.seconds = math.ceil(round(ns, 3)) / _NS
         return ready
 
 
@@ -57,6 +62,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """The virtual seconds since the loop was made."""
         return self._leaping.seconds
+
+    def take(self, seconds: float) -> None:
+        """Have what is done now take so long, with everybody waiting for it."""
+        self._leaping.seconds += seconds
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any

@@ -15,7 +15,7 @@ from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
 from firearrow.message.names import group_of, is_retry
 from firearrow.net.server import Finished, Peer
-from firearrow.store import GetResult, GetStatus, Wanted
+from firearrow.store import Fetch, GetResult, GetStatus, Wanted
 from firearrow.wire.bodies import PERM_READ, TopicConfig
 from firearrow.wire.client_bodies import SubscriptionData, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -62,17 +62,26 @@ class PullProcessor:
         self._stats = context.stats
         self._clock = context.clock
         self._held = context.held
+        self._cold = context.cold
         self._filters = context.filters
 
     def pull(self, peer: Peer, request: AnyCommand) -> Finished:
         """11, 361: answer messages, or a code that tells the client where to go on."""
-        return self._pull(peer, request, may_suspend=True)
+        try:
+            return self._pull(peer, request, may_suspend=True, aside=self._cold.are_aside)
+        except Fetch as lacks:
+            self._cold.hold(peer, request, lacks.stretches, self._answer_fetched)
+            return None
+
+    def _answer_fetched(self, peer: Peer, request: AnyCommand) -> Finished:
+        """Run a pull again that waited for the disk."""
+        return self._pull(peer, request, may_suspend=True, aside=False)
 
     def _answer_now(self, peer: Peer, request: AnyCommand) -> Finished:
         """Run a held pull again; this time it is answered whatever there is."""
-        return self._pull(peer, request, may_suspend=False)
+        return self._pull(peer, request, may_suspend=False, aside=False)
 
-    def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool) -> Finished:
+    def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool, aside: bool) -> Finished:
         header = request.ext
         if type(header) is not PullMessage:
             header = fields_of(request, PullMessage)
@@ -101,7 +110,7 @@ class PullProcessor:
                 return _moved_answer(request, moved, topic, group)
         if not header.sys_flag & SUSPEND_FLAG:
             self._store.catch_up()
-        result = self._get(header, wanted)
+        result = self._get(header, wanted, only_resident=aside)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, name, queue_id, header.commit_offset)
         code = _code_of(result.status, header.queue_offset)
@@ -131,9 +140,16 @@ class PullProcessor:
             result.records,
         )
 
-    def _get(self, header: PullMessage, wanted: Wanted) -> GetResult:
+    def _get(
+        self, header: PullMessage, wanted: Wanted, *, only_resident: bool = False
+    ) -> GetResult:
         return self._store.get(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, wanted
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            wanted,
+            only_resident,
         )
 
     def _reset_result(self, header: PullMessage) -> GetResult | None:

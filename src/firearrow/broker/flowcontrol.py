@@ -1,0 +1,216 @@
+"""Which requests are refused, with code 2, because the broker is busy.
+
+RocketMQ has a queue and a pool of threads for each kind of request; here one loop handles all. What
+its limits mean for that:
+
+====================  ==============================================================================
+upstream              here
+====================  ==============================================================================
+a queue is full       more requests of a kind than ``...QueueCapacity`` have been read and wait: for
+                      their turn, or for a peer that doesn't read its answers. One more: [OVERLOAD]
+waited for too long   a request that is about to be handled came longer ago than
+                      ``waitTimeMillsIn...Queue``: [TIMEOUT_CLEAN_QUEUE]
+page cache busy       the loop was held up for longer than ``osPageCacheBusyTimeOutMills`` while
+                      messages were put: sends that came meanwhile: [PCBUSY_CLEAN_QUEUE], or
+                      [REJECTREQUEST] if ``brokerFastFailureEnable`` is off
+====================  ==============================================================================
+
+Nothing is asked of a request that is handled in its time (``net.lateness``). While a put is held up
+nobody gets an answer, since the interpreter waits with it; those who wait get it all at once.
+
+Source: upstream ``BrokerFastFailure``, ``NettyRemotingAbstract#processRequestCommand``,
+``SendMessageProcessor#rejectRequest``, ``BrokerController#registerProcessor``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.state.settings import Settings
+from firearrow.clock import Clock
+from firearrow.net.lateness import FOR_EVER, Patience
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response
+
+log = logging.getLogger(__name__)
+
+LINE_SECONDS_MIN: Final = 60.0  # between two lines in the log output
+_BUSY: Final = "broker busy, start flow control for a while"
+_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
+_REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
+class Line(NamedTuple):
+    """Requests that are limited together (RocketMQ: those of one thread pool)."""
+
+    name: str
+    codes: frozenset[int]
+    waiting_max: Callable[[BrokerConfig], int]
+    wait_ms_max: Callable[[BrokerConfig], int]
+
+
+def _line(
+    name: str,
+    codes: tuple[RequestCode, ...],
+    waiting_max: Callable[[BrokerConfig], int],
+    wait_ms_max: Callable[[BrokerConfig], int] = lambda _: FOR_EVER,
+) -> Line:
+    return Line(name, frozenset(map(int, codes)), waiting_max, wait_ms_max)
+
+
+SENDS: Final = _line(
+    "sends",
+    (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.RECALL_MESSAGE,
+    ),
+    lambda config: config.send_thread_pool_queue_capacity,
+    lambda config: config.wait_time_mills_in_send_queue,
+)
+ADMINISTRATION: Final = _line(
+    "administration",
+    (),  # all others
+    lambda config: config.admin_broker_thread_pool_queue_capacity,
+    lambda config: config.wait_time_mills_in_admin_broker_queue,
+)
+LINES: Final = (
+    SENDS,
+    _line(
+        "pulls",
+        (RequestCode.PULL_MESSAGE,),
+        lambda config: config.pull_thread_pool_queue_capacity,
+        lambda config: config.wait_time_mills_in_pull_queue,
+    ),
+    _line(
+        "lite pulls",
+        (RequestCode.LITE_PULL_MESSAGE,),
+        lambda config: config.lite_pull_thread_pool_queue_capacity,
+        lambda config: config.wait_time_mills_in_lite_pull_queue,
+    ),
+    _line(
+        "heartbeats",
+        (RequestCode.HEART_BEAT,),
+        lambda config: config.heartbeat_thread_pool_queue_capacity,
+        lambda config: config.wait_time_mills_in_heartbeat_queue,
+    ),
+    _line(
+        "ends of transactions",
+        (RequestCode.END_TRANSACTION,),
+        lambda config: config.end_transaction_pool_queue_capacity,
+        lambda config: config.wait_time_mills_in_transaction_queue,
+    ),
+    _line(
+        "replies",
+        (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+        lambda config: config.reply_thread_pool_queue_capacity,
+    ),
+    _line(
+        "queries",
+        (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID),
+        lambda config: config.query_thread_pool_queue_capacity,
+    ),
+    _line(
+        "clients",
+        (RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG),
+        lambda config: config.client_manager_thread_pool_queue_capacity,
+    ),
+    _line(
+        "consumers",
+        (
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+        ),
+        lambda config: config.consumer_manager_thread_pool_queue_capacity,
+    ),
+    ADMINISTRATION,
+)
+_LINE_OF: Final = {code: line for line in LINES for code in line.codes}
+
+
+class FlowControl(Patience):
+    """Decides by the configuration as it is now. ``log_end`` is where the CommitLog ends."""
+
+    def __init__(
+        self, settings: Callable[[], Settings], log_end: Callable[[], int], clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._log_end = log_end
+        self._clock = clock
+        self._waiting: Counter[str] = Counter()
+        self._log_end_in_time = 0
+        self._refused = 0
+        self._say_again_at = 0.0
+
+    @property
+    def least_ms(self) -> int:
+        """The shortest wait after which anything is refused."""
+        settings = self._settings()
+        busy_ms = settings.store.os_page_cache_busy_time_out_mills
+        if not settings.broker.broker_fast_failure_enable:
+            return busy_ms
+        return min(busy_ms, *(line.wait_ms_max(settings.broker) for line in LINES))
+
+    def in_time(self) -> None:
+        """Note where the log ends: what is put from here on is put in a stall, if one comes."""
+        self._log_end_in_time = self._log_end()
+
+    def refusal(self, code: int, waited_ms: int, stalled_ms: int) -> Response | None:
+        """Refuse a request that has waited for too long, or that came while a put took long."""
+        line = _LINE_OF.get(code, ADMINISTRATION)
+        settings = self._settings()
+        is_fast = settings.broker.broker_fast_failure_enable
+        if line is SENDS and waited_ms > 0 and self._was_busy(stalled_ms):
+            if is_fast:
+                return self._refuse(self._remark("PCBUSY", line, waited_ms), waited_ms)
+            return self._refuse(_REJECTED, waited_ms)
+        if is_fast and waited_ms >= line.wait_ms_max(settings.broker):
+            return self._refuse(self._remark("TIMEOUT", line, waited_ms), waited_ms)
+        return None
+
+    def _was_busy(self, stalled_ms: int) -> bool:
+        """Whether a put is why the loop was held up.
+
+        Java: DefaultMessageStore#isOSPageCacheBusy asks how long the lock of a put is held. Here
+        the loop is it, and to read the clock before and after each put would cost each message.
+        """
+        busy_ms = self._settings().store.os_page_cache_busy_time_out_mills
+        return stalled_ms > busy_ms and self._log_end() > self._log_end_in_time
+
+    def enter(self, code: int, *, must: bool = False) -> Response | None:
+        """Count a request that waits; refuse it if too many of its kind do."""
+        line = _LINE_OF.get(code, ADMINISTRATION)
+        if not must and self._waiting[line.name] >= line.waiting_max(self._settings().broker):
+            return self._refuse(_OVERLOAD, 0)
+        self._waiting[line.name] += 1
+        return None
+
+    def leave(self, code: int) -> None:
+        """Count a request that waits no longer."""
+        line = _LINE_OF.get(code, ADMINISTRATION)
+        self._waiting[line.name] -= 1
+        assert self._waiting[line.name] >= 0, "who leaves has entered"
+
+    def _remark(self, why: str, line: Line, waited_ms: int) -> str:
+        size = self._waiting[line.name]
+        period = f"period in queue: {waited_ms}ms, size of queue: {size}"
+        return f"[{why}_CLEAN_QUEUE]{_BUSY}, {period}"
+
+    def _refuse(self, remark: str, waited_ms: int) -> Response:
+        self._refused += 1
+        now = self._clock.monotonic()
+        if now >= self._say_again_at:
+            self._say_again_at = now + LINE_SECONDS_MIN
+            log.warning(
+                "requests are refused: the broker is busy",
+                extra={"count": self._refused, "reason": remark, "waited_ms": waited_ms},
+            )
+            self._refused = 0
+        return Response(ResponseCode.SYSTEM_BUSY, remark)

@@ -1,0 +1,83 @@
+"""Whether parts of the log are in memory, and how they get there.
+
+A record that is not costs whoever touches it a read of the disk for each of its pages; in the event
+loop everybody waits for that. So a pull of old messages asks first (`Fetch` names what is missing),
+and a thread reads that part by a descriptor of its own, which lets the interpreter go on. Then the
+pull finds all in memory; it shares nothing with the thread but the page cache.
+
+Where the system does not tell (``mincore`` is in Linux, macOS and the BSDs), all counts as present.
+
+Source: upstream ``ColdDataCheckService``, which asks ``mincore`` of all files once a minute.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+PIECE_BYTES: Final = 256 * 1024  # of one read: a thread can be stopped between two
+_PAGE_BYTES: Final = mmap.PAGESIZE
+
+
+class Stretch(NamedTuple):
+    """Bytes of a file."""
+
+    path: Path
+    start: int
+    end: int
+
+
+class Fetch(Exception):
+    """What is to be read would have to come from the disk: ``stretches`` of files, see `fetch`."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        super().__init__(f"{len(stretches)} stretches of files are not in memory")
+        self.stretches = stretches
+
+
+def _mincore() -> Callable[[int, int, object], int] | None:
+    try:
+        call = ctypes.PyDLL(None).mincore  # as fast as it is, nobody need let go of the interpreter
+    except (AttributeError, OSError):
+        return None
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    call.restype = ctypes.c_int
+    return call
+
+
+_MINCORE: Final = _mincore()
+
+
+def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
+    """Whether all pages of a part of a mapped file are in memory, as far as the system tells."""
+    assert 0 <= start <= end <= len(mapped), "a part of the file"
+    if _MINCORE is None or start == end:
+        return True
+    start -= start % _PAGE_BYTES
+    count = -(-(end - start) // _PAGE_BYTES)
+    found = ctypes.create_string_buffer(count)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(mapped)) + start
+    if _MINCORE(at, end - start, found):
+        return True
+    return not any(not page & 1 for page in found.raw[:count])
+
+
+def fetch(stretches: Sequence[Stretch]) -> None:
+    """Have stretches of files in memory; any thread may do so. What can't be read is left out."""
+    for path, start, end in stretches:
+        with suppress(OSError):  # it may have been deleted; whoever reads it will find out
+            _read(path, start, end)
+
+
+def _read(path: Path, start: int, end: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        for at in range(start, end, PIECE_BYTES):
+            os.pread(descriptor, min(PIECE_BYTES, end - at), at)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,41 @@
+"""What is in memory of a mapped file, and how it gets there."""
+
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from firearrow.store.residency import Stretch, fetch, is_resident
+from tests.store.evicting import evict
+
+PAGE = mmap.PAGESIZE
+PAGES = 2048
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "file"
+    found.write_bytes(os.urandom(PAGES * PAGE))
+    return found
+
+
+def test_what_was_evicted_is_missing_until_it_is_fetched(path: Path) -> None:
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    mapped.madvise(mmap.MADV_RANDOM)
+    evict(path)
+    assert not is_resident(mapped, 0, PAGES * PAGE)
+    assert not is_resident(mapped, 5 * PAGE + 1, 5 * PAGE + 2)
+    fetch([Stretch(path, 3 * PAGE, 1000 * PAGE)])
+    assert is_resident(mapped, 3 * PAGE, 1000 * PAGE)
+    assert is_resident(mapped, 4 * PAGE + 17, 900 * PAGE + 3)
+    assert is_resident(mapped, 7, 7)
+    mapped.close()
+
+
+def test_a_file_that_is_gone_is_no_matter(path: Path, tmp_path: Path) -> None:
+    evict(path)
+    fetch([Stretch(tmp_path / "none", 0, 10), Stretch(path, 0, PAGE)])
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        assert is_resident(mapped, 0, PAGE)
