@@ -76,9 +76,6 @@ class MessageStore(Doors):
     ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
     """
 
-    may_have_lost = False
-    """Whether the last run ended so that what was not synced may be gone; known once it is open."""
-
     def __init__(
         self,
         config: StoreConfig,
@@ -193,7 +190,7 @@ class MessageStore(Doors):
                 f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
                 "changed"
             )
-        self.may_have_lost = end is End.LOST
+        self.may_have_lost = end is End.LOST  # what was not synced may be gone
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
