@@ -155,7 +155,6 @@ def kill(broker: Broker) -> None:
     Its loop has to end with it, as what it has planned there is not cancelled.
     """
     broker._close_state()
-    broker._timers.close()
     abandon(broker.store)
 
 

@@ -29,7 +29,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.record import decode_record, iter_records
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.testing.fs import CrashableFileSystem
-from firearrow.testing.loop import START_MS, VirtualClock, VirtualLoop
+from firearrow.testing.loop import START_MS, MemoryTransport, VirtualClock, VirtualLoop
 from firearrow.wire.command import Command, FieldValue, request
 from firearrow.wire.frame import AnyCommand, Connection, encode_request
 from tests.broker.owed import (
@@ -144,11 +144,15 @@ class _Line(asyncio.Protocol):
         self._wanted = 0
         self._answered: asyncio.Future[None] | None = None
         self._opaque = itertools.count(1)
-        self._transport: asyncio.Transport
+        self._transport: MemoryTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Be connected."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(MemoryTransport, transport)
+
+    def cut(self) -> None:
+        """Have the broker's end be closed."""
+        self._transport.other.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take answers, and what the broker asks."""
@@ -349,6 +353,7 @@ class World:
         self._has_crashed = self.owed.repeats = True
         self.owed.crashes.append(Crash(self._clock.now_ms(), is_machine))
         kill(self._broker)
+        self._line.cut()
 
     def close(self) -> None:
         """End without a check."""

@@ -74,8 +74,7 @@ class MessageStore(Doors):
 
     _background = True
     _end: End | None = None  # how the last run ended, once the directory is locked
-    may_have_lost = False
-    """Whether the last run ended so that what was not synced may be gone; known once it is open."""
+    may_have_lost = False  # known once it is open
 
     def __init__(
         self,
@@ -191,7 +190,7 @@ class MessageStore(Doors):
                 f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
                 "changed"
             )
-        self.may_have_lost = end is End.LOST
+        self.may_have_lost = end is End.LOST  # what was not synced may be gone
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
