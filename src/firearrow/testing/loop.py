@@ -45,8 +45,8 @@ class _Leaping(selectors.SelectSelector):
                 raise NothingWillHappen("all wait, and nothing is planned")
             # In whole ns: an hour is an hour, however many calls come between. Never less than was
             # asked for, or who finds that it is not time yet would ask again for ever.
-            ns = (self.seconds + max(timeout, 0.0)) * _NS
-            self.seconds = math.ceil(round(ns, 3)) / _NS
+            until = self.seconds + max(timeout, 0.0)
+            self.seconds = max(until, math.ceil(round(until * _NS, 3)) / _NS)
         return ready
 
 
