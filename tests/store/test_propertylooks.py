@@ -154,6 +154,20 @@ def test_who_goes_on_looks_at_nothing_again(tmp_path: Path) -> None:
         assert chosen(store, wanted) == list(range(0, 500, 2))
 
 
+def test_what_was_kept_is_of_the_same_entries_only(tmp_path: Path) -> None:
+    """A queue that was cut off may lead to other records where it goes on."""
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        fill(store, 400, Random(9))
+        queue, wanted = store.queues.open("T", 0), Even(names=NUMBER)
+        looks = propertylooks.Looks(store.log.segments)
+        entries = queue.read(0, 400)
+        _, following = looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
+        assert following == 99
+        others = entries[20 * (following + 1) :]
+        found, _ = looks.wanted_entries(queue, others, following, wanted, lambda _: 5)
+        assert [at for at, _ in found] == [99, 101, 103, 105, 107]
+
+
 def test_messages_that_differ_in_other_properties_are_asked_about_once(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
         queue = store.queue("T", 0)
