@@ -1,39 +1,44 @@
 """Messages chosen by their properties: the same ones, however they are looked at."""
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from firearrow.errors import FilterError
+from firearrow.filter.sql import compile_sql
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.properties import parse
 from firearrow.message.record import encode_record, iter_records, properties_in
 from firearrow.store import MessageStore, propertylooks
+from firearrow.store.propertylooks import PropertyFilter
+from tests.filter.expressions import VALUES, random_expression, random_properties
 from tests.store.stores import KINDS, KiB, opened, settle
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 16 * KiB,
     "mapped_file_size_consume_queue": 20_000,
 }
+NUMBER = frozenset({b"n"})
 HOSTS = [pack_host(Host("127.0.0.1", 5)), pack_host(Host("::1", 5))]
 
 
-class Even(NamedTuple):
+@dataclass(eq=False)
+class Even:
     """Chooses messages whose property ``n`` is even, and counts what it is asked."""
 
-    asked: list[bytes]
+    asked: list[bytes] = field(default_factory=list)
     cost: int = 1
     chars: int = 0
+    names: frozenset[bytes] | None = None
 
-    @property
-    def wants(self) -> Callable[[bytes], bool]:
-        def wants(properties: bytes) -> bool:
-            self.asked.append(properties)
-            return int(parse(properties)["n"]) % 2 == 0
-
-        return wants
+    def wants(self, properties: bytes) -> bool:
+        self.asked.append(properties)
+        return int(parse(properties)["n"]) % 2 == 0
 
 
 def fill(store: MessageStore, count: int, chance: Random) -> None:
@@ -46,7 +51,7 @@ def fill(store: MessageStore, count: int, chance: Random) -> None:
     settle(store)
 
 
-def chosen(store: MessageStore, wanted: Even) -> list[int]:
+def chosen(store: MessageStore, wanted: PropertyFilter) -> list[int]:
     """The numbers of all messages that pulls give."""
     found: list[int] = []
     at = 0
@@ -64,7 +69,7 @@ def test_all_that_is_wanted_is_found_once_and_in_order(tmp_path: Path, kind: str
     with opened(tmp_path, **SIZES, store_type=kind) as store:
         fill(store, 300, Random(1))
         assert len(store.log.segments.files) > 3
-        wanted = Even([])
+        wanted = Even()
         assert chosen(store, wanted) == list(range(0, 300, 2))
         assert {int(parse(properties)["n"]) for properties in wanted.asked} == set(range(300))
 
@@ -75,7 +80,8 @@ def test_few_and_many_are_looked_at_alike(tmp_path: Path, monkeypatch: pytest.Mo
         for few, many in [(1, 1), (1, 50), (400, 1), (2, 400)]:
             monkeypatch.setattr(propertylooks, "FEW", few)
             monkeypatch.setattr(propertylooks, "MANY", many)
-            assert chosen(store, Even([])) == list(range(0, 300, 2))
+            assert chosen(store, Even()) == list(range(0, 300, 2))
+            assert chosen(store, Even(names=NUMBER)) == list(range(0, 300, 2))
 
 
 @pytest.mark.parametrize("few", [1, 400])
@@ -94,19 +100,84 @@ def test_damaged_records_keep_nothing_back(
             assert segment is not None
             at = physical - segment.base + chance.choice((0, 4, 36, 84, 85, 86, 87))
             segment.map[at] ^= 0x55
-        found = chosen(store, Even([]))
+        found = chosen(store, Even())
         assert found == sorted(found)
         assert {number for number in range(0, 120, 2) if number not in damaged} <= set(found)
+        assert chosen(store, Even(names=NUMBER)) == found
 
 
 def test_a_filter_that_costs_much_is_asked_less_often(tmp_path: Path) -> None:
     with opened(tmp_path, **SIZES) as store:
         fill(store, 100, Random(5))
-        wanted = Even([], cost=propertylooks.LOOKS_MAX // 10)
+        wanted = Even(cost=propertylooks.LOOKS_MAX // 10)
         result = store.get("T", 0, 1, 32, wanted)
         assert len(wanted.asked) == 10
         assert (result.count, result.next_offset) == (5, 11)
         assert chosen(store, wanted) == list(range(0, 100, 2))
+
+
+def alike(chance: Random) -> str:
+    """Properties of which many differ in their values only, in some of these, or in nothing."""
+    if chance.random() < 0.1:
+        return random_properties(chance)
+    values = [value for value in VALUES if len(value.encode()) == chance.choice((1, 1, 1, 2))]
+    return "".join([f"{name}\x01{chance.choice(values)}\x02" for name in ("a", "b", "c", "a1")])
+
+
+def test_an_expression_chooses_of_many_as_of_each(tmp_path: Path) -> None:
+    chance = Random(7)
+    stored = [f"{alike(chance)}\x02n\x01{number}\x02".encode() for number in range(900)]
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        queue = store.queue("T", 0)
+        for properties in stored:
+            store.put(queue, b"", properties, 0, 0, 1, HOSTS[0], 1, 0)
+        settle(store)
+
+        @given(st.integers(0, 2**64))
+        def check(seed: int) -> None:
+            try:
+                wanted = compile_sql(random_expression(Random(seed)))
+            except FilterError:
+                return
+            expected = [number for number, text in enumerate(stored) if wanted.wants(text)]
+            assert chosen(store, wanted) == expected
+
+        check()
+
+
+def test_who_goes_on_looks_at_nothing_again(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        fill(store, 500, Random(8))
+        wanted = Even(names=NUMBER)
+        assert chosen(store, wanted) == list(range(0, 500, 2))
+        assert len(wanted.asked) == len(set(wanted.asked)) == 500
+        assert chosen(store, wanted) == list(range(0, 500, 2))
+
+
+def test_what_was_kept_is_of_the_same_entries_only(tmp_path: Path) -> None:
+    """A queue that was cut off may lead to other records where it goes on."""
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        fill(store, 400, Random(9))
+        queue, wanted = store.queues.open("T", 0), Even(names=NUMBER)
+        looks = propertylooks.Looks(store.log.segments)
+        entries = queue.read(0, 400)
+        _, following = looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
+        assert following == 99
+        others = entries[20 * (following + 1) :]
+        found, _ = looks.wanted_entries(queue, others, following, wanted, lambda _: 5)
+        assert [at for at, _ in found] == [99, 101, 103, 105, 107]
+
+
+def test_messages_that_differ_in_other_properties_are_asked_about_once(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        queue = store.queue("T", 0)
+        for number in range(500):
+            properties = f"k\x01{number:09}\x02n\x01{number % 10}\x02".encode()
+            store.put(queue, b"", properties, 0, 0, 1, HOSTS[0], 1, 0)
+        settle(store)
+        wanted = Even(names=NUMBER)
+        assert len(chosen(store, wanted)) == 250
+        assert len(wanted.asked) <= propertylooks.FEW + 10
 
 
 def test_an_expired_record_ends_the_look(tmp_path: Path) -> None:
@@ -115,7 +186,7 @@ def test_an_expired_record_ends_the_look(tmp_path: Path) -> None:
     min((tmp_path / "commitlog").iterdir()).unlink()
     with opened(tmp_path, **SIZES) as store:
         least = store.min_queue_offset("T", 0)
-        assert chosen(store, Even([]))[:1] in ([least], [least + 1])
+        assert chosen(store, Even())[:1] in ([least], [least + 1])
 
 
 # --- one record ---

@@ -85,12 +85,14 @@ Wants = Callable[[bytes], bool]
 class SqlFilter(NamedTuple):
     """An expression that was read. ``wants`` says of the properties of a message, as they are
     stored, whether it is wanted; ``evaluate`` gives the value, or raises ValueError. ``cost`` is
-    what a look takes at most, in looks for one property."""
+    what a look takes at most, in looks for one property. Nothing but the values of ``names``
+    counts."""
 
     expression: str
     wants: Wants
     evaluate: Evaluate
     cost: int
+    names: frozenset[bytes]
 
     @property
     def chars(self) -> int:
@@ -132,7 +134,7 @@ def compile_sql(expression: str) -> SqlFilter:
         except ValueError:
             return False
 
-    return SqlFilter(expression, wants, whole, parser.terms)
+    return SqlFilter(expression, wants, whole, parser.terms, frozenset(parser.names))
 
 
 class _Parser:
@@ -144,6 +146,7 @@ class _Parser:
         self._end = 0  # of the token that is the next
         self._nested = 0
         self.terms = 0
+        self.names: set[bytes] = set()
         self._token = self._read()
 
     def whole(self) -> _Part:
@@ -347,6 +350,7 @@ class _Parser:
             self._fail(f"the expression has more than {SQL_TERMS_MAX} terms")
         if kind == "word":
             name = self._next().text
+            self.names.add(name.encode())
             return _Part(_property(name, exact=_UNREADABLE not in self._expression), name=name)
         if kind in _WORDS:
             self._next()

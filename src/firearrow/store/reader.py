@@ -25,7 +25,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
-from firearrow.store.propertylooks import Numbered, PropertyFilter, is_wanted, wanted_entries
+from firearrow.store.propertylooks import Looks, Numbered, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.residency import Fetch, Stretch, is_resident
 from firearrow.store.soundness import (
@@ -103,6 +103,7 @@ class Reader:
         self._check_crc = config.check_crc_on_read
         share = memory_bytes // _OWN_MEMORY_SHARE
         self._own_bytes = 0 if config.check_crc_on_read else min(share, _OWN_BYTES_MAX)
+        self._looks = Looks(commit_log.segments)
         self._queues = queues
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         self._recent_limits = (
@@ -180,8 +181,8 @@ class Reader:
                 limits = self._recent_limits if physical >= recent_from else self._old_limits
                 return min(count_max, limits[0])
 
-            found, following = wanted_entries(
-                self._log.segments, entries, queue_offset, wanted, count_of
+            found, following = self._looks.wanted_entries(
+                queue, entries, queue_offset, wanted, count_of
             )
             return self._collect(queue, found, following, count_max, None)
         following = queue_offset + len(entries) // ENTRY_BYTES
@@ -320,6 +321,7 @@ class Reader:
     def forget_checked(self) -> None:
         """Check records again before they go out, whichever were checked."""
         self._checked.clear()
+        self._looks.forget()
 
     def _collect(
         self,

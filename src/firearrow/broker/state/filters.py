@@ -119,6 +119,7 @@ class RetriedFilter:
 
     cost: Final = SQL_TERMS_MAX
     chars: Final = 1
+    names: Final = None  # which ones count depends on where a message came from
 
     def __init__(self, filters: ConsumerFilters, group: str) -> None:
         self._filters = filters
