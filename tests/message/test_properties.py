@@ -85,3 +85,10 @@ def test_the_limit_counts_bytes() -> None:
         properties.encode({"a": "x" * (room + 1)})
     with pytest.raises(MessageError, match="exceed"):
         properties.encode({"a": "标" * (room // 3 + 1)})
+
+
+@given(st.text(st.sampled_from("ab\x01\x02")))
+def test_parse_goes_by_each_pair(text: str) -> None:
+    """Whether or not the pairs are sound: one without a name or a value is none."""
+    split = [pair.partition("\x01") for pair in text.split("\x02")]
+    assert properties.parse(text) == {key: value for key, _, value in split if key and value}

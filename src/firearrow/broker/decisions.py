@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from firearrow.broker.halves import OP_TOPIC, QUEUE_ID
@@ -104,10 +104,12 @@ class OpQueue:
         if len(self._unwritten) >= UNWRITTEN_MAX:
             raise DiskFull(f"{UNWRITTEN_MAX} decisions wait to be written: {self.trouble}")
 
-    def note(self, half_offset: int, copies: Iterable[int] = ()) -> None:
+    def note(self, half_offset: int, copies: Sequence[int] = ()) -> None:
         """Have a record written, in a while, that a half is decided, and so are copies of it."""
         broker = self._settings.broker
-        named = [f"{half_offset}", *(f"{_OF_COPY}{copy}" for copy in copies)]
+        named = [f"{half_offset}"]
+        if copies:
+            named += [f"{_OF_COPY}{copy}" for copy in copies]
         self._unwritten += named
         self._unwritten_bytes += sum(map(len, named)) + len(named)
         if self._unwritten_bytes >= broker.transaction_op_msg_max_size and self.trouble is None:

@@ -51,7 +51,9 @@ _INT_MAX: Final = 2**31 - 1
 
 def delay_level(found: dict[str, str]) -> int:
     """Give the delay level that properties ask for, 0 for none; BrokerError if it is no number."""
-    text = found.get(properties.DELAY_LEVEL, "0")
+    text = found.get(properties.DELAY_LEVEL)
+    if text is None:
+        return 0
     try:
         level = int(text) if text.isascii() and len(text) <= _INT_CHARACTERS else _INT_MAX + 1
     except ValueError:

@@ -121,10 +121,11 @@ class Puts:
             now_ms = self._clock.now_ms()
         wanted = draft.topic
         self._check_lmqs(draft)
-        for redirect in self._redirections:
-            if not names.is_sendable(draft.topic):
-                break
-            redirect(draft, now_ms)
+        if names.is_sendable(wanted):
+            for redirect in self._redirections:
+                redirect(draft, now_ms)
+                if draft.topic != wanted and not names.is_sendable(draft.topic):
+                    break
         placed = self._add(draft, self._queue(draft.topic, draft.queue_id), now_ms)
         if draft.topic != wanted:
             self._waits(WaitsElsewhere(draft.topic, wanted))

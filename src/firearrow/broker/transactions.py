@@ -24,11 +24,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Final
 
+from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.decisions import Decided, OpQueue, offsets_in
 from firearrow.broker.events import WaitsElsewhere
@@ -126,6 +127,7 @@ class Transactions(Service):
         self._is_started = False
         self._alarm = Alarm(scheduler, self._begin_round)
         self._round: Iterator[int] | None = None
+        self._planned_by: BrokerConfig | None = None  # as long as the alarm is set
         self._has_copied = False
         self._due_ms = math.inf
         self._asked = 0
@@ -230,10 +232,14 @@ class Transactions(Service):
 
     def _decide(self, half: Half) -> None:
         queue_offset, root = half.view.queue_offset, half.root
-        others = {root, self._last_copies.pop(root, queue_offset)} - {queue_offset}
-        for offset in (queue_offset, *others):
-            self._decided.add(offset)
-        self._ops.note(queue_offset, sorted(others))
+        last = self._last_copies.pop(root, queue_offset)
+        self._decided.add(queue_offset)
+        others: Sequence[int] = ()
+        if root != queue_offset or last != queue_offset:  # it was put again
+            others = sorted({root, last} - {queue_offset})
+            for offset in others:
+                self._decided.add(offset)
+        self._ops.note(queue_offset, others)
         self._open_counts.add(half.real_topic, -1)
 
     def resume(self, view: MessageView) -> None:
@@ -259,7 +265,11 @@ class Transactions(Service):
         """A message was put that may be a half."""
         if message.topic == HALF_TOPIC:
             self._open_counts.add(message.real_topic, 1)
-            self._plan(self._clock.now_ms() + self._settings.broker.transaction_time_out)
+            broker = self._settings.broker
+            # What was planned for a half before this one, by the same settings, is not later.
+            if broker is not self._planned_by or not self._alarm.is_set:
+                self._plan(self._clock.now_ms() + broker.transaction_time_out)
+                self._planned_by = broker
 
     def _plan(self, due_ms: float) -> None:
         """Have a round begin when it is time for one and something is due."""
@@ -275,6 +285,7 @@ class Transactions(Service):
 
     def _begin_round(self) -> None:
         self._has_copied, self._due_ms, self._given_up = False, math.inf, 0
+        self._planned_by = None
         self._round = self._check_due()
         self._go_on()
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 import math
 import mmap
+import struct
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
@@ -51,6 +52,8 @@ PREPARE_NEXT_AT: Final = 0.5
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 CLOCK_BACK_MS_MAX: Final = 10_000
 """What store times wait for when the clock is set back; a time server corrects by less."""
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_PLACE: Final = struct.Struct(">Ii20xQ")  # size, magic and physical offset of a record
 _NOWHERE: Final = 1 << 62  # behind every record
 _TAIL_BYTES: Final = 2  # length of the properties
 _NOTED_MAX: Final = 65_536  # some 2 MB, and far more than a round of dispatch takes
@@ -450,16 +453,17 @@ class CommitLog:
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at an offset, None if none does."""
-        head = self.record(physical_offset, 36)
-        if head is None:
+        segment = self.segments.find(physical_offset)
+        if segment is None:
             return None
-        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big", signed=True)
-        if (
-            magic not in (MAGIC_V1, MAGIC_V2)
-            or int.from_bytes(head[28:36], "big") != physical_offset
-        ):
+        end = min(segment.end, self.end_offset)
+        if physical_offset + _PLACE.size > end:
             return None
-        return self.record(physical_offset, size)
+        start = physical_offset - segment.base
+        size, magic, place = _PLACE.unpack_from(segment.map, start)
+        if magic not in _MAGICS or place != physical_offset or physical_offset + size > end:
+            return None
+        return segment.map[start : start + size]
 
     def cut(self, end_offset: int) -> None:
         """Forget everything from ``end_offset`` on."""

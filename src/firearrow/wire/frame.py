@@ -427,6 +427,22 @@ class SendAnswers:
             )
         )
 
+    def frame(
+        self,
+        request: AnyCommand,
+        physical_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        unique: bytes,
+    ) -> Response | bytes:
+        """The answer to a send: a frame, unless JSON would have to escape the unique id."""
+        place = physical_offset, queue_id, queue_offset, unique
+        if request.binary:
+            return self.binary_frame(request.opaque, *place)
+        if unique.isalnum():
+            return response_frame(self.template % (*place, request.opaque))
+        return self.response(*place)
+
     def binary_frame(
         self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
     ) -> bytes:

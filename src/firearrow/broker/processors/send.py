@@ -442,12 +442,11 @@ class SendProcessor:
         place = placed.physical_offset, queue_id, placed.queue_offset, unique.encode()
         handle = recall_handle(draft, self._settings.broker.broker_name, unique)
         answer: Response | bytes
-        if request.binary and handle is None:
-            answer = self._answers.binary_frame(request.opaque, *place)
+        if handle is None:
+            answer = self._answers.frame(request, *place)
         else:
             answer = self._answers.response(*place)
-            if handle is not None:
-                answer.fields = {**answer.fields, "recallHandle": handle}
+            answer.fields = {**answer.fields, "recallHandle": handle}
         if self._sync_flush:
             return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +60,8 @@ class OpenCounts:
         self._clock = clock
         self._counts: dict[str, OpenCount] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
+        self._changes = 0  # that the version does not count yet
+        self._changed_ms = 0
         storage = (
             None if store_root is None else _LineFile(store_root / CONFIG_DIRECTORY / FILE_NAME, 0)
         )
@@ -66,10 +69,12 @@ class OpenCounts:
 
     def add(self, topic: str, more: int) -> None:
         """Note that so many more transactions of a topic are open, or fewer."""
-        found = self._counts.get(topic, OpenCount())
-        now_ms = self._clock.now_ms()
-        self._counts[topic] = OpenCount(found.count + more, now_ms)
-        self._version = self._version.next_version(now_ms)
+        found = self._counts.get(topic)
+        if found is None:
+            found = self._counts[topic] = OpenCount()
+        found.count += more
+        found.time_stamp = self._changed_ms = self._clock.now_ms()
+        self._changes += 1
         self.file.behind = True
 
     def topic_gone(self, gone: QueuesDeleted) -> None:
@@ -87,4 +92,9 @@ class OpenCounts:
             log.warning("open transactions are counted from 0", extra={"error": error})
 
     def _content(self) -> Mapping[str, Any]:
-        return {"dataVersion": self._version, _TABLE: self._counts.copy()}
+        if self._changes:
+            state, counter = self._version.state_version, self._version.counter + self._changes
+            self._version = DataVersion(state, self._changed_ms, counter)
+            self._changes = 0
+        counts = {topic: copy(found) for topic, found in self._counts.items()}
+        return {"dataVersion": self._version, _TABLE: counts}
