@@ -300,16 +300,17 @@ class BrokerStats:
             self._deleted_puts = (count + counters.put_count, size + counters.put_bytes)
             if self._system_puts.pop(topic, None) is not None:
                 self._deleted_system_puts += counters.put_count
-        for key in [key for key in self._groups if key.startswith(f"{topic}@")]:
-            self._delete_group_key(key)
-        for key in [key for key in self._failures if key.startswith(f"{topic}@")]:
-            self._delete_failures(key)
+        self._forget(lambda key: key.startswith(f"{topic}@"))
 
     def delete_group(self, group: str) -> None:
         """Forget the counters of a group."""
-        for key in [key for key in self._groups if key.endswith(f"@{group}")]:
+        self._forget(lambda key: key.endswith(f"@{group}"))
+
+    def _forget(self, is_gone: Callable[[str], bool]) -> None:
+        """Forget what is counted by topic and group, of some of these."""
+        for key in filter(is_gone, list(self._groups)):
             self._delete_group_key(key)
-        for key in [key for key in self._failures if key.endswith(f"@{group}")]:
+        for key in filter(is_gone, list(self._failures)):
             self._delete_failures(key)
 
     def _delete_group_key(self, key: str) -> None:

@@ -66,7 +66,8 @@ def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
     if _MINCORE(at, end - start, found):
         return True
     pages = found.raw
-    # Linux says 1 of a page that is there, others may say more: a comparison instead of a loop.
+    # Linux says 1 of a page that is there, others may say more. A comparison instead of a loop over
+    # hundreds of pages, which made a pull of old messages twice as expensive.
     return pages == _THERE * count or not any(not page & 1 for page in pages)
 
 
