@@ -280,3 +280,27 @@ class BrokerStatsData(Body, frozen=True):
     stats_minute: StatsSnapshot
     stats_hour: StatsSnapshot
     stats_day: StatsSnapshot
+
+
+class BatchAck(msgspec.Struct, frozen=True):
+    """Messages of one pop, of one queue: bit i of ``bits`` is queue offset ``start_offset`` + i.
+
+    ``bits`` is base64 of little-endian bytes (Java's ``BitSet``); ``origin`` as in ``wire.pop``.
+    """
+
+    group: str = field(name="c")
+    topic: str = field(name="t")
+    start_offset: int = field(name="so")
+    queue_id: int = field(name="q")
+    revive_queue_id: int = field(name="rq")
+    pop_ms: int = field(name="pt")
+    invisible_ms: int = field(name="it")
+    origin: str = field(name="r", default="0")
+    bits: str | None = field(name="b", default=None)
+
+
+class BatchAckBody(Body, frozen=True):
+    """200151: messages that were consumed."""
+
+    broker_name: str | None = None
+    acks: list[BatchAck] = []

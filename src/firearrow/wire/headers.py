@@ -465,3 +465,81 @@ class CheckQueues(Header):
 
     topic: str
     check_store_time: Int64 = 0
+
+
+class PopMessage(Header):
+    """200050: up to ``max_msg_nums`` messages for a group, invisible to others for a time in ms.
+
+    Queue -1 is any. A pop that finds nothing waits until ``poll_time`` ms after ``born_time``. A
+    group without an offset begins at a queue's first message (``init_mode`` 0) or its last (1).
+    ``attempt_id`` names a pop in order that may be repeated.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64
+    init_mode: Int32
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = False
+    attempt_id: str | None = None
+
+
+class AckMessage(Header):
+    """200051: a popped message was consumed; ``extra_info`` is its handle (``wire.pop``)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    lite_topic: str | None = None
+
+
+class ChangeInvisibleTime(Header):
+    """200053: a popped message becomes visible in so many ms from now; ``suspend``: without that
+    its count of deliveries grows."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    invisible_time: Int64
+    lite_topic: str | None = None
+    suspend: bool = False
+
+
+class Notification(Header):
+    """200054: tell when a group has something to pop; queue -1 is any."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64
+    order: bool | None = False
+    attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+
+
+class PeekMessage(Header):
+    """200052: the next messages of a group, which are not popped by it."""
+
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    consumer_group: str
+
+
+class PollingInfo(Header):
+    """200055: how many pops of a group wait for messages of a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from firearrow.wire import headers
 from firearrow.wire.bodies import DataVersion, RegisterBody, Route
 from firearrow.wire.client_bodies import (
+    BatchAckBody,
     CheckClient,
     GroupConfigList,
     Heartbeat,
@@ -326,13 +327,13 @@ _ROWS: Final = (
     Row(Code.AUTH_GET_ACL, BROKER, UNREAD, UNREAD, CLUSTER_GET),
     Row(Code.AUTH_LIST_ACL, BROKER, UNREAD, UNREAD, CLUSTER_GET),
     Row(Code.SWITCH_TIMER_ENGINE, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.POP_MESSAGE, BROKER, UNREAD, UNREAD, CONSUME),
-    Row(Code.ACK_MESSAGE, BROKER, UNREAD, UNREAD, CONSUME),
-    Row(Code.PEEK_MESSAGE, BROKER, UNREAD, UNREAD, CONSUME),
-    Row(Code.CHANGE_MESSAGE_INVISIBLETIME, BROKER, UNREAD, UNREAD, CONSUME),
-    Row(Code.NOTIFICATION, BROKER, UNREAD, UNREAD, CONSUME),
-    Row(Code.POLLING_INFO, BROKER, UNREAD, UNREAD, TOPIC_AND_GROUP_GET),
-    Row(Code.POP_ROLLBACK, BROKER, UNREAD, UNREAD, CONSUME),
+    Row(Code.POP_MESSAGE, BROKER, headers.PopMessage, None, CONSUME),
+    Row(Code.ACK_MESSAGE, BROKER, headers.AckMessage, None, CONSUME),
+    Row(Code.PEEK_MESSAGE, BROKER, headers.PeekMessage, None, CONSUME),
+    Row(Code.CHANGE_MESSAGE_INVISIBLETIME, BROKER, headers.ChangeInvisibleTime, None, CONSUME),
+    Row(Code.NOTIFICATION, BROKER, headers.Notification, None, CONSUME),
+    Row(Code.POLLING_INFO, BROKER, headers.PollingInfo, None, TOPIC_AND_GROUP_GET),
+    Row(Code.POP_ROLLBACK, BROKER, None, None, CONSUME),
     Row(Code.POP_LITE_MESSAGE, BROKER, UNREAD, UNREAD, CONSUME),
     Row(Code.LITE_SUBSCRIPTION_CTL, BROKER, UNREAD, UNREAD, SUBSCRIBE),
     Row(Code.ACK_LITE_MESSAGE, NOBODY, UNREAD, UNREAD, NOTHING),
@@ -343,7 +344,7 @@ _ROWS: Final = (
     Row(Code.GET_LITE_CLIENT_INFO, BROKER, UNREAD, UNREAD, GROUP_GET),
     Row(Code.GET_LITE_GROUP_INFO, BROKER, UNREAD, UNREAD, GROUP_GET),
     Row(Code.TRIGGER_LITE_DISPATCH, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.BATCH_ACK_MESSAGE, BROKER, UNREAD, UNREAD, CONSUME),
+    Row(Code.BATCH_ACK_MESSAGE, BROKER, None, BatchAckBody, CONSUME),
 )
 
 REQUESTS: Final = {row.code: row for row in _ROWS}

@@ -1,0 +1,112 @@
+"""What clients and broker say of popped messages, in one line of text each.
+
+A *handle* names a message that was popped. Clients make it for each message (property ``POP_CK``)
+and bring it back to acknowledge the message or to change its invisible time:
+
+    <start offset> <pop time> <invisible time> <revive queue> <origin> <broker> <queue> <offset>
+
+    7 1700000000000 60000 3 0 broker-a 2 9
+
+*Start offset* is the first queue offset of the pop's batch, times are in ms, *revive queue* is
+where the broker keeps its books of the batch (`ORDER_REVIVE_QUEUE`: in the state of the order), and
+*origin* says which topic the message is in: 0 the topic that was popped, 1 the group's retry topic
+of it, 2 that of the second form.
+
+An answer to a pop says of each queue what clients make handles of, joined by ``;``:
+
+    startOffsetInfo   <origin> <queue> <start offset>
+    msgOffsetInfo     <origin> <queue> <offset>,<offset>…
+    orderCountInfo    <origin> <queue> <count>  and  <origin> qo<queue>%<offset> <count>
+
+the last only for pops in order: how often a message, or every one of a queue, was popped before.
+
+Source: upstream ``ExtraInfoUtil``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from firearrow.errors import MessageError
+from firearrow.message import names
+
+ORDER_REVIVE_QUEUE: Final = 999  # in place of a revive queue: popped in order
+TOPIC, RETRY_V1, RETRY_V2 = range(3)  # origins of a popped message
+
+_INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
+
+
+class Handle(NamedTuple):
+    """Names a popped message; see above."""
+
+    start_offset: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+    origin: int
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the message was popped in order."""
+        return self.revive_queue_id == ORDER_REVIVE_QUEUE
+
+    @property
+    def visible_ms(self) -> int:
+        """When the message can be popped again unless it was acknowledged."""
+        return self.pop_ms + self.invisible_ms
+
+    def __str__(self) -> str:
+        """The handle on the wire."""
+        return (
+            f"{self.start_offset} {self.pop_ms} {self.invisible_ms} {self.revive_queue_id} "
+            f"{self.origin} {self.broker_name} {self.queue_id} {self.queue_offset}"
+        )
+
+
+def parse_handle(text: str, queue_offset: int = -1) -> Handle:
+    """Read a handle; MessageError if it is none.
+
+    One may end before the queue's offset, which then is ``queue_offset``.
+    """
+    fields = text.split(" ")
+    if len(fields) == 7:
+        fields.append(str(queue_offset))
+    try:
+        start, pop, invisible, revive, origin, broker_name, queue_id, offset, *_ = fields
+        numbers = int(start), int(pop), int(invisible), int(offset)
+        small = int(revive), int(origin), int(queue_id)
+    except ValueError:
+        raise MessageError(f"not the handle of a popped message: {text[:200]!r}") from None
+    sound = all(-_LONG_MAX <= number <= _LONG_MAX for number in numbers)
+    if not sound or not all(0 <= number <= _INT_MAX for number in small) or small[1] > RETRY_V2:
+        raise MessageError(f"a number of the handle is out of range: {text[:200]!r}")
+    return Handle(*numbers[:3], small[0], small[1], broker_name, small[2], numbers[3])
+
+
+def origin_of(topic: str) -> int:
+    """Say what kind of topic a popped message is in."""
+    if not names.is_retry(topic):
+        return TOPIC
+    return RETRY_V2 if names.is_pop_retry_v2(topic) else RETRY_V1
+
+
+def origin_topic(topic: str, group: str, origin: int) -> str:
+    """Give the topic that a message popped from ``topic`` is in."""
+    if origin == TOPIC:
+        return topic
+    return names.pop_retry_topic(topic, group, v2=origin == RETRY_V2)
+
+
+def start_offset_info(origin: int, queue_id: int, start_offset: int) -> str:
+    """Give a queue's item of startOffsetInfo."""
+    return f"{origin} {queue_id} {start_offset}"
+
+
+def msg_offset_info(origin: int, queue_id: int, offsets: Iterable[int]) -> str:
+    """Give a queue's item of msgOffsetInfo."""
+    return f"{origin} {queue_id} {','.join(map(str, offsets))}"

@@ -1,0 +1,82 @@
+"""Handles of popped messages."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.errors import MessageError
+from firearrow.wire.pop import (
+    Handle,
+    msg_offset_info,
+    origin_of,
+    origin_topic,
+    parse_handle,
+    start_offset_info,
+)
+
+longs = st.integers(0, (1 << 63) - 1)
+ints = st.integers(0, (1 << 31) - 1)
+handles = st.builds(
+    Handle,
+    longs,
+    longs,
+    longs,
+    ints,
+    st.integers(0, 2),
+    st.from_regex(r"[a-z-]+", fullmatch=True),
+    ints,
+    longs,
+)
+
+
+@given(handles)
+def test_a_handle_is_read_as_it_was_written(handle: Handle) -> None:
+    assert parse_handle(str(handle)) == handle
+
+
+def test_the_example_of_the_format() -> None:
+    handle = parse_handle("7 1700000000000 60000 3 0 broker-a 2 9")
+    assert handle == Handle(7, 1_700_000_000_000, 60_000, 3, 0, "broker-a", 2, 9)
+    assert handle.visible_ms == 1_700_000_060_000
+    assert not handle.is_ordered
+    assert parse_handle("7 1700000000000 60000 999 0 broker-a 2 9").is_ordered
+
+
+def test_an_old_handle_has_no_offset() -> None:
+    assert parse_handle("7 1 2 3 0 b 2", 11).queue_offset == 11
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "7 1 2 3 0 b x 9", "7 1 2 3 9 b 2 9", "7 1 2 99999999999 0 b 2 9"]
+)
+def test_what_is_no_handle_is_refused(text: str) -> None:
+    with pytest.raises(MessageError):
+        parse_handle(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(MessageError):
+        parse_handle(text)
+
+
+@pytest.mark.parametrize(
+    ("topic", "origin"), [("T", 0), ("%RETRY%G_T", 1), ("%RETRY%G+T", 2), ("%RETRY%G", 1)]
+)
+def test_origins(topic: str, origin: int) -> None:
+    assert origin_of(topic) == origin
+
+
+def test_the_topic_of_an_origin() -> None:
+    assert [origin_topic("T", "G", origin) for origin in range(3)] == [
+        "T",
+        "%RETRY%G_T",
+        "%RETRY%G+T",
+    ]
+
+
+def test_items_of_an_answer() -> None:
+    assert start_offset_info(1, 0, 4) == "1 0 4"
+    assert msg_offset_info(0, 2, [4, 5, 9]) == "0 2 4,5,9"
