@@ -88,7 +88,7 @@ class ConsumerOffsets:
             in_database=in_database,
             generations=generations,
         )
-        self.file = StateFile(storage, self.content)
+        self.file = StateFile(storage, self._copied, self._complete)
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
             other = OFFSETS if self._lmq else LMQ_OFFSETS
@@ -217,24 +217,34 @@ class ConsumerOffsets:
         self._delete(_of_group(self._keys(), group))
 
     def content(self) -> Mapping[str, Any]:
-        """Give what the file holds, and what a slave is told (43), as it is now.
+        """Give what the file holds, and what a slave is told (43), as it is now."""
+        return self._complete(self._copied())
 
-        What is given does not change any more: copying 200,000 offsets takes some 6 ms, formatting
-        them, which is left to a thread, twenty times that.
+    def _copied(self) -> Mapping[str, Any]:
+        """All of the content that changes, and as little as can be: 20,000 offsets take 5 ms.
+
+        The rest, twice as long, and its text, twenty times, are left to a thread.
         """
-        topics: dict[str, list[str]] = {}
-        for topic, group in map(topic_and_group, self.committed):
-            topics.setdefault(group, []).append(topic)
-        committed = {key: queues.copy() for key, queues in self.committed.items()}
-        own = {
+        return {
             "dataVersion": self.data_version,
-            "groupTopicMap": topics,
-            "offsetTable": committed,
+            "offsetTable": {key: queues.copy() for key, queues in self.committed.items()},
             "pullOffsetTable": {key: queues.copy() for key, queues in self.pulled.items()},
         }
+
+    def _complete(self, copied: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add what follows from the offsets."""
+        committed = dict(copied["offsetTable"])
+        topics: dict[str, list[str]] = {}
+        lmq: dict[str, int] = {}
+        for key, queues in copied["offsetTable"].items():
+            topic, group = topic_and_group(key)
+            topics.setdefault(group, []).append(topic)
+            if self._lmq and is_lmq(group):
+                lmq[key] = max(queues.values())
+                del committed[key]
+        own = {**copied, "groupTopicMap": topics, "offsetTable": committed}
         if self._lmq:
-            lmq = [key for key in committed if is_lmq(topic_and_group(key)[1])]
-            own[_LMQ_TABLE] = {key: max(committed.pop(key).values()) for key in lmq}
+            own[_LMQ_TABLE] = lmq
         return dict(sorted((own | self._unknown).items()))
 
     def close(self) -> None:

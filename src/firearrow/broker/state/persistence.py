@@ -122,12 +122,19 @@ class StateFile:
     """The storage of one state, and whether it is behind its owner.
 
     ``storage`` None keeps the state in memory only. Where `prepare` is used, what ``content`` gives
-    must not change any more.
+    must not change any more. What can be made of that alone, ``complete`` makes: in the thread that
+    writes, so that the event loop need not.
     """
 
-    def __init__(self, storage: Storage | None, content: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        storage: Storage | None,
+        content: Callable[[], Mapping[str, Any]],
+        complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda content: content,
+    ) -> None:
         self._storage = storage
         self._content = content
+        self._complete = complete
         self.behind = False
         self._refused = False
         self.unsynced = False  # whether something was kept that is perhaps not on the disk
@@ -196,7 +203,7 @@ class StateFile:
 
         def write(rest: Rest) -> None:
             try:
-                storage.write(content, rest)
+                storage.write(self._complete(content), rest)
             except OSError as error:
                 log.error(
                     "file can't be written: that will be tried again",
@@ -215,7 +222,7 @@ class StateFile:
     def close(self) -> None:
         """Let go of the storage; nothing is written any more."""
         if self._storage is not None:
-            self._storage.close(self._content())
+            self._storage.close(self._complete(self._content()))
             self._storage = None
 
 
