@@ -60,7 +60,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     acknowledged_bits: int = field(name="cm", default=0)
     invisible_ms: int | None = field(name="i", default=None)
     noted_ms: int = field(name="l", default=0)
-    places: list[int] = field(name="o")
+    places: tuple[int, ...] = field(name="o")
     counts: dict[int, int] | None = field(name="oc", default=None)
     visible_ms: dict[int, int] | None = field(name="ot", default=None)
     pop_ms: int = field(name="popTime", default=0)
@@ -196,7 +196,7 @@ class ConsumerOrderInfo:
             attempt_id=attempt_id or None,
             invisible_ms=invisible_ms,
             noted_ms=self._clock.now_ms(),
-            places=[first, *[queue_offset - first for queue_offset in queue_offsets[1:]]],
+            places=(first, *[queue_offset - first for queue_offset in queue_offsets[1:]]),
             counts=counts or None,
             pop_ms=pop_ms,
         )
@@ -212,16 +212,17 @@ class ConsumerOrderInfo:
         *,
         pop_ms: int,
         committed: int,
+        end: int,
     ) -> int:
         """Note that a message was consumed; gives the offset to commit, `IGNORED` or `UNKNOWN`.
 
-        ``committed`` is what the group has committed, and not above the message. Without a batch,
-        after a kill say, only the next message counts: Java: commitAndNext takes any, and all that
-        was popped before it is never consumed.
+        ``committed`` is what the group has committed, ``end`` the end of the queue. Without a
+        batch, after a kill say, only the next message counts. Java: commitAndNext takes any one,
+        even ``end``: messages before it, or the next to be sent, are never consumed then.
         """
         batch = self.batch(topic, group, queue_id)
         if batch is None:
-            return queue_offset + 1 if queue_offset == committed else IGNORED
+            return queue_offset + 1 if committed == queue_offset < end else IGNORED
         if batch.pop_ms != pop_ms:
             return IGNORED
         index = batch.index(queue_offset)
