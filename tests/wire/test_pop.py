@@ -10,7 +10,7 @@ from firearrow.errors import MessageError
 from firearrow.wire.pop import (
     Handle,
     msg_offset_info,
-    order_count_info,
+    order_count_infos,
     origin_of,
     origin_topic,
     parse_handle,
@@ -84,6 +84,6 @@ def test_items_of_an_answer() -> None:
 
 
 def test_counts_of_an_answer() -> None:
-    assert order_count_info(0, 1, {}, 2) == "0 1 0"
-    assert order_count_info(0, 1, {0: 1, 1: 1}, 3) == "0 qo1%0 1;0 qo1%1 1;0 1 0"
-    assert order_count_info(0, 1, {0: 2, 1: 3}, 2) == "0 qo1%0 2;0 qo1%1 3;0 1 2"
+    assert order_count_infos(0, 1, [0, 1], {}) == ["0 1 0"]
+    assert order_count_infos(0, 1, [0, 1, 2], {0: 1, 1: 1}) == ["0 qo1%0 1", "0 qo1%1 1", "0 1 0"]
+    assert order_count_infos(0, 1, [0, 1], {0: 2, 1: 3}) == ["0 qo1%0 2", "0 qo1%1 3", "0 1 2"]

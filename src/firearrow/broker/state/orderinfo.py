@@ -46,6 +46,7 @@ FILE_NAME: Final = ORDERS.file_name
 IGNORED: Final = -2  # an acknowledgement of a batch that is not the last one
 UNKNOWN: Final = -1  # one of a message that the batch does not have
 FORGOTTEN_MS: Final = 24 * 3600 * 1000
+LONG_MAX: Final = (1 << 63) - 1  # in the file; clients may name any time
 CLEAN_KEYS: Final = 500  # that a step of cleaning looks at
 BITS: Final = 63  # of ``cm``, a long: a batch has at most as many messages; a pop gives 32
 
@@ -249,7 +250,7 @@ class ConsumerOrderInfo:
         batch = self.batch(topic, group, queue_id)
         if batch is None or batch.pop_ms != pop_ms or batch.index(queue_offset) is None:
             return
-        changed = {**(batch.visible_ms or {}), queue_offset: visible_ms}
+        changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}
         self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
 
     def suspend(
