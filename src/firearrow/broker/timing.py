@@ -83,17 +83,28 @@ class TimerRedirection:
             return
         if _has_delay_level(found) or properties.TIMER_OUT_MS in found:
             return
+        deliver_ms = _deliver_ms(found, now_ms)
+        deletes = properties.TIMER_DELETE_UNIQUE_KEY in found
+        slot_ms = self.slot_ms(deliver_ms, now_ms, deletes=deletes)
+        if slot_ms is not None:
+            found[properties.TIMER_OUT_MS] = str(slot_ms)
+            wait_elsewhere(draft, names.TIMER_TOPIC, 0)
+
+    def slot_ms(self, deliver_ms: int | None, now_ms: int, *, deletes: bool = False) -> int | None:
+        """Give the slot in which a message waits for its time, None if that has come.
+
+        ``deletes``: it recalls another one. Raises BrokerError for a time (None: that could not be
+        read) that no message can wait for.
+        """
         config = self._settings.store
         if not config.timer_wheel_enable:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
-        deliver_ms = _deliver_ms(found, now_ms)
         too_late = (
             deliver_ms is not None and deliver_ms - now_ms > config.timer_max_delay_sec * 1000
         )
-        deletes = properties.TIMER_DELETE_UNIQUE_KEY in found
         if deliver_ms is None or too_late or (deletes and deliver_ms <= now_ms):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -102,11 +113,10 @@ class TimerRedirection:
                 "be bigger than the current time",
             )
         if deliver_ms <= now_ms:
-            return
+            return None
         slot_ms = self._timers.slot_of(deliver_ms - 1)
         self._control_flow(slot_ms, config)
-        found[properties.TIMER_OUT_MS] = str(slot_ms)
-        wait_elsewhere(draft, names.TIMER_TOPIC, 0)
+        return slot_ms
 
     def _control_flow(self, slot_ms: int, config: StoreConfig) -> None:
         """Refuse some messages for a slot that has very many, and all at twice as many."""

@@ -142,6 +142,13 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The queue offsets that were acknowledged."""
         return self.queue_offsets or [self.queue_offset]
 
+    def unique_key(self) -> str:
+        """The id of its message; that of several, too, ends like that of one."""
+        return (
+            f"{self.topic}@{self.queue_id}@{self.queue_offset}@{self.group}@{self.pop_ms}"
+            f"@{self.broker_name}@{ACK_TAG}"
+        )
+
 
 Record = TypeVar("Record", Checkpoint, Acknowledgement)
 
