@@ -480,14 +480,13 @@ class TimedMessages(Service):
         return queue_id % max(config.write_queue_nums, 1)
 
     def delivered_ms(self) -> int:
-        """Give a time up to which all that was put for a time is in its topics: what is put from
-        now on may be for an earlier one.
-
-        It rises, but with a clock that is set back, and is hardly behind while nothing waits.
-        """
+        """Give a time up to which queues have all messages that were put for a time: what is put
+        from now on may be for an earlier one. 0 if that is not known."""
         timers, now_ms = self._timers, self._timers.slot_of(self._clock.now_ms())
         if self._behind():
             now_ms = min(now_ms, self._placed_ms)
+        if self._store.behind_bytes:
+            return 0
         return min(timers.wheel.next_used(timers.progress.read_ms, now_ms)[0], now_ms)
 
     # --- what the store must keep ---
