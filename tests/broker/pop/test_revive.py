@@ -13,8 +13,7 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire.command import FieldValue
 from firearrow.wire.pop import Handle
-from tests.broker import popping
-from tests.broker.popping import REVIVE_TOPIC, ack, ack_fields, popped
+from tests.broker.popping import REVIVE_TOPIC, ack, popped
 from tests.broker.serving import Caller, Serving, serving, stored
 
 RETRY = "%RETRY%g_T"

@@ -84,6 +84,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The queue offset of a message."""
         return self.start_offset + (self.deltas[index] if self.deltas else index)
 
+    @property
+    def left(self) -> list[int]:
+        """The queue offset of each message that is not acknowledged yet."""
+        bits = self.acknowledged_bits
+        offsets = enumerate(self.queue_offsets)
+        return [queue_offset for at, queue_offset in offsets if not bits >> at & 1]
+
     def put_again_for(self, queue_offset: int, due_ms: int) -> Checkpoint:
         """Give a checkpoint of one of its messages alone, for a later time.
 
