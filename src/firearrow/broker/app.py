@@ -35,6 +35,7 @@ from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.popping import Popping
+from firearrow.broker.pop.revive import Reviving
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -282,7 +283,7 @@ class Broker:
             self._timer_counts.load(self.topics.table)
 
     def _timing(self, context: BrokerContext) -> list[Service]:
-        """What delivers messages with a delivery time."""
+        """What delivers messages with a delivery time, and what was popped for a time."""
         config, loop = self._store_config, self._loop
         if not config.timer_wheel_enable:
             return []
@@ -297,7 +298,9 @@ class Broker:
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
         self.store.keep_from(timed.let_go)
-        return [flush, timed]
+        reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
+        self.events.listen(MessagesArrived, reviving.arrived)
+        return [flush, timed, reviving]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -343,7 +346,7 @@ class Broker:
         handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
         handlers |= reply_handlers_of(context, sends)
-        books = Books(context)
+        books = self._books = Books(context)
         self._popping = Popping(context, books)
         handlers |= pop_handlers_of(context, self._popping, books)
         self._handlers.update(admission.before(handlers))

@@ -100,6 +100,8 @@ class BrokerConfig(ServerConfig, frozen=True):
     enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
     retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True
     pop_response_return_actual_retry_topic: Annotated[bool, "whether retried messages are given with the name of their retry topic", LIVE] = False
+    use_separate_retry_queue: Annotated[bool, "whether retry topics of pops have as many queues as the topic, and messages keep theirs", LIVE] = False
+    skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is given up after 17 times", LIVE] = False
 
     # --- filters by SQL ---
     enable_property_filter: Annotated[bool, "whether consumers may choose messages by SQL92 expressions", LIVE] = False

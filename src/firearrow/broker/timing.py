@@ -188,6 +188,7 @@ class TimedMessages(Service):
         self._has_rolled = False
         self._recalled: set[str] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
+        self._placed_ms = 0  # what was put before this time is on the wheel
         self._runs = False
         self._trouble: str | None = None
 
@@ -266,7 +267,10 @@ class TimedMessages(Service):
         config = self._settings.store
         now_ms = self._timers.slot_of(self._clock.now_ms())
         if not config.timer_stop_enqueue:
+            end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
             yield from self._place_all(now_ms)
+            if self._timers.progress.queue_offset >= end:
+                self._placed_ms = now_ms
             yield from self._read_recalls()
         if not config.timer_stop_dequeue:
             yield from self._deliver_before(now_ms)
@@ -474,6 +478,16 @@ class TimedMessages(Service):
         if config is None or 0 <= queue_id < count:
             return queue_id
         return queue_id % max(config.write_queue_nums, 1)
+
+    def delivered_ms(self) -> int:
+        """Give a time up to which queues have all messages that were put for a time: what is put
+        from now on may be for an earlier one. 0 if that is not known."""
+        timers, now_ms = self._timers, self._timers.slot_of(self._clock.now_ms())
+        if self._behind():
+            now_ms = min(now_ms, self._placed_ms)
+        if self._store.behind_bytes:
+            return 0
+        return min(timers.wheel.next_used(timers.progress.read_ms, now_ms)[0], now_ms)
 
     # --- what the store must keep ---
 

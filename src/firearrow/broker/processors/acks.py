@@ -48,7 +48,7 @@ class AckProcessor:
         """200051: a message was consumed."""
         header = fields_of(request, AckMessage)
         self._check_queue(peer, header)
-        least, after = self._range(header.topic, header.queue_id)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset <= after:
             raise BrokerError(
                 ResponseCode.NO_MESSAGE,
@@ -93,8 +93,8 @@ class AckProcessor:
         topic = origin_topic(ack.topic, ack.group, int(ack.origin))
         if self._topics.get(topic) is None or not self._is_group(ack.group):
             return None
-        least, after = self._range(topic, ack.queue_id)
         offsets = [ack.start_offset + bit for bit in _bits_of(ack.bits or "")]
+        least, after = self._range(topic, ack.queue_id, max(offsets, default=0))
         offsets = [offset for offset in offsets if least <= offset <= after]
         if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
             place = topic, ack.group, ack.queue_id
@@ -156,7 +156,7 @@ class AckProcessor:
         """200053: a message is to become visible at another time; it gets another handle."""
         header = fields_of(request, ChangeInvisibleTime)
         self._check_queue(peer, header)
-        least, after = self._range(header.topic, header.queue_id)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset < after:
             raise BrokerError(
                 ResponseCode.NO_MESSAGE,
@@ -233,7 +233,12 @@ class AckProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
 
-    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _range(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
+        """Give the first offset of a queue and the one behind its last, as far as they must be
+        known for a message: what was just sent is dispatched only if it may be that."""
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is not None and queue_offset < queue.max_offset:
+            return queue.min_offset, queue.max_offset
         store = self._store
         return store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
 
