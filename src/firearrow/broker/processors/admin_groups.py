@@ -36,6 +36,7 @@ class GroupAdminProcessor:
         self._groups = context.groups
         self._offsets = context.offsets
         self._stats = context.stats
+        self._held = context.held_pops, context.held_notifications
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
         """200: create a group or change it."""
@@ -77,6 +78,8 @@ class GroupAdminProcessor:
         if header.clean_offset:
             self._offsets.delete_group(header.group_name)
         self._stats.delete_group(header.group_name)
+        for held in self._held:
+            held.group_gone(header.group_name)
         return Response()
 
     def get(self, _: Channel, request: AnyCommand) -> Response:
