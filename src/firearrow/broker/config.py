@@ -13,6 +13,7 @@ from firearrow.config.table import (
     KeyList,
     Name,
     OptionalHost,
+    Percent,
     Port,
     PositiveInt,
     PositiveLong,
@@ -25,6 +26,7 @@ from firearrow.files import GENERATIONS
 KEY_GROUPS = ("broker", "store", "server", "client", "auth")
 
 Permission = Annotated[int, Meta(ge=0, le=7)]
+ReviveQueues = Annotated[int, Meta(ge=1, le=1024)]  # each is looked at every second
 ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
 TopicName = Annotated[
     str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
@@ -91,6 +93,16 @@ class BrokerConfig(ServerConfig, frozen=True):
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000
     lite_pull_message_enable: Annotated[bool, "whether lite pull consumers (code 361) are served", LIVE] = True
     reject_pull_consumer_enable: Annotated[bool, "whether pulls of groups without a push consumer are refused", LIVE] = False
+
+    # --- POP ---
+    revive_queue_num: Annotated[ReviveQueues, "queues that the revive topic is made with, and that pops are noted in"] = 8
+    pop_from_retry_probability: Annotated[Percent, "percent of pops that look at retried messages first; the others do last", LIVE] = 20
+    init_pop_offset_by_check_msg_in_mem: Annotated[bool, "whether a group that begins at the last message begins at the first if that is recent", LIVE] = True
+    enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
+    retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True
+    pop_response_return_actual_retry_topic: Annotated[bool, "whether retried messages are given with the name of their retry topic", LIVE] = False
+    use_separate_retry_queue: Annotated[bool, "whether retry topics of pops have as many queues as the topic, and messages keep theirs", LIVE] = False
+    skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is given up after 17 times", LIVE] = False
 
     # --- pops that wait ---
     pop_polling_size: Annotated[PositiveInt, "pops that may wait for one queue of a group; one more is answered with 209", LIVE] = 1024

@@ -35,6 +35,7 @@ class GroupAdminProcessor:
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
+        self._orders = context.orders
         self._stats = context.stats
         self._held = context.held_pops, context.held_notifications
 
@@ -77,6 +78,7 @@ class GroupAdminProcessor:
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.delete_group(header.group_name)
+        self._orders.group_gone(header.group_name)
         self._stats.delete_group(header.group_name)
         for held in self._held:
             held.group_gone(header.group_name)
