@@ -239,7 +239,8 @@ class AckProcessor:
 
         Java: AckMessageProcessor#appendAck notes whatever group a client names.
         """
-        return self._groups.get(name) is not None and names.validate_group(name) is None
+        known = name in self._groups.table
+        return known or (self._groups.get(name) is not None and names.validate_group(name) is None)
 
 
 def _bits_of(text: str) -> list[int]:
