@@ -36,6 +36,7 @@ from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -239,6 +240,8 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
+        self._held_pops = self._hold_pops("held pops")
+        self._held_notifications = self._hold_pops("held notifications", newest_first=True)
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._make_puts()
@@ -315,6 +318,11 @@ class Broker:
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
 
+    def _hold_pops(self, name: str, *, newest_first: bool = False) -> HeldPops:
+        return HeldPops(
+            name, self.settings, self.store, self._clock, self._loop, newest_first=newest_first
+        )
+
     def _context(self) -> BrokerContext:
         return BrokerContext(
             self.settings,
@@ -335,6 +343,8 @@ class Broker:
             self._timers,
             self._timer_counts,
             self._cold,
+            self._held_pops,
+            self._held_notifications,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -358,6 +368,10 @@ class Broker:
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
+        for held in (self._held_pops, self._held_notifications):
+            listen(MessagesArrived, held.arrived)
+            listen(QueuesDeleted, held.topic_gone)
+            listen(ConnectionClosed, held.closed)
         listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
@@ -399,6 +413,8 @@ class Broker:
             self._every("orders", ORDER_SECONDS, self._write_orders),
             store.acknowledging,
             self._held,
+            self._held_pops,
+            self._held_notifications,
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),

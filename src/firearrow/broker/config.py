@@ -7,6 +7,7 @@ from msgspec import Meta, field
 
 from firearrow.config.table import (
     LIVE,
+    CountInt,
     CountLong,
     Host,
     KeyList,
@@ -102,6 +103,17 @@ class BrokerConfig(ServerConfig, frozen=True):
     pop_response_return_actual_retry_topic: Annotated[bool, "whether retried messages are given with the name of their retry topic", LIVE] = False
     use_separate_retry_queue: Annotated[bool, "whether retry topics of pops have as many queues as the topic, and messages keep theirs", LIVE] = False
     skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is given up after 17 times", LIVE] = False
+
+    # --- pops that wait ---
+    pop_polling_size: Annotated[PositiveInt, "pops that may wait for one queue of a group; one more is answered with 209", LIVE] = 1024
+    max_pop_polling_size: Annotated[PositiveLong, "pops that may wait in all; notifications are counted by themselves, here and below", LIVE] = 100_000
+    pop_polling_map_size: Annotated[PositiveInt, "queues of all groups that pops may wait for", LIVE] = 100_000
+    pop_long_polling_force_notify_interval: Annotated[
+        CountLong, "each message whose offset this divides wakes a pop even if it is not for that; 0: none does", LIVE
+    ] = 800
+    use_message_filter_for_notification: Annotated[bool, "whether a notification with an expression is only for messages of its tags", LIVE] = True
+    max_message_filter_num_for_notification: Annotated[CountInt, "messages from which on their tags are not looked at for that", LIVE] = 64
+    enable_notify_after_pop_order_lock_release: Annotated[bool, "whether a pop that waits is woken when a queue in order is free again", LIVE] = True
 
     # --- filters by SQL ---
     enable_property_filter: Annotated[bool, "whether consumers may choose messages by SQL92 expressions", LIVE] = False

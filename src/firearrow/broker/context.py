@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.filters import ConsumerFilters
@@ -47,3 +48,5 @@ class BrokerContext(NamedTuple):
     timers: TimerStore
     timer_counts: TimerCounts
     cold: ColdReads
+    held_pops: HeldPops
+    held_notifications: HeldPops
