@@ -20,6 +20,7 @@ from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -194,6 +195,7 @@ class FakeBroker:
         self.topics = TopicTable(self.settings, self.clock, root)
         self.groups = GroupTable(self.settings, self.clock, root)
         self.offsets = ConsumerOffsets(self.clock, root, commits_per_version=500)
+        self.orders = ConsumerOrderInfo(self.clock, root)
         self.clients = ClientRegistry(self.settings, self.clock)
         self.locks = QueueLocks(self.clock)
         self.filters = ConsumerFilters(self.settings, self.clock, root)
@@ -212,6 +214,7 @@ class FakeBroker:
             self.topics,
             self.groups,
             self.offsets,
+            self.orders,
             self.clients,
             self.locks,
             self.filters,

@@ -58,6 +58,7 @@ from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.opencounts import OpenCounts
+from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
@@ -94,6 +95,7 @@ from firearrow.store.config import StoreConfig
 log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
+ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as upstream
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
 
@@ -203,6 +205,7 @@ class Broker:
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
         )
+        self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
@@ -221,6 +224,8 @@ class Broker:
             self.groups.load()
             self.offsets.load()
             self._go_back()
+            store = self.store
+            self.orders.load(store.max_queue_offset if store.may_have_lost else None)
             self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
@@ -318,6 +323,7 @@ class Broker:
             self.topics,
             self.groups,
             self.offsets,
+            self.orders,
             self.clients,
             self.locks,
             self.filters,
@@ -355,6 +361,7 @@ class Broker:
         listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
+        listen(QueuesDeleted, self.orders.topic_gone)
         listen(QueuesDeleted, lambda _: self._popping.forget_queues())
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
@@ -389,6 +396,7 @@ class Broker:
             ),
             self._delayed,
             self._every("filters", FILTER_SECONDS, self._write_filters),
+            self._every("orders", ORDER_SECONDS, self._write_orders),
             store.acknowledging,
             self._held,
             self._cold,
@@ -456,6 +464,7 @@ class Broker:
         self.groups.save()
         self.offsets.save()
         self.filters.save()
+        self.orders.file.save()
         self.open_counts.file.save()
         self._settle_deliveries()
         self.delay_offsets.save()
@@ -476,11 +485,25 @@ class Broker:
         self.delay_offsets.close()
         self.open_counts.file.close()
         self.filters.close()
+        self.orders.file.close()
         self._timers.close()
 
     def _write_filters(self) -> None:
         self.filters.clean()
         self._saving.write(self.filters.file)
+
+    def _write_orders(self) -> float | None:
+        """Forget batches that are of no use, in steps, and write the others at last."""
+        groups, topics = self.groups, self.topics
+
+        def queue_count(topic: str) -> int | None:
+            config = topics.get(topic)
+            return None if config is None else config.read_queue_nums
+
+        if self.orders.clean_step(lambda group: groups.get(group) is not None, queue_count):
+            return 0.0
+        self._saving.write(self.orders.file)
+        return None
 
     def _expire_clients(self) -> None:
         self.clients.expire()

@@ -14,6 +14,7 @@ from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -34,6 +35,7 @@ class BrokerContext(NamedTuple):
     topics: TopicTable
     groups: GroupTable
     offsets: ConsumerOffsets
+    orders: ConsumerOrderInfo
     clients: ClientRegistry
     locks: QueueLocks
     filters: ConsumerFilters

@@ -25,7 +25,7 @@ Source: upstream ``ExtraInfoUtil``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.errors import MessageError
@@ -123,3 +123,13 @@ def order_count_info(
     least = min(counts.values(), default=0) if len(counts) == message_count else 0
     items = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     return ";".join([*items, f"{origin} {queue_id} {least}"])
+
+
+def order_count_infos(
+    origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]
+) -> list[str]:
+    """Give a queue's items of orderCountInfo: how often each message was popped before, if it was,
+    and the least of that, for clients that know no more."""
+    infos = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
+    least = min(counts.values()) if len(counts) == len(offsets) else 0
+    return [*infos, f"{origin} {queue_id} {least}"]

@@ -19,7 +19,15 @@ from firearrow.message.record import readdress
 from firearrow.store import ConsumeQueue, DiskFull, Fetch, GetResult, GetStatus, Wanted
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.headers import PopMessage
-from firearrow.wire.pop import Handle, msg_offset_info, origin_of, start_offset_info
+from firearrow.wire.pop import (
+    ORDER_REVIVE_QUEUE,
+    TOPIC,
+    Handle,
+    msg_offset_info,
+    order_count_infos,
+    origin_of,
+    start_offset_info,
+)
 
 INIT_AT_FIRST: Final = 0  # initMode: where a group begins; any other: at the last message
 
@@ -84,6 +92,7 @@ class Popping:
         self._offsets = context.offsets
         self._stats = context.stats
         self._chance = context.chance
+        self._orders = context.orders
         self._broker_name = context.settings.broker.broker_name
         self._books = books
         self._sources: dict[str, _Source] = {}
@@ -100,7 +109,8 @@ class Popping:
         Raises `Fetch` if nothing was found yet and what comes next is not in memory; DiskFull or
         BrokerError if nothing can be noted, and so nothing can be given.
         """
-        pop = Pop(header, wanted, now_ms, self._books.next_queue_id(), only_resident)
+        revive_queue_id = ORDER_REVIVE_QUEUE if header.order else self._books.next_queue_id()
+        pop = Pop(header, wanted, now_ms, revive_queue_id, only_resident)
         try:
             self._pop(pop)
         except (Fetch, DiskFull, BrokerError):
@@ -111,7 +121,7 @@ class Popping:
     def _pop(self, pop: Pop) -> None:
         header, chance = pop.header, self._chance.random
         retry_first = chance() * 100 < self._settings.broker.pop_from_retry_probability
-        if retry_first:
+        if retry_first and not header.order:
             self._pop_retry(pop)
         config = self._topics.get(header.topic)
         assert config is not None, "the processor checks it"
@@ -120,7 +130,7 @@ class Popping:
             self._pop_all(pop, source)
         else:
             self._pop_queue(pop, source, header.queue_id)
-        if not retry_first and pop.missing > 0:
+        if not retry_first and pop.missing > 0 and not header.order:
             self._pop_retry(pop)
 
     def _pop_retry(self, pop: Pop) -> None:
@@ -152,9 +162,11 @@ class Popping:
         """Pop from one queue what is still missing, and count what is left in it."""
         queue = source.queues[queue_id]
         if queue is None:
-            queue = source.queues[queue_id] = self._store.queues.find(source.name, queue_id)
+            queue = source.queues[queue_id] = self._store.find_queue(source.name, queue_id)
         queue_offset = self._offset(pop, source.name, queue_id)
         highest = 0 if queue is None else queue.max_offset
+        if pop.header.order and self._is_blocked(pop.header, source.name, queue_id):
+            return  # what is left there wakes nobody: an acknowledgement will
         if pop.missing <= 0:
             pop.rest += highest - queue_offset
             return
@@ -178,16 +190,40 @@ class Popping:
         self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, result: GetResult
     ) -> None:
         """Note that messages of a queue are popped, then give them."""
-        header, next_offset = pop.header, result.next_offset
+        next_offset = result.next_offset
         offsets: Sequence[int] = range(queue_offset, next_offset)
         records = [result.records]
         if source.batches or result.count != next_offset - queue_offset or source.origin:
             records = _split(result.records)
             offsets = [int.from_bytes(record[20:28], "big") for record in records]
-        group = header.consumer_group
+        note = self._note_order if pop.header.order else self._note
+        try:
+            note(pop, source.name, queue_id, queue_offset, offsets, next_offset)
+        except (DiskFull, BrokerError):
+            pop.rest += result.count
+            raise
+        pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
+        pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
+        pop.count += len(offsets)
+        self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
+        if source.origin:
+            records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)
+        pop.records += records
+
+    def _note(
+        self,
+        pop: Pop,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        offsets: Sequence[int],
+        next_offset: int,
+    ) -> None:
+        """Note what is popped by a checkpoint, which has it come again."""
+        header = pop.header
         checkpoint = Checkpoint(
             broker_name=self._broker_name,
-            group=group,
+            group=header.consumer_group,
             deltas=[offset - queue_offset for offset in offsets],
             invisible_ms=header.invisible_time,
             count=len(offsets),
@@ -195,20 +231,42 @@ class Popping:
             queue_id=queue_id,
             visible_ms=pop.pop_ms + header.invisible_time,
             start_offset=queue_offset,
-            topic=source.name,
+            topic=topic,
         )
-        try:
-            self._books.popped(checkpoint, pop.revive_queue_id, next_offset, pop.pop_ms)
-        except (DiskFull, BrokerError):
-            pop.rest += result.count
-            raise
-        pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
-        pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
-        pop.count += len(offsets)
-        self._stats.got(group, source.name, result.count, len(result.records))
-        if source.origin:
-            records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)
-        pop.records += records
+        self._books.popped(checkpoint, pop.revive_queue_id, next_offset, pop.pop_ms)
+
+    # --- in order ---
+
+    def _is_blocked(self, header: PopMessage, topic: str, queue_id: int) -> bool:
+        return self._orders.is_blocked(
+            topic, header.consumer_group, queue_id, header.attempt_id, header.invisible_time
+        )
+
+    def _note_order(
+        self,
+        pop: Pop,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        offsets: Sequence[int],
+        next_offset: int,
+    ) -> None:
+        """Note what is popped as the queue's last batch, which blocks it; the group's offset stays
+        before it."""
+        header = pop.header
+        counts = self._orders.take(
+            topic,
+            header.consumer_group,
+            queue_id,
+            offsets,
+            pop_ms=pop.pop_ms,
+            invisible_ms=header.invisible_time,
+            attempt_id=header.attempt_id,
+        )
+        self._books.passed(header.consumer_group, topic, queue_id, queue_offset)
+        pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
+
+    # --- what was popped before ---
 
     def _as_of_topic(
         self,
@@ -247,6 +305,7 @@ class Popping:
         if self._offsets.resets:
             moved = self._offsets.take_reset(group, topic, queue_id)
             if moved is not None:
+                self._orders.forget(topic, group, queue_id)
                 self._books.reset(group, topic, queue_id, moved)
                 return moved
         queue_offset = self._books.offset(group, topic, queue_id)

@@ -12,16 +12,17 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.net.server import Answer, Finished, Peer, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import BatchAck, BatchAckBody
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.command import Response, fields_of
+from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
-from firearrow.wire.pop import Handle, origin_topic, parse_handle
+from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic, parse_handle
 
 STEP_ACKS: Final = 64  # of a batch, in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
@@ -35,6 +36,8 @@ class AckProcessor:
         self._store = context.store
         self._topics = context.topics
         self._groups = context.groups
+        self._offsets = context.offsets
+        self._orders = context.orders
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books
@@ -45,7 +48,7 @@ class AckProcessor:
         """200051: a message was consumed."""
         header = fields_of(request, AckMessage)
         self._check_queue(peer, header)
-        least, after = self._range(header.topic, header.queue_id)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset <= after:
             raise BrokerError(
                 ResponseCode.NO_MESSAGE,
@@ -53,7 +56,12 @@ class AckProcessor:
                 f"commit:{header.offset}, store:{least}~{after}",
             )
         handle = _handle_of(header)
-        if self._is_group(header.consumer_group):
+        if handle.is_ordered:
+            place = header.topic, header.consumer_group, header.queue_id
+            fault = self._ack_in_order(peer, *place, header.offset, handle.pop_ms)
+            if fault is not None:
+                return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
+        elif self._is_group(header.consumer_group):
             self._books.acknowledged(
                 _ack_of(header, handle),
                 handle.revive_queue_id,
@@ -67,27 +75,33 @@ class AckProcessor:
         body = fastjson.decode(request.body, BatchAckBody) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
-        return self._ack_each(body)
+        return self._ack_each(peer, body)
 
-    def _ack_each(self, body: BatchAckBody) -> Steps:
+    def _ack_each(self, peer: Peer, body: BatchAckBody) -> Steps:
         broker_name = body.broker_name or self._broker_name
+        fault = None
         for number, ack in enumerate(body.acks, 1):
-            self._ack_of_batch(ack, broker_name)
+            fault = self._ack_of_batch(peer, ack, broker_name) or fault
             if number % STEP_ACKS == 0:
                 yield
-        return Response()
+        return Response() if fault is None else Response(ResponseCode.MESSAGE_ILLEGAL, fault)
 
-    def _ack_of_batch(self, ack: BatchAck, broker_name: str) -> None:
+    def _ack_of_batch(self, peer: Peer, ack: BatchAck, broker_name: str) -> str | None:
+        """Note what one item of a batch says; gives what is wrong with a message of it."""
         if ack.origin not in ("0", "1", "2") or ack.queue_id < 0:
-            return
+            return None
         topic = origin_topic(ack.topic, ack.group, int(ack.origin))
         if self._topics.get(topic) is None or not self._is_group(ack.group):
-            return
-        least, after = self._range(topic, ack.queue_id)
+            return None
         offsets = [ack.start_offset + bit for bit in _bits_of(ack.bits or "")]
+        least, after = self._range(topic, ack.queue_id, max(offsets, default=0))
         offsets = [offset for offset in offsets if least <= offset <= after]
+        if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
+            place = topic, ack.group, ack.queue_id
+            faults = [self._ack_in_order(peer, *place, offset, ack.pop_ms) for offset in offsets]
+            return next(filter(None, faults), None)
         if not offsets:
-            return
+            return None
         acknowledgement = Acknowledgement(
             queue_offsets=offsets,
             broker_name=broker_name,
@@ -101,6 +115,30 @@ class AckProcessor:
         self._books.acknowledged(
             acknowledgement, ack.revive_queue_id, visible_ms, self._clock.now_ms()
         )
+        return None
+
+    def _ack_in_order(
+        self, peer: Peer, topic: str, group: str, queue_id: int, queue_offset: int, pop_ms: int
+    ) -> str | None:
+        """Note that a message which was popped in order was consumed: that may free its queue.
+
+        Gives what is wrong with it.
+        """
+        offsets = self._offsets
+        committed = offsets.query(group, topic, queue_id)
+        if queue_offset < committed:
+            return None
+        following = self._orders.acknowledge(
+            topic, group, queue_id, queue_offset, pop_ms=pop_ms, committed=committed
+        )
+        if following == UNKNOWN:
+            return (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, "
+                f"commit:{queue_offset}, next:{following}, {peer.address}"
+            )
+        if following != IGNORED and not offsets.is_reset(group, topic, queue_id):
+            offsets.commit(group, topic, queue_id, following)
+        return None
 
     # --- not yet ---
 
@@ -108,7 +146,7 @@ class AckProcessor:
         """200053: a message is to become visible at another time; it gets another handle."""
         header = fields_of(request, ChangeInvisibleTime)
         self._check_queue(peer, header)
-        least, after = self._range(header.topic, header.queue_id)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset < after:
             raise BrokerError(
                 ResponseCode.NO_MESSAGE,
@@ -117,11 +155,31 @@ class AckProcessor:
             )
         handle = _handle_of(header)
         now_ms = self._clock.now_ms()
+        if handle.is_ordered:
+            return self._change_in_order(header, handle, now_ms)
         if self._is_group(header.consumer_group):
             self._pop_again(header, handle, now_ms)
         fields = {
             "popTime": now_ms,
             "invisibleTime": header.invisible_time,
+            "reviveQid": handle.revive_queue_id,
+        }
+        return Response(fields=fields)
+
+    def _change_in_order(
+        self, header: ChangeInvisibleTime, handle: Handle, now_ms: int
+    ) -> Response:
+        """Have a message that was popped in order block its queue until another time."""
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        if header.offset < self._offsets.query(group, topic, queue_id):
+            return Response()
+        visible_ms = now_ms + header.invisible_time
+        self._orders.change_visible(
+            topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms
+        )
+        fields: dict[str, FieldValue] = {
+            "popTime": handle.pop_ms,
+            "invisibleTime": visible_ms - handle.pop_ms,
             "reviveQid": handle.revive_queue_id,
         }
         return Response(fields=fields)
@@ -165,7 +223,12 @@ class AckProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
 
-    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _range(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
+        """Give the first offset of a queue and the one behind its last, as far as they must be
+        known for a message: what was just sent is dispatched only if it may be that."""
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is not None and queue_offset < queue.max_offset:
+            return queue.min_offset, queue.max_offset
         store = self._store
         return store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
 

@@ -35,6 +35,7 @@ class GroupAdminProcessor:
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
+        self._orders = context.orders
         self._stats = context.stats
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
@@ -76,6 +77,7 @@ class GroupAdminProcessor:
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.delete_group(header.group_name)
+        self._orders.group_gone(header.group_name)
         self._stats.delete_group(header.group_name)
         return Response()
 
