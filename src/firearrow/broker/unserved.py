@@ -17,7 +17,6 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.net.server import RequestUnserved
-from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import fields_of
 from firearrow.wire.frame import AnyCommand
@@ -31,7 +30,6 @@ OTHERS: Final = "others"
 
 _NO_POP: Final = "its consumers get no messages by POP"
 LOST: Final[Mapping[RequestCode, str]] = {
-    RequestCode.QUERY_ASSIGNMENT: "its consumers are not told which queues to read",
     RequestCode.POP_MESSAGE: _NO_POP,
     RequestCode.POP_LITE_MESSAGE: _NO_POP,
     RequestCode.ACK_MESSAGE: "what its consumers popped is not acknowledged",
@@ -53,8 +51,6 @@ NOT_YET: Final[Mapping[RequestCode, str]] = {
     RequestCode.NOTIFICATION: _POP,
     RequestCode.POLLING_INFO: _POP,
     RequestCode.POP_ROLLBACK: _POP,
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _POP,
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _POP,
     RequestCode.LITE_SUBSCRIPTION_CTL: _LITE,
     RequestCode.GET_BROKER_LITE_INFO: _LITE,
     RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
@@ -101,7 +97,7 @@ class _Refused:
 
 
 class Unserved:
-    """Warns of requests that nothing here serves: 400, 200050, 200051, 200053, 200070, 200151."""
+    """Warns of requests that nothing here serves: 200050, 200051, 200053, 200070, 200151."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -142,8 +138,6 @@ def _group_of(request: AnyCommand) -> str | None:
     try:
         header = fields_of(request, AnyGroup)
         found = header.group or header.consumer_group or header.producer_group
-        if found is None and request.code == RequestCode.QUERY_ASSIGNMENT:
-            found = fastjson.decode(request.body, AnyGroup).consumer_group
     except (BrokerError, MessageError, msgspec.MsgspecError):
         return None
     return found if found is not None and names.validate_group(found) is None else None
