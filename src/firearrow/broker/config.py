@@ -1,7 +1,7 @@
 """The broker's configuration: keys of RocketMQ's BrokerConfig and NettyServerConfig."""
 
 import socket
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -87,6 +87,12 @@ class BrokerConfig(ServerConfig, frozen=True):
     transaction_op_batch_interval: Annotated[PositiveInt, "ms for which decisions are gathered before they are written to the op queue", LIVE] = 3000
     transaction_op_msg_max_size: Annotated[PositiveInt, "bytes of such a record from which on the next one begins", LIVE] = 4096
     transaction_metric_flush_interval: Annotated[PositiveLong, "ms between writes of the counts of open transactions"] = 10_000
+
+    # --- who consumes what, and how ---
+    default_message_request_mode: Annotated[Literal["PULL", "POP"], "how a group consumes a topic of which nothing else was said (code 401)", LIVE] = "PULL"
+    default_pop_share_queue_num: Annotated[int, "further clients that pop from the queues of each, for those groups; 0 or less: all clients from all queues", LIVE] = -1
+    server_load_balancer_enable: Annotated[bool, "whether a client that asks for its queues gets a part; else all", LIVE] = True
+    load_balance_poll_name_server_interval: Annotated[PositiveLong, "ms after which name servers are asked again where the queues of a topic are", LIVE] = 30_000
 
     # --- pulling ---
     long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
-from tests.broker.pop.test_revive import RETRY, lives, passed
+from tests.broker.pop.test_revive import LATE_SECONDS, RETRY, lives
 from tests.broker.popping import ack, popped
 from tests.broker.serving import Caller, Serving, stored
 
@@ -99,7 +100,8 @@ async def fail(served: Serving, caller: Caller, priorities: str) -> None:
         await send(served, caller, number)
         [(view, handle)] = await popped(caller, maxMsgNums=1)
         assert view.body == number.encode()
-    await passed(handle, served)
+    ends_ms = handle.visible_ms - served.broker._clock.now_ms()
+    await asyncio.sleep(ends_ms / 1000 + LATE_SECONDS)
 
 
 def test_a_failed_message_does_not_wait_for_lower_ones_that_failed_before(tmp_path: Path) -> None:
@@ -139,5 +141,18 @@ def test_a_retry_topic_of_before_gets_a_queue_for_each_priority(tmp_path: Path) 
         config = served.broker.topics.get(RETRY)
         assert config is not None
         assert (config.read_queue_nums, config.write_queue_nums) == (PRIORITIES, PRIORITIES)
+
+    lives(tmp_path, main)
+
+
+def test_a_topic_that_shrinks_keeps_its_retry_queues(tmp_path: Path) -> None:
+    """Java: the retry topic is made smaller, and what is in its last queues is popped no more."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await make(caller, served)
+        await fail(served, caller, "3")
+        served.broker.topics.put(TopicConfig("T", 1, 1))
+        await fail(served, caller, "0")
+        assert await taken(caller) == "30"
 
     lives(tmp_path, main)

@@ -380,3 +380,18 @@ def test_what_is_consumed_in_order_is_a_dead_letter_at_once(tmp_path: Path) -> N
         assert len(stored(served, DLQ)) == 1
 
     in_virtual_time(tmp_path, main)
+
+
+def test_a_dead_letter_has_no_priority(tmp_path: Path) -> None:
+    """Java: SendMessageProcessor#sendMessage puts it into a queue of the retry topic's number."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await group(caller, retryMaxTimes=2, retryQueueNums=4)
+        served.broker.topics.put(TopicConfig(RETRY, 4, 4))
+        text = f"{SENT}_SYS_MSG_PRIORITY_\x013\x02"
+        for times in (1, 3):
+            assert (await caller.send(b"%d" % times, RETRY, i=text, j=times)).code == 0
+        assert [view.body for view in stored(served, RETRY, 3)] == [b"1"]
+        assert [view.body for view in stored(served, DLQ)] == [b"3"]
+
+    calling(tmp_path, main)

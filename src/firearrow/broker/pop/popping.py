@@ -177,13 +177,16 @@ class Popping:
             first = 0 if step > 0 else count - 1
         else:
             first = int(self._chance.random() * count)
-        queues, books, group = source.queues, self._books, pop.header.consumer_group
+        queues, offset_of = source.queues, self._books.offset
+        topic, group = source.name, pop.header.consumer_group
+        by_offset_alone = not self._offsets.resets and not pop.header.order
         for number in range(count):
             queue_id = (first + step * number) % count
             queue = queues[queue_id]
-            if queue is not None:
-                queue_offset = books.offset(group, source.name, queue_id)
-                if queue_offset == queue.max_offset and not self._offsets.resets:
+            if queue is not None and by_offset_alone:
+                left = queue.max_offset - (queue_offset := offset_of(group, topic, queue_id))
+                if queue_offset >= 0 and (left == 0 or (left > 0 and pop.missing <= 0)):
+                    pop.rest += left
                     continue
             self._pop_queue(pop, source, queue_id)
 
