@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from firearrow.message import names, properties
 from firearrow.message.batch import encode_batch
@@ -91,6 +91,14 @@ class Side:
 
 
 Step = Callable[[Side], Seen]
+
+
+class HasSteps(Protocol):
+    """A script."""
+
+    def steps(self) -> Iterator[Named]:
+        """Give its steps."""
+        ...
 
 
 class Named(NamedTuple):
@@ -532,13 +540,13 @@ def _offsets_of(answer: AnyCommand) -> Seen:
     return sorted(found)
 
 
-def compare(sides: tuple[Side, Side], seed: int) -> int:
+def compare(sides: tuple[Side, Side], seed: int, script: Callable[[int], HasSteps] = Script) -> int:
     """Run the script of a seed on two sides; give the number of steps.
 
     Raises Different with the first step on which they do not agree.
     """
     count = 0
-    for words, do in Script(seed).steps():
+    for words, do in script(seed).steps():
         count += 1
         first, second = (do(side) for side in sides)
         if json.dumps(first, default=str) != json.dumps(second, default=str):

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from firearrow.message import names
+from tests.interop import differ_pops
 from tests.interop.differ import SETTINGS, STEPS, Side, compare
+from tests.interop.differ_pops import PopScript
 from tests.interop.differ_tools import masked
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing, PushConsumer
@@ -41,6 +43,11 @@ def sides(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_answer_the_same(sides: tuple[Side, Side], seed: int) -> None:
     assert compare(sides, seed) > STEPS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_give_the_same_to_pops(sides: tuple[Side, Side], seed: int) -> None:
+    assert compare(sides, seed, PopScript) > differ_pops.STEPS
 
 
 if "FIREARROW_DIFFER_SEEDS" in os.environ:  # it takes two minutes

@@ -177,7 +177,7 @@ class AckProcessor:
         """Have a message that was popped in order block its queue until another time."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         if header.offset < self._offsets.query(group, topic, queue_id):
-            return Response()
+            return Response(fields={"popTime": 0, "invisibleTime": 0, "reviveQid": 0})
         visible_ms = now_ms + header.invisible_time
         self._orders.change_visible(
             topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms

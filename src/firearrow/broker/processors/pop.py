@@ -169,4 +169,6 @@ def _nothing(code: ResponseCode, pop: Pop) -> Response:
         "startOffsetInfo": "",
         "msgOffsetInfo": "",
     }
+    if pop.header.order:
+        fields["orderCountInfo"] = ""
     return Response(code, "NO_MESSAGE_IN_QUEUE", fields)
