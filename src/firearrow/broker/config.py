@@ -103,6 +103,8 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- POP ---
     revive_queue_num: Annotated[ReviveQueues, "queues that the revive topic is made with, and that pops are noted in"] = 8
     pop_from_retry_probability: Annotated[Percent, "percent of pops that look at retried messages first; the others do last", LIVE] = 20
+    pop_from_retry_probability_for_priority: Annotated[Percent, "the same, of pops that look at queues in the order of their priority", LIVE] = 0
+    priority_order_asc: Annotated[bool, "whether the priority of a queue grows with its number", LIVE] = True
     init_pop_offset_by_check_msg_in_mem: Annotated[bool, "whether a group that begins at the last message begins at the first if that is recent", LIVE] = True
     enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
     retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True

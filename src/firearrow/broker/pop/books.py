@@ -210,9 +210,8 @@ class Books:
         return form
 
     def _put_ack(self, batch: Batch, ack: Acknowledgement, now_ms: int) -> int:
-        tag = BATCH_ACK_TAG if ack.queue_offsets else ACK_TAG
         revive_queue_id, visible_ms = batch.handle.revive_queue_id, batch.visible_ms
-        return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
+        return self.put_acknowledgement(ack, revive_queue_id, visible_ms, now_ms)
 
     # --- what need not wait ---
 
@@ -266,6 +265,16 @@ class Books:
             )
             known = handle.head, checkpoint.group, checkpoint.topic, checkpoint.queue_id
             self._follow(Batch(known, handle), checkpoint, place)
+
+    def put_acknowledgement(
+        self, ack: Acknowledgement, revive_queue_id: int, visible_ms: int, now_ms: int
+    ) -> int:
+        """Write an acknowledgement; raises like `popped`.
+
+        Gives its queue offset in the timer's queue, -1 if it need not wait.
+        """
+        tag = BATCH_ACK_TAG if ack.queue_offsets else ACK_TAG
+        return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
 
     def _put(
         self, body: bytes, queue_id: int, tag: str, key: str, deliver_ms: int, now_ms: int
