@@ -74,9 +74,10 @@ LMQ_OFFSETS: Final = StatePart("lmqConsumerOffset.json", {DEFAULT: "offsetTable"
 DELAYS: Final = StatePart("delayOffset.json", {DEFAULT: "offsetTable"})
 DELETED: Final = StatePart("deletedTopics.json", {DEFAULT: "deletedTopics"})
 FILTERS: Final = StatePart("consumerFilter.json", {DEFAULT: "filterDataByTopic"})
+ORDERS: Final = StatePart("consumerOrderInfo.json", {DEFAULT: "table"})
 PARTS: Final = {
     part.file_name: part
-    for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED, FILTERS)
+    for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED, FILTERS, ORDERS)
 }
 
 

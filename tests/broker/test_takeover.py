@@ -48,7 +48,7 @@ def found(store: MessageStore, state: FakeBroker) -> dict[str, str]:
 
 
 def pop_record(tag: str, **fields: Any) -> dict[str, Any]:
-    record = {"t": "T", "c": "g", "q": 0, "so": 10, "pt": 1} | fields
+    record = {"t": "T", "c": "g", "q": 0, "so": 10, "pt": 1, "it": 1000} | fields
     return {"body": json.dumps(record).encode(), "properties": {"TAGS": tag}}
 
 
@@ -85,7 +85,8 @@ def test_what_pop_consumers_took_counts_until_it_is_acknowledged(
     append(store, b"no JSON", REVIVE, properties={"TAGS": "ck"})
     append(store, topic=REVIVE, **pop_record("ck", n=1 << 40, pt=2))
     append(store, topic=REVIVE, **pop_record("ack", ao=1 << 70, pt=2))
-    assert found(store, state) == {TOOK: "35"}
+    append(store, topic=REVIVE, **pop_record("ck", n=2, pt=3, startOffset=10, so=None))
+    assert found(store, state) == {TOOK: "5"}
 
 
 def test_what_pop_consumers_are_to_get_again_counts(store: MessageStore, state: FakeBroker) -> None:
@@ -135,17 +136,19 @@ def test_beyond_a_limit_records_are_not_read(
 def test_what_is_delivered_needs_no_word(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of the golden stores one message of two hours' delay was left."""
+    """Whatever waits in the golden stores."""
     root = extract(name, tmp_path)
-    assert started(root, caplog, in_database=name.startswith("rocksdb")) == []
+    kind = "defaultRocksDB" if name.startswith("rocksdb") else "default"
+    assert started(root, caplog, store_type=kind) == []
 
 
 def test_every_kind_is_counted_in_a_store_of_rocketmq(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """See the README beside the golden stores for what is in it."""
-    lines = started(extract("waiting", tmp_path), caplog, in_database=False)
+    lines = started(extract("waiting", tmp_path), caplog, timer_wheel_enable=False)
     assert [(line["kind"], line["count"]) for line in lines] == [
+        ("messages with a delivery time", 4),
         (TOOK, 4),
         ("messages that POP consumers are to get again", 2),
     ]
@@ -169,14 +172,11 @@ def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
 
 
 def started(
-    root: Path, caplog: pytest.LogCaptureFixture, *, in_database: bool
+    root: Path, caplog: pytest.LogCaptureFixture, **changed: Any
 ) -> list[dict[str, object]]:
     """What the start of a broker warns of."""
-    kind = "defaultRocksDB" if in_database else "default"
     config = BrokerConfig(broker_name="broker-a", broker_cluster_name="Other")
-    broker = Broker(
-        config, small_config(root, **GOLDEN_SIZES | {"store_type": kind}), SystemClock()
-    )
+    broker = Broker(config, small_config(root, **GOLDEN_SIZES | changed), SystemClock())
 
     async def main() -> None:
         await broker.start("127.0.0.1", 0)

@@ -47,26 +47,24 @@ def test_one_line_a_minute_says_how_many(
     warner: Unserved, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        ask(warner, 200050, {"consumerGroup": "g", "topic": "T"})
-    assert refusals(caplog) == [("POP_MESSAGE", 200050, "g", 1)]
+        ask(warner, 200070, {"consumerGroup": "g", "topic": "T"})
+    assert refusals(caplog) == [("POP_LITE_MESSAGE", 200070, "g", 1)]
     clock.seconds += 59
-    ask(warner, 200050, {"consumerGroup": "g"})
+    ask(warner, 200070, {"consumerGroup": "g"})
     assert refusals(caplog) == []
     clock.seconds += 1
-    ask(warner, 200050, {"consumerGroup": "g"})
-    assert refusals(caplog) == [("POP_MESSAGE", 200050, "g", 6)]
+    ask(warner, 200070, {"consumerGroup": "g"})
+    assert refusals(caplog) == [("POP_LITE_MESSAGE", 200070, "g", 6)]
 
 
 def test_groups_and_kinds_are_told_apart(
     warner: Unserved, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ask(warner, 200050, {"consumerGroup": "g"})
-    ask(warner, 200050, {"consumerGroup": "other"})
-    ask(warner, 200051, {"consumerGroup": "g"})
+    ask(warner, 200070, {"consumerGroup": "g"})
+    ask(warner, 200070, {"consumerGroup": "other"})
     assert [line[:3] for line in refusals(caplog)] == [
-        ("POP_MESSAGE", 200050, "g"),
-        ("POP_MESSAGE", 200050, "other"),
-        ("ACK_MESSAGE", 200051, "g"),
+        ("POP_LITE_MESSAGE", 200070, "g"),
+        ("POP_LITE_MESSAGE", 200070, "other"),
     ]
 
 
@@ -86,7 +84,7 @@ def test_no_more_are_remembered_than_a_limit(
 ) -> None:
     monkeypatch.setattr(unserved, "REMEMBERED_MAX", 3)
     for number in range(9):
-        ask(warner, 200050, {"consumerGroup": f"g{number}"})
+        ask(warner, 200070, {"consumerGroup": f"g{number}"})
     assert [line[2] for line in refusals(caplog)] == ["g0", "g1", "g2", "others"]
 
 
@@ -94,14 +92,9 @@ def test_a_broker_refuses_them(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
     async def main(served: Serving, caller: Caller) -> None:
         for _ in range(3):
-            answer = await caller.call(200050, {"consumerGroup": "g", "topic": "T"})
-            assert (answer.code, answer.remark) == (3, " request type 200050 not supported")
-        caller.tell(200051, {"consumerGroup": "g"}, oneway=True)
-        assert (await caller.call(200053, {"consumerGroup": "g"})).code == 3
+            answer = await caller.call(200070, {"consumerGroup": "g", "topic": "T"})
+            assert (answer.code, answer.remark) == (3, " request type 200070 not supported")
+        assert (await caller.call(200071, {"consumerGroup": "g"})).code == 3
 
     calling(tmp_path, main)
-    assert [line[0] for line in refusals(caplog)] == [
-        "POP_MESSAGE",
-        "ACK_MESSAGE",
-        "CHANGE_MESSAGE_INVISIBLETIME",
-    ]
+    assert [line[0] for line in refusals(caplog)] == ["POP_LITE_MESSAGE"]

@@ -33,6 +33,10 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
+from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.popping import Popping
+from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -43,6 +47,7 @@ from firearrow.broker.requests import (
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
+    pop_handlers_of,
     reply_handlers_of,
     transaction_handlers_of,
 )
@@ -55,6 +60,7 @@ from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.opencounts import OpenCounts
+from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
@@ -94,6 +100,7 @@ from firearrow.wire.client_bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
+ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as upstream
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
 
@@ -203,6 +210,7 @@ class Broker:
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
         )
+        self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
         self.modes = RequestModes(root, config.config_generations)
@@ -222,6 +230,8 @@ class Broker:
             self.groups.load()
             self.offsets.load()
             self._go_back()
+            store = self.store
+            self.orders.load(store.max_queue_offset if store.may_have_lost else None)
             self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
@@ -236,6 +246,8 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
+        self._held_pops = self._hold_pops("held pops")
+        self._held_notifications = self._hold_pops("held notifications", newest_first=True)
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._routes = self._make_routes()
@@ -281,7 +293,7 @@ class Broker:
             self._timer_counts.load(self.topics.table)
 
     def _timing(self, context: BrokerContext) -> list[Service]:
-        """What delivers messages with a delivery time."""
+        """What delivers messages with a delivery time, and what was popped for a time."""
         config, loop = self._store_config, self._loop
         if not config.timer_wheel_enable:
             return []
@@ -296,7 +308,9 @@ class Broker:
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
         self.store.keep_from(timed.let_go)
-        return [flush, timed]
+        reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
+        self.events.listen(MessagesArrived, reviving.arrived)
+        return [flush, timed, reviving]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -311,6 +325,11 @@ class Broker:
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
 
+    def _hold_pops(self, name: str, *, newest_first: bool = False) -> HeldPops:
+        return HeldPops(
+            name, self.settings, self.store, self._clock, self._loop, newest_first=newest_first
+        )
+
     def _context(self) -> BrokerContext:
         return BrokerContext(
             self.settings,
@@ -319,6 +338,7 @@ class Broker:
             self.topics,
             self.groups,
             self.offsets,
+            self.orders,
             self.clients,
             self.locks,
             self.filters,
@@ -332,6 +352,8 @@ class Broker:
             self._cold,
             self.modes,
             self._routes,
+            self._held_pops,
+            self._held_notifications,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -343,6 +365,9 @@ class Broker:
         handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
         handlers |= reply_handlers_of(context, sends)
+        books = self._books = Books(context)
+        self._popping = Popping(context, books)
+        handlers |= pop_handlers_of(context, self._popping, books)
         self._handlers.update(admission.before(handlers))
         self._bulk_handlers.update(admission.before_bulk(bulk_handlers_of(sends)))
         self._listen(sends)
@@ -352,9 +377,15 @@ class Broker:
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
+        for held in (self._held_pops, self._held_notifications):
+            listen(MessagesArrived, held.arrived)
+            listen(QueuesDeleted, held.topic_gone)
+            listen(ConnectionClosed, held.closed)
         listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
+        listen(QueuesDeleted, self.orders.topic_gone)
+        listen(QueuesDeleted, lambda _: self._popping.forget_queues())
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
@@ -388,8 +419,11 @@ class Broker:
             ),
             self._delayed,
             self._every("filters", FILTER_SECONDS, self._write_filters),
+            self._every("orders", ORDER_SECONDS, self._write_orders),
             store.acknowledging,
             self._held,
+            self._held_pops,
+            self._held_notifications,
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
@@ -473,6 +507,7 @@ class Broker:
         self.groups.save()
         self.offsets.save()
         self.filters.save()
+        self.orders.file.save()
         self.open_counts.file.save()
         self._settle_deliveries()
         self.delay_offsets.save()
@@ -494,11 +529,25 @@ class Broker:
         self.open_counts.file.close()
         self.modes.file.close()
         self.filters.close()
+        self.orders.file.close()
         self._timers.close()
 
     def _write_filters(self) -> None:
         self.filters.clean()
         self._saving.write(self.filters.file)
+
+    def _write_orders(self) -> float | None:
+        """Forget batches that are of no use, in steps, and write the others at last."""
+        groups, topics = self.groups, self.topics
+
+        def queue_count(topic: str) -> int | None:
+            config = topics.get(topic)
+            return None if config is None else config.read_queue_nums
+
+        if self.orders.clean_step(lambda group: groups.get(group) is not None, queue_count):
+            return 0.0
+        self._saving.write(self.orders.file)
+        return None
 
     def _expire_clients(self) -> None:
         self.clients.expire()

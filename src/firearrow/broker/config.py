@@ -7,11 +7,13 @@ from msgspec import Meta, field
 
 from firearrow.config.table import (
     LIVE,
+    CountInt,
     CountLong,
     Host,
     KeyList,
     Name,
     OptionalHost,
+    Percent,
     Port,
     PositiveInt,
     PositiveLong,
@@ -24,6 +26,7 @@ from firearrow.files import GENERATIONS
 KEY_GROUPS = ("broker", "store", "server", "client", "auth")
 
 Permission = Annotated[int, Meta(ge=0, le=7)]
+ReviveQueues = Annotated[int, Meta(ge=1, le=1024)]  # each is looked at every second
 ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
 TopicName = Annotated[
     str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
@@ -96,6 +99,29 @@ class BrokerConfig(ServerConfig, frozen=True):
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000
     lite_pull_message_enable: Annotated[bool, "whether lite pull consumers (code 361) are served", LIVE] = True
     reject_pull_consumer_enable: Annotated[bool, "whether pulls of groups without a push consumer are refused", LIVE] = False
+
+    # --- POP ---
+    revive_queue_num: Annotated[ReviveQueues, "queues that the revive topic is made with, and that pops are noted in"] = 8
+    pop_from_retry_probability: Annotated[Percent, "percent of pops that look at retried messages first; the others do last", LIVE] = 20
+    pop_from_retry_probability_for_priority: Annotated[Percent, "the same, of pops that look at queues in the order of their priority", LIVE] = 0
+    priority_order_asc: Annotated[bool, "whether the priority of a queue grows with its number", LIVE] = True
+    init_pop_offset_by_check_msg_in_mem: Annotated[bool, "whether a group that begins at the last message begins at the first if that is recent", LIVE] = True
+    enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
+    retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True
+    pop_response_return_actual_retry_topic: Annotated[bool, "whether retried messages are given with the name of their retry topic", LIVE] = False
+    use_separate_retry_queue: Annotated[bool, "whether retry topics of pops have as many queues as the topic, and messages keep theirs", LIVE] = False
+    skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is given up after 17 times", LIVE] = False
+
+    # --- pops that wait ---
+    pop_polling_size: Annotated[PositiveInt, "pops that may wait for one queue of a group; one more is answered with 209", LIVE] = 1024
+    max_pop_polling_size: Annotated[PositiveLong, "pops that may wait in all; notifications are counted by themselves, here and below", LIVE] = 100_000
+    pop_polling_map_size: Annotated[PositiveInt, "queues of all groups that pops may wait for", LIVE] = 100_000
+    pop_long_polling_force_notify_interval: Annotated[
+        CountLong, "each message whose offset this divides wakes a pop even if it is not for that; 0: none does", LIVE
+    ] = 800
+    use_message_filter_for_notification: Annotated[bool, "whether a notification with an expression is only for messages of its tags", LIVE] = True
+    max_message_filter_num_for_notification: Annotated[CountInt, "messages from which on their tags are not looked at for that", LIVE] = 64
+    enable_notify_after_pop_order_lock_release: Annotated[bool, "whether a pop that waits is woken when a queue in order is free again", LIVE] = True
 
     # --- filters by SQL ---
     enable_property_filter: Annotated[bool, "whether consumers may choose messages by SQL92 expressions", LIVE] = False

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.popping import Popping
+from firearrow.broker.processors.acks import AckProcessor
 from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
 from firearrow.broker.processors.admin_groups import GroupAdminProcessor
 from firearrow.broker.processors.admin_topics import TopicAdminProcessor
@@ -16,6 +19,7 @@ from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.assignment import AssignmentProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.processors.pop import PopProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
@@ -148,6 +152,20 @@ def transaction_handlers_of(transactions: TransactionProcessor) -> dict[int, Han
         {
             RequestCode.END_TRANSACTION: transactions.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume,
+        }
+    )
+
+
+def pop_handlers_of(context: BrokerContext, popping: Popping, books: Books) -> dict[int, Handler]:
+    """The handlers of pops and of what becomes of popped messages."""
+    pops = PopProcessor(context, popping)
+    acks = AckProcessor(context, books)
+    return _by_number(
+        {
+            RequestCode.POP_MESSAGE: pops.pop,
+            RequestCode.ACK_MESSAGE: acks.ack,
+            RequestCode.BATCH_ACK_MESSAGE: acks.ack_batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible_time,
         }
     )
 

@@ -1,7 +1,7 @@
 """What waits in a store that its last broker would have delivered by itself, and this one does not.
 
-A store that RocketMQ's broker has left may hold messages that are not in their topics yet: what POP
-consumers took or failed to consume; timers, if ``timerWheelEnable`` is off; halves in RocksDB.
+A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves
+in RocksDB; if ``timerWheelEnable`` is off, timers and what POP consumers took or failed to consume.
 Nothing is lost, but nobody gets them before a broker that delivers them opens the store. So a start
 counts them and says so, once for each kind. Retries of push consumers need no word: their group
 reads ``%RETRY%group`` itself, and copies that still wait for their delay are delivered
@@ -19,8 +19,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-import msgspec
-
+from firearrow.broker.pop.records import (
+    CHECKPOINT_TAG,
+    Acknowledgement,
+    Checkpoint,
+    acknowledgement_of,
+    checkpoint_of,
+)
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import MessageError
@@ -29,12 +34,10 @@ from firearrow.message.model import MessageView
 from firearrow.message.properties import REAL_TOPIC
 from firearrow.message.record import decode_record
 from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
-from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
 
 RECORDS_MAX: Final = 10_000  # decoded for one kind: some 0.2 s
-_POPPED_MAX: Final = 32  # messages of one POP; a file or record may say anything
 
 
 class Waiting(NamedTuple):
@@ -43,25 +46,6 @@ class Waiting(NamedTuple):
     kind: str
     messages: int
     sense: str = ""
-
-
-class PopRecord(msgspec.Struct, frozen=True):
-    """A checkpoint of POP, or an acknowledgement of ``ao`` or all of ``aol``.
-
-    A checkpoint is of ``n`` messages of queue ``q``, at the distances ``d`` from ``so``; ``bm`` has
-    a bit for each that is acknowledged already.
-    """
-
-    t: str | None = None
-    c: str | None = None
-    q: int = 0
-    so: int = 0
-    pt: int = 0
-    n: int = 0
-    d: list[int] | None = None
-    bm: int = 0
-    ao: int = 0
-    aol: list[int] | None = None
 
 
 def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> None:
@@ -77,10 +61,10 @@ def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOf
 def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[Waiting]:
     """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
     found = _Count(store, topics, offsets)
-    timers, taken = found.timed_and_taken()
-    kinds = (timers, taken, found.rocksdb_halves(), found.retries())
-    delivered = {timers} if store.config.timer_wheel_enable else set()
-    return [kind for kind in kinds if kind.messages > 0 and kind not in delivered]
+    kinds = [found.rocksdb_halves()]
+    if not store.config.timer_wheel_enable:
+        kinds = [*found.timed_and_taken(), *kinds, found.retries()]
+    return [kind for kind in kinds if kind.messages > 0]
 
 
 class _Count:
@@ -122,7 +106,8 @@ class _Count:
         return Waiting("halves of transactions (transRocksDBEnable)", len(left), "up to ")
 
     def retries(self) -> Waiting:
-        """What POP consumers are to get again: no other consumer reads those topics."""
+        """What POP consumers are to get again, which without a wheel can't pop: no other consumer
+        reads those topics."""
         count = 0
         for key, queues in self._offsets.committed.items():
             topic, group = names.topic_and_group(key)
@@ -183,15 +168,17 @@ def _unacknowledged(views: Iterable[MessageView]) -> int:
     acknowledged: set[tuple[object, ...]] = set()
     for view in views:
         try:
-            pop = fastjson.decode(view.body, PopRecord)
+            if view.tags == CHECKPOINT_TAG:
+                popped = checkpoint_of(view.body)
+                taken.update((*_batch(popped), offset) for offset in popped.left)
+            else:
+                ack = acknowledgement_of(view.body)
+                acknowledged.update((*_batch(ack), offset) for offset in ack.acknowledged)
         except MessageError:
             continue  # whatever it is, no broker will make a message of it
-        batch = (pop.t, pop.c, pop.q, pop.so, pop.pt)
-        if view.tags == "ck":
-            deltas = (pop.d or range(pop.n))[:_POPPED_MAX]
-            open_deltas = (delta for at, delta in enumerate(deltas) if not pop.bm >> at & 1)
-            taken.update((*batch, pop.so + delta) for delta in open_deltas)
-        else:
-            offsets = (pop.aol or [pop.ao])[:_POPPED_MAX]
-            acknowledged.update((*batch, queue_offset) for queue_offset in offsets)
     return len(taken - acknowledged)
+
+
+def _batch(record: Checkpoint | Acknowledgement) -> tuple[object, ...]:
+    """What a checkpoint and its acknowledgements have in common."""
+    return record.topic, record.group, record.queue_id, record.start_offset, record.pop_ms

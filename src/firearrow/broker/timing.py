@@ -83,17 +83,28 @@ class TimerRedirection:
             return
         if _has_delay_level(found) or properties.TIMER_OUT_MS in found:
             return
+        deliver_ms = _deliver_ms(found, now_ms)
+        deletes = properties.TIMER_DELETE_UNIQUE_KEY in found
+        slot_ms = self.slot_ms(deliver_ms, now_ms, deletes=deletes)
+        if slot_ms is not None:
+            found[properties.TIMER_OUT_MS] = str(slot_ms)
+            wait_elsewhere(draft, names.TIMER_TOPIC, 0)
+
+    def slot_ms(self, deliver_ms: int | None, now_ms: int, *, deletes: bool = False) -> int | None:
+        """Give the slot in which a message waits for its time, None if that has come.
+
+        ``deletes``: it recalls another one. Raises BrokerError for a time (None: that could not be
+        read) that no message can wait for.
+        """
         config = self._settings.store
         if not config.timer_wheel_enable:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
-        deliver_ms = _deliver_ms(found, now_ms)
         too_late = (
             deliver_ms is not None and deliver_ms - now_ms > config.timer_max_delay_sec * 1000
         )
-        deletes = properties.TIMER_DELETE_UNIQUE_KEY in found
         if deliver_ms is None or too_late or (deletes and deliver_ms <= now_ms):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -102,11 +113,10 @@ class TimerRedirection:
                 "be bigger than the current time",
             )
         if deliver_ms <= now_ms:
-            return
+            return None
         slot_ms = self._timers.slot_of(deliver_ms - 1)
         self._control_flow(slot_ms, config)
-        found[properties.TIMER_OUT_MS] = str(slot_ms)
-        wait_elsewhere(draft, names.TIMER_TOPIC, 0)
+        return slot_ms
 
     def _control_flow(self, slot_ms: int, config: StoreConfig) -> None:
         """Refuse some messages for a slot that has very many, and all at twice as many."""
@@ -178,6 +188,7 @@ class TimedMessages(Service):
         self._has_rolled = False
         self._recalled: set[str] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
+        self._placed_ms = 0  # what was put before this time is on the wheel
         self._runs = False
         self._trouble: str | None = None
 
@@ -256,7 +267,10 @@ class TimedMessages(Service):
         config = self._settings.store
         now_ms = self._timers.slot_of(self._clock.now_ms())
         if not config.timer_stop_enqueue:
+            end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
             yield from self._place_all(now_ms)
+            if self._timers.progress.queue_offset >= end:
+                self._placed_ms = now_ms
             yield from self._read_recalls()
         if not config.timer_stop_dequeue:
             yield from self._deliver_before(now_ms)
@@ -464,6 +478,16 @@ class TimedMessages(Service):
         if config is None or 0 <= queue_id < count:
             return queue_id
         return queue_id % max(config.write_queue_nums, 1)
+
+    def delivered_ms(self) -> int:
+        """Give a time up to which queues have all messages that were put for a time: what is put
+        from now on may be for an earlier one. 0 if that is not known."""
+        timers, now_ms = self._timers, self._timers.slot_of(self._clock.now_ms())
+        if self._behind():
+            now_ms = min(now_ms, self._placed_ms)
+        if self._store.behind_bytes:
+            return 0
+        return min(timers.wheel.next_used(timers.progress.read_ms, now_ms)[0], now_ms)
 
     # --- what the store must keep ---
 

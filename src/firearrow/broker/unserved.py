@@ -1,6 +1,6 @@
 """Requests that this version refuses and that clients do not tell their users of.
 
-A consumer that can't pop gets nothing, and says so nowhere but in its own log. So the first refusal
+A consumer of lite topics gets nothing, and says so nowhere but in its own log. So the first refusal
 of a kind to a group is a warning in ours, and from then on one line a minute says how many came
 since.
 """
@@ -28,13 +28,8 @@ LINE_SECONDS_MIN: Final = 60.0  # between two lines of one kind and group
 REMEMBERED_MAX: Final = 1000  # kinds and groups; beyond them all others are one
 OTHERS: Final = "others"
 
-_NO_POP: Final = "its consumers get no messages by POP"
 LOST: Final[Mapping[RequestCode, str]] = {
-    RequestCode.POP_MESSAGE: _NO_POP,
-    RequestCode.POP_LITE_MESSAGE: _NO_POP,
-    RequestCode.ACK_MESSAGE: "what its consumers popped is not acknowledged",
-    RequestCode.BATCH_ACK_MESSAGE: "what its consumers popped is not acknowledged",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "what its consumers popped comes again no later",
+    RequestCode.POP_LITE_MESSAGE: "its consumers get no messages of lite topics",
 }
 """What a group goes without, by the request that is refused."""
 
@@ -97,7 +92,7 @@ class _Refused:
 
 
 class Unserved:
-    """Warns of requests that nothing here serves: 200050, 200051, 200053, 200070, 200151."""
+    """Warns of requests that nothing here serves: 200070."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -70,6 +70,7 @@ _SPELT_OTHERWISE = {
     "broker_ip2": "brokerIP2",
     "check_crc_on_read": "checkCRCOnRead",
     "check_crc_on_recover": "checkCRCOnRecover",
+    "skip_when_ck_re_put_reach_max_times": "skipWhenCKRePutReachMaxTimes",
     "use_separate_store_path_for_rocksdb_cq": "useSeparateStorePathForRocksdbCQ",
 }
 # What a text of one of Java's types looks like; any other type takes any text of one line.

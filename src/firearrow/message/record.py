@@ -350,6 +350,25 @@ def verify_crc_property(record: bytes) -> bool | None:
     return crc_property(crc32(covered) & 0x7FFF_FFFF) == properties[-CRC_PROPERTY_BYTES:]
 
 
+def readdress(record: bytes, topic: str, name: str, value: str) -> bytes:
+    """Give a record as one of another topic, with a property unless it has that, or no room for it.
+
+    For a client, which takes a message for one of the topic that it asked for.
+    """
+    _, _, topic_at, _, properties_at = _locate(record, 0, None)
+    magic, topic_bytes = topic_field(topic)
+    stored = record[properties_at + 2 :]
+    added = f"{name}{properties_codec.NAME_END}{value}{properties_codec.PAIR_END}".encode()
+    has = properties_codec.finder(name)(stored) is not None
+    if not has and len(added) + len(stored) <= PROPERTIES_BYTES_MAX:
+        stored = added + stored
+    body = record[8:topic_at]
+    size = 8 + len(body) + len(topic_bytes) + 2 + len(stored)
+    return b"".join(
+        (_SIZE_AND_MAGIC.pack(size, magic), body, topic_bytes, _I16.pack(len(stored)), stored)
+    )
+
+
 def _has_crc(properties: bytes) -> bool:
     return properties[-CRC_PROPERTY_BYTES:].startswith(_CRC_NAME)
 

@@ -110,7 +110,12 @@ class Peer(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether answers can still be sent."""
-        return self._transport is not None
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def reads(self) -> bool:
+        """Whether the peer takes what it is sent, at present."""
+        return not self._paused and self.is_open
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register with the server (called by asyncio)."""
@@ -361,7 +366,7 @@ class Peer(asyncio.Protocol):
 
     def resume(self, request: AnyCommand, handler: Callable[[Peer, AnyCommand], Finished]) -> None:
         """Handle a request that was left open, by ``handler``; a peer that doesn't read waits."""
-        if self._transport is None:
+        if not self.is_open:
             return
         if self._paused:
             self._queue([request], self._server.now_ms())

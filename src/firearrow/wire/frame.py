@@ -60,7 +60,10 @@ from firearrow.wire.binary import (
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode, ResponseCode
 from firearrow.wire.command import Command, FieldValue, Response, text_of
 from firearrow.wire.headers import (
+    AckMessage,
+    ChangeInvisibleTime,
     EndTransaction,
+    PopMessage,
     PullMessage,
     SendBack,
     SendMessage,
@@ -72,8 +75,8 @@ KIND_JSON: Final = 0
 
 LENGTHS: Final = struct.Struct(">II")
 
-# How many leading bytes tell the hot codes apart: `{"code":310,` is this long.
-HOT_PREFIX_BYTES: Final = 12
+# How many leading bytes tell the hot codes apart: `{"code":200050,` is this long.
+HOT_PREFIX_BYTES: Final = 15
 
 HEADER_BYTES_MAX: Final = 0xFFFFFF  # the header's length has three bytes
 # Properties of a message, the longest thing in it, have 32 KiB. A header that no hot decoder reads
@@ -89,7 +92,7 @@ encode_json = msgspec.json.Encoder().encode
 
 
 def _hot(code: RequestCode, header: type[msgspec.Struct]) -> tuple[bytes, Any]:
-    prefix = (b'{"code":%d,"ext' % code)[:HOT_PREFIX_BYTES]
+    prefix = (b'{"code":%d,"extFields' % code)[:HOT_PREFIX_BYTES]
     decoder = msgspec.json.Decoder(Command[header], strict=False)  # type: ignore[valid-type]
     return prefix, decoder.decode
 
@@ -103,6 +106,9 @@ HOT_DECODERS: Final[dict[bytes, Any]] = dict(
         _hot(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffset),
         _hot(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack),
         _hot(RequestCode.END_TRANSACTION, EndTransaction),
+        _hot(RequestCode.POP_MESSAGE, PopMessage),
+        _hot(RequestCode.ACK_MESSAGE, AckMessage),
+        _hot(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTime),
     )
 )
 
@@ -525,5 +531,27 @@ def pull_answer(
         f'"nextBeginOffset":"{next_offset}","minOffset":"{min_offset}","maxOffset":"{max_offset}",'
         f'"topicSysFlag":"{topic_flag}","groupSysFlag":"{group_flag}"}},'
         f"{_BEFORE_OPAQUE}{request.opaque}{_BEHIND_OPAQUE}"
+    )
+    return response_frame(header.encode(), records)
+
+
+def pop_answer(
+    request: AnyCommand,
+    pop_ms: int,
+    invisible_ms: int,
+    revive_queue_id: int,
+    rest: int,
+    starts: str,
+    offsets: str,
+    counts: str | None,
+    records: bytes,
+) -> bytes:
+    """The answer to a pop that found messages; texts as in ``wire.pop``, ``counts`` of a pop in
+    order only. (No request for a pop has a binary header, which has no room for its code.)"""
+    counted = "" if counts is None else f'"orderCountInfo":"{counts}",'
+    header = (
+        f'{{"code":0,"extFields":{{{counted}"popTime":"{pop_ms}","invisibleTime":"{invisible_ms}",'
+        f'"reviveQid":"{revive_queue_id}","restNum":"{rest}","startOffsetInfo":"{starts}",'
+        f'"msgOffsetInfo":"{offsets}"}},{_BEFORE_OPAQUE}{request.opaque}{_BEHIND_OPAQUE}'
     )
     return response_frame(header.encode(), records)

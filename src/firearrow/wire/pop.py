@@ -25,7 +25,7 @@ Source: upstream ``ExtraInfoUtil``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.errors import MessageError
@@ -110,3 +110,13 @@ def start_offset_info(origin: int, queue_id: int, start_offset: int) -> str:
 def msg_offset_info(origin: int, queue_id: int, offsets: Iterable[int]) -> str:
     """Give a queue's item of msgOffsetInfo."""
     return f"{origin} {queue_id} {','.join(map(str, offsets))}"
+
+
+def order_count_infos(
+    origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]
+) -> list[str]:
+    """Give a queue's items of orderCountInfo: how often each message was popped before, if it was,
+    and the least of that, for clients that know no more."""
+    infos = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
+    least = min(counts.values()) if len(counts) == len(offsets) else 0
+    return [*infos, f"{origin} {queue_id} {least}"]

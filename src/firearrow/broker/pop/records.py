@@ -25,21 +25,34 @@ An *acknowledgement* (tag ``ack``; of several, ``bAck``) names its checkpoint by
 
     {"ao":8,"bn":"b","c":"G","pt":1700000000000,"q":3,"so":7,"t":"T"}
 
+Who reads also takes the long names that fields have in Java (``popTime`` for ``pt``), and whatever
+else of JSON RocketMQ's library would (``wire.fastjson``). A record whose numbers can't be is none.
+
 Source: upstream ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``, ``PopMessageProcessor#buildCkMsg``.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
+
+from firearrow.errors import MessageError
+from firearrow.wire import fastjson
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 
 CHECKPOINT_LEAD_MS: Final = 1000  # a checkpoint is delivered so long before its messages are due
+MESSAGES_MAX: Final = 127  # of a checkpoint: Java counts them in a byte
+PUT_AGAIN_MAX: Final = 127  # Java: PopCheckPoint#parseRePutTimes, for what is no number
+
+Name = Annotated[str, Meta(min_length=1)]
+Place = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]  # the sum of two is a long, too
+QueueId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+Count = Annotated[int, Meta(ge=0, le=MESSAGES_MAX)]
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -47,25 +60,68 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     acknowledged_bits: int = field(name="bm", default=0)
     broker_name: str | None = field(name="bn", default=None)
-    group: str = field(name="c")
+    group: Name = field(name="c")
     deltas: list[int] | UnsetType | None = field(name="d", default=UNSET)
-    invisible_ms: int = field(name="it")
-    count: int = field(name="n")
-    pop_ms: int = field(name="pt")
-    queue_id: int = field(name="q")
+    invisible_ms: Place = field(name="it")
+    count: Count = field(name="n")
+    pop_ms: Place = field(name="pt")
+    queue_id: QueueId = field(name="q")
     visible_ms: int = field(name="reviveTime", default=0)
     revive_offset: int = field(name="ro", default=0)
-    put_again: str | UnsetType | None = field(name="rp", default=UNSET)
-    start_offset: int = field(name="so")
+    put_again: str | int | UnsetType | None = field(name="rp", default=UNSET)
+    start_offset: Place = field(name="so")
     is_suspended: bool = field(name="sp", default=False)
-    topic: str = field(name="t")
+    topic: Name = field(name="t")
 
     @property
     def queue_offsets(self) -> list[int]:
         """The queue offset of each message."""
         if not self.deltas:
             return list(range(self.start_offset, self.start_offset + self.count))
-        return [self.start_offset + delta for delta in self.deltas]
+        return [self.start_offset + delta for delta in self.deltas[: self.count]]
+
+    def queue_offset(self, index: int) -> int:
+        """The queue offset of a message."""
+        return self.start_offset + (self.deltas[index] if self.deltas else index)
+
+    @property
+    def left(self) -> list[int]:
+        """The queue offset of each message that is not acknowledged yet."""
+        bits = self.acknowledged_bits
+        offsets = enumerate(self.queue_offsets)
+        return [queue_offset for at, queue_offset in offsets if not bits >> at & 1]
+
+    def put_again_for(self, queue_offset: int, due_ms: int) -> Checkpoint:
+        """Give a checkpoint of one of its messages alone, for a later time.
+
+        Java: PopReviveService#rePutCK forgets whether it was set aside.
+        """
+        return Checkpoint(
+            broker_name=self.broker_name,
+            group=self.group,
+            deltas=[0],
+            invisible_ms=due_ms - self.pop_ms,
+            count=1,
+            pop_ms=self.pop_ms,
+            queue_id=self.queue_id,
+            visible_ms=due_ms,
+            put_again=str(self.put_again_times + 1),
+            start_offset=queue_offset,
+            is_suspended=self.is_suspended,
+            topic=self.topic,
+        )
+
+    @property
+    def due_ms(self) -> int:
+        """When its messages become visible again."""
+        return self.pop_ms + self.invisible_ms
+
+    @property
+    def put_again_times(self) -> int:
+        """How often it was put again already."""
+        text = str(self.put_again or 0)
+        is_number = text.isascii() and text.isdecimal() and len(text) <= 9
+        return int(text) if is_number else PUT_AGAIN_MAX
 
     def unique_key(self) -> str:
         """The id of its message."""
@@ -82,13 +138,55 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue_offset: int = field(name="ao", default=-1)
     queue_offsets: list[int] | UnsetType | None = field(name="aol", default=UNSET)
     broker_name: str | UnsetType | None = field(name="bn", default=UNSET)
-    group: str = field(name="c")
-    pop_ms: int = field(name="pt")
-    queue_id: int = field(name="q")
-    start_offset: int = field(name="so")
-    topic: str = field(name="t")
+    group: Name = field(name="c")
+    pop_ms: Place = field(name="pt")
+    queue_id: QueueId = field(name="q")
+    start_offset: Place = field(name="so")
+    topic: Name = field(name="t")
 
     @property
     def acknowledged(self) -> list[int]:
         """The queue offsets that were acknowledged."""
         return self.queue_offsets or [self.queue_offset]
+
+    def unique_key(self) -> str:
+        """The id of its message; that of several, too, ends like that of one."""
+        return (
+            f"{self.topic}@{self.queue_id}@{self.queue_offset}@{self.group}@{self.pop_ms}"
+            f"@{self.broker_name}@{ACK_TAG}"
+        )
+
+
+Record = TypeVar("Record", Checkpoint, Acknowledgement)
+
+_LONG_NAMES: Final = {
+    "ackOffset": "ao", "ackOffsetList": "aol", "bitMap": "bm", "brokerName": "bn", "cId": "c",
+    "cid": "c", "consumerGroup": "c", "invisibleTime": "it", "num": "n", "popTime": "pt",
+    "queueId": "q", "queueOffsetDiff": "d", "rePutTimes": "rp", "reviveOffset": "ro",
+    "startOffset": "so", "suspend": "sp", "topic": "t",
+}  # fmt: skip
+
+
+def checkpoint_of(body: bytes) -> Checkpoint:
+    """Read the body of a checkpoint; MessageError if it can't be one."""
+    checkpoint = _read(body, Checkpoint)
+    deltas = checkpoint.deltas
+    if deltas and (len(deltas) < checkpoint.count or min(deltas) + checkpoint.start_offset < 0):
+        raise MessageError(f"{deltas[:32]} are not {checkpoint.count} distances", "d")
+    return checkpoint
+
+
+def acknowledgement_of(body: bytes) -> Acknowledgement:
+    """Read the body of an acknowledgement, of one or several; MessageError if it can't be one."""
+    return _read(body, Acknowledgement)
+
+
+def _read(body: bytes, kind: type[Record]) -> Record:
+    try:
+        return fastjson.decode(body, kind)
+    except MessageError:
+        fields = fastjson.loads(body)
+        if not isinstance(fields, dict) or fields.keys().isdisjoint(_LONG_NAMES):
+            raise
+    short = {_LONG_NAMES.get(name, name): value for name, value in fields.items()}
+    return fastjson.decode(fastjson.dumps(short), kind)

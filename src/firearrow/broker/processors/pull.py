@@ -5,12 +5,11 @@ Source: upstream ``PullMessageProcessor``, ``DefaultPullMessageResultHandler``.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.longpoll import HeldPull
-from firearrow.broker.state.clients import parse_tags
+from firearrow.broker.longpoll import WAIT_MS_MAX, HeldPull, lighten
+from firearrow.broker.state.clients import tag_codes_of
 from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
 from firearrow.message.names import group_of, is_retry
@@ -26,9 +25,6 @@ from firearrow.wire.headers import PullMessage
 COMMIT_FLAG: Final = 1
 SUSPEND_FLAG: Final = 2
 SUBSCRIPTION_FLAG: Final = 4
-SUSPEND_MS_MAX: Final = 3_600_000  # clients ask for 15 to 30 s; an hour is for ever
-SUBSCRIPTION_CHARS_MAX: Final = 64 * 1024  # thousands of tags
-_CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
 
 
 _CODES: Final = {
@@ -43,8 +39,6 @@ _CODES: Final = {
     GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
 }
 _EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
-
-TagCodes = frozenset[int] | None
 
 
 class PullProcessor:
@@ -101,7 +95,7 @@ class PullProcessor:
         if not header.sys_flag & SUBSCRIPTION_FLAG:
             wanted = self._subscribed(header, group)
         elif header.expression_type in ("TAG", None):
-            wanted = _tag_codes_of(header.subscription or "")
+            wanted = tag_codes_of(header.subscription or "")
         else:
             wanted = self._brought(header)
         if self._offsets.resets:
@@ -261,7 +255,7 @@ class PullProcessor:
         a JVM as it is usually started, gives every message.
         """
         if not header.expression_type:  # Java: FilterAPI#build gives messages to "*" only
-            return _tag_codes_of(header.subscription or "")
+            return tag_codes_of(header.subscription or "")
         expression = header.subscription or ""
         chosen = filter_of(self._settings.broker, expression, header.expression_type)
         return self._retried(header) if self._filters_retried(header.topic) else chosen
@@ -279,26 +273,10 @@ class PullProcessor:
             if config.long_polling_enable
             else config.short_polling_time_mills
         )
-        deadline = self._clock.monotonic() + min(wait_ms, SUSPEND_MS_MAX) / 1000
-        request.body = b""  # a pull has none; what a client put there is not kept
+        deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        lighten(request, header)
         pull = HeldPull(peer, request, self._answer_now, header.queue_offset, wanted, deadline)
         return wait_ms > 0 and self._held.hold(header.topic, header.queue_id, pull)
-
-
-def _tag_codes_of(expression: str) -> TagCodes:
-    if len(expression) <= _CACHED_CHARS_MAX:
-        return _tag_codes(expression)
-    if len(expression) > SUBSCRIPTION_CHARS_MAX:
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"a subscription of {len(expression)} characters; {SUBSCRIPTION_CHARS_MAX} are allowed",
-        )
-    return parse_tags(expression).codes
-
-
-@lru_cache(maxsize=4096)
-def _tag_codes(expression: str) -> TagCodes:
-    return parse_tags(expression).codes
 
 
 def _code_of(status: GetStatus, queue_offset: int) -> ResponseCode:

@@ -17,6 +17,7 @@ Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, Protocol
 
 import msgspec
@@ -42,6 +43,7 @@ from firearrow.wire.frame import AnyCommand
 EXPRESSION_LENGTH_MAX: Final = 65_536
 """Characters of a subscription's expression, and tags or codes that come with it: all are kept as
 long as their group has members, and gone through for each pull that brings its own."""
+_CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
 
 _LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
@@ -90,6 +92,21 @@ def parse_tags(expression: str | None) -> TagFilter:
     if not any(parts):
         raise _unreadable(f"the subscription expression {expression!r} names no tag")
     return TagFilter(frozenset(names.java_hash(tag) for tag in map(str.strip, parts) if tag))
+
+
+def tag_codes_of(expression: str) -> frozenset[int] | None:
+    """Read the expression of a pull or pop: the codes of the tags that it is for, None for all.
+
+    Raises BrokerError like `parse_tags`.
+    """
+    if len(expression) <= _CACHED_CHARS_MAX:
+        return _tag_codes(expression)
+    return parse_tags(expression).codes
+
+
+@lru_cache(maxsize=4096)
+def _tag_codes(expression: str) -> frozenset[int] | None:
+    return parse_tags(expression).codes
 
 
 def _unreadable(why: str) -> BrokerError:

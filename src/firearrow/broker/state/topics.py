@@ -71,7 +71,6 @@ _ALL: Final = _READ_WRITE | PERM_INHERIT
 _KNOWN: Final = ("dataVersion", "topicConfigTable")
 _LMQ: Final = TopicConfig(names.LMQ_PREFIX, 1, 1, _READ_WRITE)
 _NAMES_SHOWN: Final = 20  # in a log line
-_OWNED_QUEUES: Final = 8  # upstream: reviveQueueNum
 
 
 class TopicTable:
@@ -334,7 +333,7 @@ class TopicTable:
         yield names.OFFSET_MOVED_TOPIC, 1, _READ_WRITE
         yield names.SCHEDULE_TOPIC, levels, _READ_WRITE
         yield names.reply_topic(cluster), 1, _READ_WRITE
-        yield names.revive_topic(cluster), _OWNED_QUEUES, _READ_WRITE
+        yield names.revive_topic(cluster), config.revive_queue_num, _READ_WRITE
         yield names.broker_member_topic(broker_name), 1, PERM_INHERIT
         yield names.TRANS_HALF_TOPIC, 1, _READ_WRITE
         yield names.TRANS_OP_HALF_TOPIC, 1, _READ_WRITE

@@ -1,0 +1,375 @@
+"""Pops: which queues are looked at, from where on, and what a group is given of them.
+
+A topic with the attribute ``message.type=PRIORITY`` has a queue for each priority. A pop of any of
+its queues takes all that is in the one of the highest priority before it looks at the next: each
+pop does, or as many of a hundred as the group's attribute ``priority.factor`` says.
+
+Source: upstream ``PopMessageProcessor#popMsgFromQueue``, ``PopMessageProcessor#getPopOffset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.state.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import names, properties
+from firearrow.message.record import readdress
+from firearrow.store import ConsumeQueue, DiskFull, Fetch, GetResult, GetStatus, Wanted
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.headers import PopMessage
+from firearrow.wire.pop import (
+    ORDER_REVIVE_QUEUE,
+    TOPIC,
+    Handle,
+    msg_offset_info,
+    order_count_infos,
+    origin_of,
+    start_offset_info,
+)
+
+INIT_AT_FIRST: Final = 0  # initMode: where a group begins; any other: at the last message
+
+_WRONG: Final = frozenset(
+    {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL}
+)
+_PASSED: Final = frozenset(
+    {
+        GetStatus.NO_MATCHED_MESSAGE,
+        GetStatus.OFFSET_FOUND_NULL,
+        GetStatus.MESSAGE_WAS_REMOVING,
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+    }
+)
+
+
+class Pop(msgspec.Struct):
+    """A pop, and what it has found so far.
+
+    ``rest`` is how many messages are left in the queues that were looked at; the infos are items
+    of the answer (``wire.pop``).
+    """
+
+    header: PopMessage
+    wanted: Wanted
+    pop_ms: int
+    revive_queue_id: int
+    only_resident: bool = False
+    is_by_priority: bool = False
+    records: list[bytes] = []
+    count: int = 0
+    rest: int = 0
+    starts: list[str] = []
+    offsets: list[str] = []
+    order_counts: list[str] = []
+
+    @property
+    def missing(self) -> int:
+        """How many messages more it may be given."""
+        return self.header.max_msg_nums - self.count
+
+
+class _Source:
+    """A topic to pop from."""
+
+    __slots__ = ("batches", "config", "has_priorities", "name", "origin", "queues")
+
+    def __init__(self, config: TopicConfig, *, batches: bool) -> None:
+        self.config = config
+        self.name = config.topic_name or ""
+        self.origin = origin_of(self.name)
+        self.batches = batches
+        self.has_priorities = config.attributes.get(MESSAGE_TYPE) == "PRIORITY"
+        self.queues: list[ConsumeQueue | None] = [None] * config.read_queue_nums
+
+
+class Popping:
+    """Finds messages for pops, and notes what they were given."""
+
+    def __init__(self, context: BrokerContext, books: Books) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._topics = context.topics
+        self._groups = context.groups
+        self._offsets = context.offsets
+        self._stats = context.stats
+        self._chance = context.chance
+        self._orders = context.orders
+        self._broker_name = context.settings.broker.broker_name
+        self._books = books
+        self._sources: dict[str, _Source] = {}
+
+    def forget_queues(self) -> None:
+        """Look every queue up again: some were deleted."""
+        self._sources.clear()
+
+    def pop(
+        self, header: PopMessage, wanted: Wanted, now_ms: int, *, only_resident: bool = False
+    ) -> Pop:
+        """Take up to as many messages as a pop asks for, of a topic that there is.
+
+        Raises `Fetch` if nothing was found yet and what comes next is not in memory; DiskFull or
+        BrokerError if nothing can be noted, and so nothing can be given.
+        """
+        revive_queue_id = ORDER_REVIVE_QUEUE if header.order else self._books.next_queue_id()
+        pop = Pop(header, wanted, now_ms, revive_queue_id, only_resident)
+        try:
+            self._pop(pop)
+        except (Fetch, DiskFull, BrokerError):
+            if not pop.records:
+                raise
+        return pop
+
+    def _pop(self, pop: Pop) -> None:
+        header = pop.header
+        config = self._topics.get(header.topic)
+        assert config is not None, "the processor checks it"
+        source = self._source(config)
+        pop.is_by_priority = source.has_priorities and self._is_by_priority(header)
+        retry_first = self._is_retry_first(pop)
+        if retry_first and not header.order:
+            self._pop_retry(pop)
+        if header.queue_id < 0:
+            self._pop_all(pop, source)
+        else:
+            self._pop_queue(pop, source, header.queue_id)
+        if not retry_first and pop.missing > 0 and not header.order:
+            self._pop_retry(pop)
+
+    def _is_by_priority(self, header: PopMessage) -> bool:
+        """Whether a pop of a topic with priorities looks at its queues in their order."""
+        group = self._groups.get(header.consumer_group)
+        percent = None if group is None else group.attributes.get(PRIORITY_FACTOR)
+        if header.order or percent is None or not percent.isdecimal():
+            return not header.order
+        return self._chance.random() * 100 < int(percent)
+
+    def _is_retry_first(self, pop: Pop) -> bool:
+        """Whether a pop looks at retried messages first, and not last."""
+        config = self._settings.broker
+        if pop.is_by_priority:
+            return self._chance.random() * 100 < config.pop_from_retry_probability_for_priority
+        return self._chance.random() * 100 < config.pop_from_retry_probability
+
+    def _pop_retry(self, pop: Pop) -> None:
+        """Pop what the group failed to consume of the topic before."""
+        config = self._settings.broker
+        v2 = config.enable_retry_topic_v2
+        if v2 and config.retrieve_message_from_pop_retry_topic_v1:
+            v2 = self._chance.random() < 0.5
+        name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
+        topic = self._topics.table.get(name)
+        if topic is not None:
+            self._pop_all(pop, self._source(topic))
+
+    def _pop_all(self, pop: Pop, source: _Source) -> None:
+        """Pop from all queues of a topic: from a random one on and downwards, as upstream, or from
+        the one of the highest priority on."""
+        count = len(source.queues)
+        step = -1 if self._settings.broker.priority_order_asc else 1
+        if pop.is_by_priority:
+            first = 0 if step > 0 else count - 1
+        else:
+            first = int(self._chance.random() * count)
+        queues, books, group = source.queues, self._books, pop.header.consumer_group
+        for number in range(count):
+            queue_id = (first + step * number) % count
+            queue = queues[queue_id]
+            if queue is not None:
+                queue_offset = books.offset(group, source.name, queue_id)
+                if queue_offset == queue.max_offset and not self._offsets.resets:
+                    continue
+            self._pop_queue(pop, source, queue_id)
+
+    def _pop_queue(self, pop: Pop, source: _Source, queue_id: int) -> None:
+        """Pop from one queue what is still missing, and count what is left in it."""
+        queue = source.queues[queue_id]
+        if queue is None:
+            queue = source.queues[queue_id] = self._store.find_queue(source.name, queue_id)
+        queue_offset = self._offset(pop, source.name, queue_id)
+        highest = 0 if queue is None else queue.max_offset
+        if pop.header.order and self._is_blocked(pop.header, source.name, queue_id):
+            return  # what is left there wakes nobody: an acknowledgement will
+        if pop.missing <= 0:
+            pop.rest += highest - queue_offset
+            return
+        result = self._get(pop, source.name, queue_id, queue_offset)
+        if result.status in _WRONG:
+            queue_offset = result.next_offset
+            self._books.passed(pop.header.consumer_group, source.name, queue_id, queue_offset)
+            result = self._get(pop, source.name, queue_id, queue_offset)
+        if result.count:
+            self._take(pop, source, queue_id, queue_offset, result)
+        elif result.status in _PASSED and result.next_offset != queue_offset:
+            self._books.passed(pop.header.consumer_group, source.name, queue_id, result.next_offset)
+        pop.rest += result.max_offset - result.next_offset
+
+    def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
+        return self._store.get(
+            topic, queue_id, queue_offset, pop.missing, pop.wanted, pop.only_resident
+        )
+
+    def _take(
+        self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, result: GetResult
+    ) -> None:
+        """Note that messages of a queue are popped, then give them."""
+        next_offset = result.next_offset
+        offsets: Sequence[int] = range(queue_offset, next_offset)
+        records = [result.records]
+        if source.batches or result.count != next_offset - queue_offset or source.origin:
+            records = _split(result.records)
+            offsets = [int.from_bytes(record[20:28], "big") for record in records]
+        note = self._note_order if pop.header.order else self._note
+        try:
+            note(pop, source.name, queue_id, queue_offset, offsets, next_offset)
+        except (DiskFull, BrokerError):
+            pop.rest += result.count
+            raise
+        pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
+        pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
+        pop.count += len(offsets)
+        self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
+        if source.origin:
+            records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)
+        pop.records += records
+
+    def _note(
+        self,
+        pop: Pop,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        offsets: Sequence[int],
+        next_offset: int,
+    ) -> None:
+        """Note what is popped by a checkpoint, which has it come again."""
+        header = pop.header
+        checkpoint = Checkpoint(
+            broker_name=self._broker_name,
+            group=header.consumer_group,
+            deltas=[offset - queue_offset for offset in offsets],
+            invisible_ms=header.invisible_time,
+            count=len(offsets),
+            pop_ms=pop.pop_ms,
+            queue_id=queue_id,
+            visible_ms=pop.pop_ms + header.invisible_time,
+            start_offset=queue_offset,
+            topic=topic,
+        )
+        self._books.popped(checkpoint, pop.revive_queue_id, next_offset, pop.pop_ms)
+
+    # --- in order ---
+
+    def _is_blocked(self, header: PopMessage, topic: str, queue_id: int) -> bool:
+        return self._orders.is_blocked(
+            topic, header.consumer_group, queue_id, header.attempt_id, header.invisible_time
+        )
+
+    def _note_order(
+        self,
+        pop: Pop,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        offsets: Sequence[int],
+        next_offset: int,
+    ) -> None:
+        """Note what is popped as the queue's last batch, which blocks it; the group's offset stays
+        before it."""
+        header = pop.header
+        counts = self._orders.take(
+            topic,
+            header.consumer_group,
+            queue_id,
+            offsets,
+            pop_ms=pop.pop_ms,
+            invisible_ms=header.invisible_time,
+            attempt_id=header.attempt_id,
+        )
+        self._books.passed(header.consumer_group, topic, queue_id, queue_offset)
+        pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
+
+    # --- what was popped before ---
+
+    def _as_of_topic(
+        self,
+        pop: Pop,
+        source: _Source,
+        queue_id: int,
+        queue_offset: int,
+        records: list[bytes],
+        offsets: Sequence[int],
+    ) -> list[bytes]:
+        """Give retried messages as clients want them: of the topic that they popped, with a handle
+        that says where they are."""
+        if self._settings.broker.pop_response_return_actual_retry_topic:
+            return records
+        place = Handle(
+            queue_offset,
+            pop.pop_ms,
+            pop.header.invisible_time,
+            pop.revive_queue_id,
+            source.origin,
+            self._broker_name,
+            queue_id,
+            0,
+        )
+        topic, name = pop.header.topic, properties.POP_CHECKPOINT
+        return [
+            readdress(record, topic, name, str(place._replace(queue_offset=offset)))
+            for record, offset in zip(records, offsets, strict=True)
+        ]
+
+    # --- where a group goes on ---
+
+    def _offset(self, pop: Pop, topic: str, queue_id: int) -> int:
+        """The offset that a group pops from, which is set where it has none yet."""
+        group = pop.header.consumer_group
+        if self._offsets.resets:
+            moved = self._offsets.take_reset(group, topic, queue_id)
+            if moved is not None:
+                self._orders.forget(topic, group, queue_id)
+                self._books.reset(group, topic, queue_id, moved)
+                return moved
+        queue_offset = self._books.offset(group, topic, queue_id)
+        if queue_offset < 0:
+            queue_offset = self._first_offset(topic, queue_id, pop.header.init_mode)
+            self._books.passed(group, topic, queue_id, queue_offset)
+        return queue_offset
+
+    def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
+        """Where a group begins."""
+        store = self._store
+        lowest = store.min_queue_offset(topic, queue_id)
+        if init_mode == INIT_AT_FIRST or names.is_retry(topic):
+            return max(lowest, 0)
+        by_memory = self._settings.broker.init_pop_offset_by_check_msg_in_mem
+        if by_memory and lowest <= 0 and store.head_in_memory(topic, queue_id):
+            return 0
+        return max(store.max_queue_offset(topic, queue_id) - 1, 0)
+
+    def _source(self, config: TopicConfig) -> _Source:
+        name = config.topic_name or ""
+        source = self._sources.get(name)
+        if source is None or source.config is not config:
+            source = self._sources[name] = _Source(config, batches=self._store.is_batch(name))
+        return source
+
+
+def _split(records: bytes) -> list[bytes]:
+    """Give records one by one that are one after another."""
+    found = []
+    at, end = 0, len(records)
+    while at < end:
+        size = int.from_bytes(records[at : at + 4], "big")
+        if size <= 0:
+            raise MessageError(f"a record of {size} bytes", "totalSize", at)
+        found.append(records[at : at + size])
+        at += size
+    return found

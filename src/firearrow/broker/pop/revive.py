@@ -1,0 +1,319 @@
+"""Messages that were popped and not acknowledged in time come again.
+
+What was popped, and what of it acknowledged, is in the revive queues (``records``): each checkpoint
+a second before its messages are visible again, and the acknowledgements behind it. What is left of
+a checkpoint then goes to a retry topic (``retries``), two seconds after that time: so late an
+acknowledgement may be. It waits for longer if what was acknowledged in time may not all be read
+(``revivequeue``). Checkpoints that are open stay in memory, so each record is read once.
+
+The group ``CID_RMQ_SYS_REVIVE_GROUP`` has in each revive queue the offset of the last record that a
+start needs no more. It is committed when the disk has what came of that: so a crash repeats some
+messages, and loses none.
+
+Java: PopReviveService reads all queues every second, each time from the last checkpoint that is
+done with, and gives up for the round if ten seconds of reading are not enough to come to records
+of two seconds later: with very many checkpoints of one time nothing comes again.
+
+Source: upstream ``PopReviveService``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from heapq import heappop, heappush, heapreplace
+from typing import Final, NamedTuple, Protocol
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.merging import Open
+from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.retries import Retries
+from firearrow.broker.pop.revivequeue import LATE_MS, ReviveQueue
+from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.message import names
+from firearrow.message.names import REVIVE_GROUP
+from firearrow.services import Alarm, Scheduler, Service
+from firearrow.store import MessagesArrived
+
+log = logging.getLogger(__name__)
+
+TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one step
+TURN_STEPS_MAX: Final = 64  # where a clock does not say
+GATHER_SECONDS: Final = 0.25  # records that came gather for so long before they are read
+BEHIND_SECONDS: Final = 0.2  # how soon it is looked whether acknowledgements are there by now
+SETTLE_SECONDS: Final = 0.5  # how soon it is looked whether the disk has what came again
+RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
+LOOK_SECONDS_MAX: Final = 10.0  # how soon it is noticed that the wall clock was set
+SAID_MAX: Final = 1000  # messages, topics and groups that are named in the log
+PUT_AGAIN_SECONDS: Final = (
+    10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+"""For how long a message that can't be put into its retry topic waits, each time."""
+
+
+class PutsCheckpoints(Protocol):
+    """Writes a checkpoint into a revive queue."""
+
+    def __call__(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int, /) -> object:
+        """Write it; BrokerError, MessageError or StoreError if it can't be."""
+        ...
+
+
+class _Due(NamedTuple):
+    """When what is left of a checkpoint comes again; ``number`` keeps the order of equals."""
+
+    at_ms: int
+    number: int
+    open: Open
+    queue: ReviveQueue
+
+
+class Reviving(Service):
+    """Has messages come again that nobody acknowledged.
+
+    ``delivered_ms`` says up to which time the timer has delivered all there was. ``arrived`` is to
+    be told of what comes into queues.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        put_checkpoint: PutsCheckpoints,
+        delivered_ms: Callable[[], int],
+        scheduler: Scheduler,
+    ) -> None:
+        super().__init__("popped messages")
+        self._store = context.store
+        self._topics = context.topics
+        self._offsets = context.offsets
+        self._settings = context.settings
+        self._clock = context.clock
+        self._retries = Retries(context)
+        self._put_checkpoint = put_checkpoint
+        self._delivered_ms = delivered_ms
+        self._alarm = Alarm(scheduler, self._turn)
+        self._queues: dict[tuple[str, int], ReviveQueue] = {}
+        self._topic_names: set[str] = set()
+        self._unread: dict[ReviveQueue, None] = {}
+        self._due: list[_Due] = []  # a heap; some are acknowledged meanwhile
+        self._number = 0
+        self._settling: list[tuple[ReviveQueue, int]] = []
+        self._settling_end = 0
+        self._runs = False
+        self._said: set[object] = set()
+        self._trouble: str | None = None
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Read what is open, and go on from now on."""
+        prefix = names.revive_topic("")  # the cluster may have had another name
+        for topic in sorted(topic for topic in self._topics.table if topic.startswith(prefix)):
+            config = self._topics.table[topic]
+            self._topic_names.add(topic)
+            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+                self._queues[topic, queue_id] = self._opened(topic, queue_id)
+        self._unread = dict.fromkeys(self._queues.values())
+        self._runs = True
+        self._alarm.set(0)
+
+    def _opened(self, topic: str, queue_id: int) -> ReviveQueue:
+        """A queue from where its group is."""
+        kept = self._offsets.query(REVIVE_GROUP, topic, queue_id) + 1
+        end = self._store.max_queue_offset(topic, queue_id)
+        at = max(min(kept, end), self._store.min_queue_offset(topic, queue_id), 0)
+        if kept > end:  # what it has passed is lost: the next records there are others
+            self._offsets.commit(REVIVE_GROUP, topic, queue_id, at - 1)
+        broker_name = self._settings.broker.broker_name
+        return ReviveQueue(self._store, topic, queue_id, at, broker_name)
+
+    async def stop(self) -> None:
+        """Have nothing come again; what did is not repeated."""
+        self._runs = False
+        self._alarm.cancel()
+        moved = self._moved()
+        if moved:
+            with suppress(OSError):  # it was logged, and what is not there comes again
+                self._store.flush_log()
+                self._commit(moved)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why messages can't come again."""
+        return self._trouble
+
+    def arrived(self, arrivals: MessagesArrived) -> None:
+        """Some queues have new messages: read those of revive queues soon."""
+        is_new = False
+        for topic, queue_id, _, _ in arrivals:
+            if topic in self._topic_names:
+                queue = self._queues.get((topic, queue_id))
+                if queue is not None:
+                    self._unread[queue] = None
+                    is_new = True
+        if is_new and self._runs:
+            self._alarm.set_earlier(GATHER_SECONDS)
+
+    # --- when ---
+
+    def _turn(self) -> None:
+        """Do what is to be done, as much as one turn may."""
+        is_busy, error = False, "an error of its own"
+        try:
+            is_busy, error = self._work(), ""
+        except (StoreError, OSError) as refused:
+            error = str(refused)
+        finally:
+            self._note_trouble(error or None)
+            self._settle()
+            if self._runs:
+                self._alarm.set(RETRY_SECONDS if error else 0.0 if is_busy else self._seconds())
+
+    def _work(self) -> bool:
+        """Read, and have messages come again; whether there is more to do at once."""
+        begin = self._clock.monotonic()
+        delivered_ms = self._delivered_ms()
+        self._read(begin + TURN_SECONDS / 2)
+        known_ms = min([delivered_ms, *(queue.known_ms for queue in self._unread)])
+        for queue in self._queues.values():
+            queue.merging.forget_early(known_ms)
+        is_late = self._revive_due(known_ms, begin + TURN_SECONDS)
+        self._unread.update((queue, None) for queue in self._queues.values() if queue.go_back())
+        return is_late or bool(self._unread)
+
+    def _seconds(self) -> float:
+        """How long there is nothing to do unless something comes."""
+        due = self._due
+        while due and not due[0].open.left:
+            heappop(due)
+        seconds = math.inf
+        if due:
+            ahead = (due[0].at_ms - self._clock.now_ms()) / 1000
+            seconds = min(ahead, LOOK_SECONDS_MAX) if ahead > 0 else BEHIND_SECONDS
+        if self._settling or any(queue.merging.has_early for queue in self._queues.values()):
+            seconds = min(seconds, SETTLE_SECONDS)
+        return seconds
+
+    def _note_trouble(self, error: str | None) -> None:
+        if error is not None and self._trouble != error:
+            log.error("popped messages can't come again now", extra={"error": error})
+        elif error is None and self._trouble is not None:
+            log.info("popped messages come again")
+        self._trouble = error
+
+    # --- reading ---
+
+    def _read(self, until: float) -> None:
+        """Read new records, some of each queue in turn."""
+        for _ in range(TURN_STEPS_MAX):
+            queue = next(iter(self._unread), None)
+            if queue is None:
+                break
+            del self._unread[queue]
+            if queue.is_read:
+                continue
+            self._unread[queue] = None  # behind the others
+            for added in queue.read_some():
+                self._plan(added.checkpoint.due_ms + LATE_MS, added, queue)
+            if self._clock.monotonic() >= until:
+                break
+
+    def _plan(self, at_ms: int, added: Open, queue: ReviveQueue) -> None:
+        self._number += 1
+        heappush(self._due, _Due(at_ms, self._number, added, queue))
+
+    # --- coming again ---
+
+    def _revive_due(self, known_ms: int, until: float) -> bool:
+        """Have messages come again whose time is over; whether there are more."""
+        heap, now_ms = self._due, self._clock.now_ms()
+        for _ in range(TURN_STEPS_MAX):
+            while heap and not heap[0].open.left:
+                heappop(heap)
+            if not heap or heap[0].at_ms > now_ms or heap[0].at_ms - LATE_MS > known_ms:
+                return False
+            self._revive(heap[0], now_ms, until)
+            if self._clock.monotonic() >= until:
+                return True
+        return True
+
+    def _revive(self, due: _Due, now_ms: int, until: float) -> None:
+        """Have what is left of a checkpoint come again, as much as there is time for."""
+        popped, checkpoint = due.open, due.open.checkpoint
+        if not self._retries.are_wanted(checkpoint):
+            topic, group = checkpoint.topic, checkpoint.group
+            if self._is_news((topic, group)):
+                what = "popped messages do not come again: their topic or group is gone"
+                log.warning(what, extra={"topic": topic, "group": group})
+            popped.left = 0
+        while popped.left:
+            at = (popped.left & -popped.left).bit_length() - 1
+            try:
+                self._revive_one(due, at, now_ms)
+            except (MessageError, BrokerError) as error:
+                # Neither it nor a checkpoint can be put now: others go on.
+                self._say_failure("popped message can't come again now", due, at, error)
+                waits_until = now_ms + int(RETRY_SECONDS * 1000) + LATE_MS
+                heapreplace(self._due, due._replace(at_ms=waits_until))
+                return
+            popped.left &= ~(1 << at)
+            if self._clock.monotonic() >= until:
+                break
+        if not popped.left:
+            due.queue.merging.close(popped)
+
+    def _revive_one(self, due: _Due, at: int, now_ms: int) -> None:
+        """Put one message into its retry topic, or else have it tried again later."""
+        checkpoint = due.open.checkpoint
+        queue_offset = checkpoint.queue_offset(at)
+        try:
+            self._retries.put(checkpoint, queue_offset, now_ms)
+        except MessageError as error:
+            times = checkpoint.put_again_times
+            again_max = len(PUT_AGAIN_SECONDS)
+            if times >= again_max and self._settings.broker.skip_when_ck_re_put_reach_max_times:
+                self._say_failure("popped message does not come again", due, at, error)
+                return
+            self._say_failure("popped message can't come again yet", due, at, error)
+            waits_ms = PUT_AGAIN_SECONDS[min(times, again_max - 1)] * 1000
+            queue_id = due.queue.queue_id % self._settings.broker.revive_queue_num
+            self._put_checkpoint(
+                checkpoint.put_again_for(queue_offset, now_ms + waits_ms), queue_id, now_ms
+            )
+
+    def _say_failure(self, what: str, due: _Due, at: int, error: Exception) -> None:
+        checkpoint = due.open.checkpoint
+        place = checkpoint.topic, checkpoint.queue_id, checkpoint.queue_offset(at)
+        if self._is_news((what, checkpoint.group, *place)):
+            topic, queue_id, queue_offset = place
+            fields = {"topic": topic, "queue_id": queue_id, "queue_offset": queue_offset}
+            log.error(what, extra={**fields, "group": checkpoint.group, "error": error})
+
+    def _is_news(self, subject: object) -> bool:
+        """Whether something was not named in the log yet."""
+        if subject in self._said or len(self._said) >= SAID_MAX:
+            return False
+        self._said.add(subject)
+        return True
+
+    # --- how far it is ---
+
+    def _moved(self) -> list[tuple[ReviveQueue, int]]:
+        """Queues of which less is needed than is noted, and from where on."""
+        needed = ((queue, queue.needed) for queue in self._queues.values())
+        return [(queue, offset) for queue, offset in needed if offset > queue.saved]
+
+    def _settle(self) -> None:
+        """Commit what the disk has, and note what it is to have for the next time."""
+        if self._settling and self._store.flushed_offset >= self._settling_end:
+            self._commit(self._settling)
+            self._settling = []
+        if not self._settling:
+            self._settling, self._settling_end = self._moved(), self._store.log_end_offset
+
+    def _commit(self, moved: list[tuple[ReviveQueue, int]]) -> None:
+        for queue, needed in moved:
+            queue.saved = needed
+            self._offsets.commit(REVIVE_GROUP, queue.topic, queue.queue_id, needed - 1)

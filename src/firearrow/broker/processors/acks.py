@@ -1,0 +1,291 @@
+"""What consumers say of messages that they popped: consumed (200051, 200151), or not yet (200053).
+
+Source: upstream ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import names
+from firearrow.net.server import Answer, Finished, Peer, Steps
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import BatchAck, BatchAckBody
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import FieldValue, Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
+from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic, parse_handle
+
+STEP_ACKS: Final = 64  # of a batch, in one step; a millisecond
+BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
+OFFSETS_MAX: Final = 256  # that one acknowledgement names; a pop gives 32 messages
+
+
+class AckProcessor:
+    """Notes what became of popped messages."""
+
+    def __init__(self, context: BrokerContext, books: Books) -> None:
+        self._store = context.store
+        self._topics = context.topics
+        self._groups = context.groups
+        self._offsets = context.offsets
+        self._orders = context.orders
+        self._clock = context.clock
+        self._broker_name = context.settings.broker.broker_name
+        self._books = books
+
+    # --- consumed ---
+
+    def ack(self, peer: Peer, request: AnyCommand) -> Finished:
+        """200051: a message was consumed."""
+        header = fields_of(request, AckMessage)
+        self._check_queue(peer, header)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
+        if not least <= header.offset <= after:
+            raise BrokerError(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, "
+                f"commit:{header.offset}, store:{least}~{after}",
+            )
+        handle = _handle_of(header)
+        if handle.is_ordered:
+            place = header.topic, header.consumer_group, header.queue_id
+            fault = self._ack_in_order(peer, *place, header.offset, handle.pop_ms, after)
+            if fault is not None:
+                return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
+        elif self._is_group(header.consumer_group):
+            self._books.acknowledged(
+                _ack_of(header, handle),
+                handle.revive_queue_id,
+                handle.visible_ms,
+                self._clock.now_ms(),
+            )
+        return Response()
+
+    def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
+        """200151: messages of some pops were consumed."""
+        body = fastjson.decode(request.body, BatchAckBody) if request.body else None
+        if body is None or not body.acks:
+            return Response(ResponseCode.NO_MESSAGE)
+        return self._ack_each(peer, body)
+
+    def _ack_each(self, peer: Peer, body: BatchAckBody) -> Steps:
+        broker_name = body.broker_name or self._broker_name
+        fault = None
+        for number, ack in enumerate(body.acks, 1):
+            fault = self._ack_of_batch(peer, ack, broker_name) or fault
+            if number % STEP_ACKS == 0:
+                yield
+        return Response() if fault is None else Response(ResponseCode.MESSAGE_ILLEGAL, fault)
+
+    def _ack_of_batch(self, peer: Peer, ack: BatchAck, broker_name: str) -> str | None:
+        """Note what one item of a batch says; gives what is wrong with a message of it."""
+        if ack.origin not in ("0", "1", "2") or ack.queue_id < 0:
+            return None
+        topic = origin_topic(ack.topic, ack.group, int(ack.origin))
+        if self._topics.get(topic) is None or not self._is_group(ack.group):
+            return None
+        offsets = [ack.start_offset + bit for bit in _bits_of(ack.bits or "")]
+        least, after = self._range(topic, ack.queue_id, max(offsets, default=0))
+        offsets = [offset for offset in offsets if least <= offset <= after]
+        if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
+            place = topic, ack.group, ack.queue_id
+            faults = [
+                self._ack_in_order(peer, *place, offset, ack.pop_ms, after) for offset in offsets
+            ]
+            return next(filter(None, faults), None)
+        if not offsets:
+            return None
+        acknowledgement = Acknowledgement(
+            queue_offsets=offsets,
+            broker_name=broker_name,
+            group=ack.group,
+            pop_ms=ack.pop_ms,
+            queue_id=ack.queue_id,
+            start_offset=ack.start_offset,
+            topic=topic,
+        )
+        visible_ms = ack.pop_ms + ack.invisible_ms
+        self._books.acknowledged(
+            acknowledgement, ack.revive_queue_id, visible_ms, self._clock.now_ms()
+        )
+        return None
+
+    def _ack_in_order(
+        self,
+        peer: Peer,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue_offset: int,
+        pop_ms: int,
+        end: int,
+    ) -> str | None:
+        """Note that a message which was popped in order was consumed: that may free its queue, of
+        which ``end`` is the end.
+
+        Gives what is wrong with it.
+        """
+        offsets = self._offsets
+        committed = offsets.query(group, topic, queue_id)
+        if queue_offset < committed:
+            return None
+        following = self._orders.acknowledge(
+            topic, group, queue_id, queue_offset, pop_ms=pop_ms, committed=committed, end=end
+        )
+        if following == UNKNOWN:
+            return (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, "
+                f"commit:{queue_offset}, next:{following}, {peer.address}"
+            )
+        if following != IGNORED and not offsets.is_reset(group, topic, queue_id):
+            offsets.commit(group, topic, queue_id, following)
+        return None
+
+    # --- not yet ---
+
+    def change_invisible_time(self, peer: Peer, request: AnyCommand) -> Finished:
+        """200053: a message is to become visible at another time; it gets another handle."""
+        header = fields_of(request, ChangeInvisibleTime)
+        self._check_queue(peer, header)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
+        if not least <= header.offset < after:
+            raise BrokerError(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, "
+                f"offset:{header.offset}, store:{least}~{after}",
+            )
+        handle = _handle_of(header)
+        now_ms = self._clock.now_ms()
+        if handle.is_ordered:
+            return self._change_in_order(header, handle, now_ms)
+        if self._is_group(header.consumer_group):
+            self._pop_again(header, handle, now_ms)
+        fields = {
+            "popTime": now_ms,
+            "invisibleTime": header.invisible_time,
+            "reviveQid": handle.revive_queue_id,
+        }
+        return Response(fields=fields)
+
+    def _change_in_order(
+        self, header: ChangeInvisibleTime, handle: Handle, now_ms: int
+    ) -> Response:
+        """Have a message that was popped in order block its queue until another time."""
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        if header.offset < self._offsets.query(group, topic, queue_id):
+            return Response()
+        visible_ms = now_ms + header.invisible_time
+        self._orders.change_visible(
+            topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms
+        )
+        fields: dict[str, FieldValue] = {
+            "popTime": handle.pop_ms,
+            "invisibleTime": visible_ms - handle.pop_ms,
+            "reviveQid": handle.revive_queue_id,
+        }
+        return Response(fields=fields)
+
+    def _pop_again(self, header: ChangeInvisibleTime, handle: Handle, now_ms: int) -> None:
+        """Note that a message is popped anew, and that what was noted of it before is over."""
+        checkpoint = Checkpoint(
+            broker_name=handle.broker_name,
+            group=header.consumer_group,
+            deltas=[0],
+            invisible_ms=header.invisible_time,
+            count=1,
+            pop_ms=now_ms,
+            queue_id=header.queue_id,
+            visible_ms=now_ms + header.invisible_time,
+            start_offset=header.offset,
+            is_suspended=header.suspend,
+            topic=header.topic,
+        )
+        try:
+            self._books.put_checkpoint(checkpoint, handle.revive_queue_id, now_ms)
+        except (BrokerError, MessageError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._books.acknowledged(
+            _ack_of(header, handle), handle.revive_queue_id, handle.visible_ms, now_ms
+        )
+
+    # --- what both ask ---
+
+    def _check_queue(self, peer: Peer, header: AckMessage | ChangeInvisibleTime) -> None:
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+            )
+
+    def _range(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
+        """Give the first offset of a queue and the one behind its last, as far as they must be
+        known for a message: what was just sent is dispatched only if it may be that."""
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is not None and queue_offset < queue.max_offset:
+            return queue.min_offset, queue.max_offset
+        store = self._store
+        return store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+
+    def _is_group(self, name: str) -> bool:
+        """Whether there is such a group: without one nothing comes again anyway.
+
+        Java: AckMessageProcessor#appendAck notes whatever group a client names.
+        """
+        return self._groups.get(name) is not None and names.validate_group(name) is None
+
+
+def _handle_of(header: AckMessage | ChangeInvisibleTime) -> Handle:
+    try:
+        handle = parse_handle(header.extra_info, header.offset)
+    except MessageError as error:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    return handle
+
+
+def _ack_of(header: AckMessage | ChangeInvisibleTime, handle: Handle) -> Acknowledgement:
+    return Acknowledgement(
+        queue_offset=header.offset,
+        broker_name=handle.broker_name,
+        group=header.consumer_group,
+        pop_ms=handle.pop_ms,
+        queue_id=header.queue_id,
+        start_offset=handle.start_offset,
+        topic=header.topic,
+    )
+
+
+def _bits_of(text: str) -> list[int]:
+    """Which bits of a Java BitSet are set; BrokerError for more than any pop gives."""
+    try:
+        data = base64.b64decode(text[: BITS_CHARS_MAX + 1], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"bits are not base64: {error}") from None
+    found = [
+        8 * number + bit
+        for number, byte in enumerate(data)
+        if byte
+        for bit in range(8)
+        if byte >> bit & 1
+    ]
+    if len(text) > BITS_CHARS_MAX or len(found) > OFFSETS_MAX:
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"{len(found)} or more messages of one pop are acknowledged, of at most {OFFSETS_MAX}",
+        )
+    return found

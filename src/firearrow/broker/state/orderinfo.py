@@ -1,0 +1,389 @@
+"""What was popped in order and is not acknowledged yet (upstream ``QueueLevelConsumerManager``).
+
+A group that pops a queue in order gets no further messages of it while one of its last batch is
+neither acknowledged nor visible again. So there is one `Batch` for each queue of a topic and group,
+in ``config/consumerOrderInfo.json``, written some seconds after a change::
+
+    {
+        "orderInfoCount":1,
+        "orderedConsumptionLevel":"QUEUE",
+        "table":{"T@g":{0:{"a":"x","cm":2,"i":60000,"l":1795320632309,"o":[7,1,2],"oc":{7:1},
+            "ot":{8:1795320690000},"popTime":1795320632300}}}
+    }
+
+    a        the pop's attempt id, if it had one
+    cm       bits of what is acknowledged, in the order of ``o``
+    i        invisible time, in ms
+    l        when that was noted, in ms
+    o        queue offset of the first message, and how far each other one is behind it
+    oc       by queue offset, how often a message was popped before, if it was
+    ot       by queue offset, when a message becomes visible if not by pop time and ``i``
+    popTime  pop time, in ms
+
+Acknowledgements name a batch by its pop time; those of an earlier batch have no effect. A kill may
+take the last batches: their messages are popped again, as nothing is committed before it was
+acknowledged in order. The same rules hold for lite topics, whose batches are in no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import field, structs
+
+from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
+from firearrow.broker.state.rows import storage_of
+from firearrow.clock import Clock
+from firearrow.files import GENERATIONS
+from firearrow.message.names import offset_key, topic_and_group
+from firearrow.state import ORDERS
+from firearrow.store import QueuesDeleted
+
+FILE_NAME: Final = ORDERS.file_name
+IGNORED: Final = -2  # an acknowledgement of a batch that is not the last one
+UNKNOWN: Final = -1  # one of a message that the batch does not have
+FORGOTTEN_MS: Final = 24 * 3600 * 1000
+LONG_MAX: Final = (1 << 63) - 1  # in the file; clients may name any time
+CLEAN_KEYS: Final = 500  # that a step of cleaning looks at
+BITS: Final = 63  # of ``cm``, a long: a batch has at most as many messages; a pop gives 32
+
+_TABLE: Final = "table"
+_KNOWN: Final = ("orderInfoCount", "orderedConsumptionLevel", _TABLE)
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The messages of a queue that a group popped last. Nothing in it is ever changed."""
+
+    attempt_id: str | None = field(name="a", default=None)
+    acknowledged_bits: int = field(name="cm", default=0)
+    invisible_ms: int | None = field(name="i", default=None)
+    noted_ms: int = field(name="l", default=0)
+    places: tuple[int, ...] = field(name="o")
+    counts: dict[int, int] | None = field(name="oc", default=None)
+    visible_ms: dict[int, int] | None = field(name="ot", default=None)
+    pop_ms: int = field(name="popTime", default=0)
+    is_suspended: bool | None = field(name="firearrowSuspended", default=None)
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        """The queue offset of each message."""
+        first, *behind = self.places
+        return [first, *(first + distance for distance in behind)]
+
+    def index(self, queue_offset: int) -> int | None:
+        """Give the place of a message in the batch, None if it has none there."""
+        distance = queue_offset - self.places[0]
+        if not distance:
+            return 0
+        try:
+            return self.places.index(distance, 1)
+        except ValueError:
+            return None
+
+    @property
+    def open_bits(self) -> int:
+        """Bits of what is not acknowledged."""
+        return ~self.acknowledged_bits & ((1 << len(self.places)) - 1)
+
+    @property
+    def next_offset(self) -> int:
+        """The queue offset of the first message that is not acknowledged, or behind the last."""
+        bits = self.open_bits
+        if not bits:
+            return self.queue_offsets[-1] + 1
+        return self.queue_offsets[(bits & -bits).bit_length() - 1]
+
+    def free_ms(self, invisible_ms: int = 0) -> int | None:
+        """Give when all that is open is visible again, None if nothing is.
+
+        ``invisible_ms`` is for a batch that has no invisible time, as old releases wrote it.
+        """
+        bits = self.open_bits
+        if not bits:
+            return None
+        own = self.invisible_ms
+        usual = self.pop_ms + (own if own is not None and own > 0 else invisible_ms)
+        changed = self.visible_ms
+        if not changed:
+            return usual
+        offsets = self.queue_offsets
+        return max(
+            changed.get(offset, usual) for at, offset in enumerate(offsets) if bits >> at & 1
+        )
+
+
+_Table = dict[str, dict[int, Batch]]
+
+
+class ConsumerOrderInfo:
+    """The last batch of each queue, by topic and group.
+
+    Without ``store_root`` nothing is kept beyond the process, as for lite topics.
+    """
+
+    def __init__(
+        self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS
+    ) -> None:
+        self._clock = clock
+        self._table: _Table = {}
+        self._unknown: dict[str, Any] = {}
+        self._unchecked: list[str] = []
+        storage = storage_of(store_root, ORDERS, in_database=False, generations=generations)
+        self.file = StateFile(storage, self._content)
+
+    def __len__(self) -> int:
+        """Give of how many pairs of topic and group there are batches."""
+        return len(self._table)
+
+    def batch(self, topic: str, group: str, queue_id: int) -> Batch | None:
+        """Give the last batch of a queue."""
+        queues = self._table.get(f"{topic}@{group}")  # offset_key, in each pop
+        return None if queues is None else queues.get(queue_id)
+
+    def is_blocked(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        attempt_id: str | None = None,
+        invisible_ms: int = 0,
+    ) -> bool:
+        """Tell whether the queue gives nothing now.
+
+        It gives the same again to who repeats an attempt. ``invisible_ms``: see `Batch.free_ms`.
+        """
+        batch = self.batch(topic, group, queue_id)
+        if batch is None or (attempt_id and batch.attempt_id == attempt_id):
+            return False
+        free_ms = batch.free_ms(invisible_ms)
+        return free_ms is not None and self._clock.now_ms() < free_ms
+
+    def free_ms(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Give until when the queue is blocked unless it is acknowledged, None if it is not.
+
+        Java: OrderInfo#getLockFreeTimestamp gives when the first message becomes visible, at which
+        the queue still is blocked if another one becomes visible later.
+        """
+        batch = self.batch(topic, group, queue_id)
+        free_ms = None if batch is None else batch.free_ms()
+        return free_ms if free_ms is not None and free_ms > self._clock.now_ms() else None
+
+    def take(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue_offsets: Sequence[int],
+        *,
+        pop_ms: int,
+        invisible_ms: int,
+        attempt_id: str | None = None,
+    ) -> Mapping[int, int]:
+        """Note a batch in place of the last one; gives how often messages were popped before.
+
+        That is by queue offset, of those only that were. A message that is popped again is open
+        again, whether it was acknowledged or not: somebody has it in hand, and the next one must
+        wait for that.
+        """
+        assert 0 < len(queue_offsets) <= BITS, "a bit for each message"
+        queues = self._table.setdefault(offset_key(topic, group), {})
+        previous = queues.get(queue_id)
+        first = queue_offsets[0]
+        counts = None if previous is None else _counts(previous, queue_offsets, attempt_id)
+        queues[queue_id] = Batch(
+            attempt_id=attempt_id or None,
+            invisible_ms=invisible_ms,
+            noted_ms=self._clock.now_ms(),
+            places=(first, *[queue_offset - first for queue_offset in queue_offsets[1:]]),
+            counts=counts or None,
+            pop_ms=pop_ms,
+        )
+        self.file.behind = True
+        return counts or {}
+
+    def acknowledge(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        pop_ms: int,
+        committed: int,
+        end: int,
+    ) -> int:
+        """Note that a message was consumed; gives the offset to commit, `IGNORED` or `UNKNOWN`.
+
+        ``committed`` is what the group has committed, ``end`` the end of the queue. Without a
+        batch, after a kill say, only the next message counts. Java: commitAndNext takes any one,
+        even ``end``: messages before it, or the next to be sent, are never consumed then.
+        """
+        batch = self.batch(topic, group, queue_id)
+        if batch is None:
+            return queue_offset + 1 if committed == queue_offset < end else IGNORED
+        if batch.pop_ms != pop_ms:
+            return IGNORED
+        index = batch.index(queue_offset)
+        if index is None:
+            return UNKNOWN
+        bits = batch.acknowledged_bits | 1 << index
+        batch = self._put(topic, group, queue_id, structs.replace(batch, acknowledged_bits=bits))
+        return batch.next_offset
+
+    def change_visible(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        pop_ms: int,
+        visible_ms: int,
+    ) -> None:
+        """Have a message of the batch become visible at another time.
+
+        Java: updateNextVisibleTime keeps any offset that a client names.
+        """
+        batch = self.batch(topic, group, queue_id)
+        if batch is None or batch.pop_ms != pop_ms or batch.index(queue_offset) is None:
+            return
+        changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}
+        self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
+
+    def suspend(
+        self, topic: str, group: str, queue_id: int, *, pop_ms: int, visible_ms: int
+    ) -> None:
+        """Have all messages of the batch become visible at a time, without that counting as
+        another time that they were popped.
+
+        Java: MemoryConsumerOrderInfoManager#suspendQueue takes one off each count, each time that
+        it is asked to.
+        """
+        batch = self.batch(topic, group, queue_id)
+        if batch is None or batch.pop_ms != pop_ms:
+            return
+        suspended = structs.replace(
+            batch, invisible_ms=visible_ms - pop_ms, visible_ms=None, is_suspended=True
+        )
+        self._put(topic, group, queue_id, suspended)
+
+    def blocked(self) -> Iterator[tuple[str, str, int, int]]:
+        """Give topic, group and queue of all that is blocked, and until when."""
+        for key, queues in self._table.items():
+            topic, group = topic_and_group(key)
+            for queue_id in queues:
+                free_ms = self.free_ms(topic, group, queue_id)
+                if free_ms is not None:
+                    yield topic, group, queue_id, free_ms
+
+    # --- what goes ---
+
+    def forget(self, topic: str, group: str, queue_id: int | None = None) -> None:
+        """Forget the batch of a queue, as it is read elsewhere now, or those of all queues."""
+        key = offset_key(topic, group)
+        if queue_id is None:
+            gone = self._table.pop(key, None) is not None
+        else:
+            gone = self._table.get(key, {}).pop(queue_id, None) is not None
+        self.file.behind = self.file.behind or gone
+
+    def topic_gone(self, gone: QueuesDeleted) -> None:
+        """Forget the batches of queues that are deleted."""
+        for key in [key for key in self._table if key.startswith(gone.topic)]:
+            topic, group = topic_and_group(key)
+            if topic == gone.topic:
+                self.forget(topic, group, gone.queue_id)
+
+    def group_gone(self, group: str) -> None:
+        """Forget the batches of a group that is deleted."""
+        for key in [key for key in self._table if key.endswith(group)]:
+            topic, its_group = topic_and_group(key)
+            if its_group == group:
+                self.forget(topic, group)
+
+    def clean_step(
+        self, is_group: Callable[[str], bool], queue_count: Callable[[str], int | None]
+    ) -> bool:
+        """Forget what is of no use any more, of some hundred pairs of topic and group.
+
+        That is what belongs to a group, topic or queue that is not there (``queue_count`` is None
+        without the topic), or was popped a day ago and is not blocked. Returns whether there are
+        more to look at; the next call after that begins again.
+        """
+        if not self._unchecked:
+            self._unchecked = list(self._table)
+        for key in self._unchecked[-CLEAN_KEYS:]:
+            queues = self._table.get(key)
+            if queues is None:
+                continue
+            topic, group = topic_and_group(key)
+            count = queue_count(topic) if is_group(group) else None
+            for queue_id in [] if count is None else [*queues]:
+                if queue_id >= (count or 0) or self._is_old(queues[queue_id]):
+                    del queues[queue_id]
+                    self.file.behind = True
+            if count is None or not queues:
+                del self._table[key]
+                self.file.behind = True
+        del self._unchecked[-CLEAN_KEYS:]
+        return bool(self._unchecked)
+
+    def _is_old(self, batch: Batch) -> bool:
+        return self._clock.now_ms() - max(batch.noted_ms, batch.free_ms() or 0) > FORGOTTEN_MS
+
+    # --- the file ---
+
+    def load(self, end_of: Callable[[str, int], int] | None = None) -> None:
+        """Read the file; ConfigError when it can't be read.
+
+        ``end_of`` gives the end of a queue, where the log may have lost messages: a batch that had
+        some of them is forgotten, as others take their places.
+        """
+        raw = self.file.read()
+        table = typed(raw.get(_TABLE) or {}, dict[str, dict[int, Batch | None] | None], FILE_NAME)
+        for key, queues in table.items():
+            topic = topic_and_group(key)[0]
+            found = {
+                queue_id: batch
+                for queue_id, batch in (queues or {}).items()
+                if batch is not None
+                and 0 < len(batch.places) <= BITS
+                and (end_of is None or batch.queue_offsets[-1] < end_of(topic, queue_id))
+            }
+            if found:
+                self._table[key] = found
+        self._unknown = unknown_fields(raw, _KNOWN)
+
+    def _put(self, topic: str, group: str, queue_id: int, batch: Batch) -> Batch:
+        self._table[offset_key(topic, group)][queue_id] = batch
+        self.file.behind = True
+        return batch
+
+    def _content(self) -> Mapping[str, Any]:
+        own = {
+            "orderInfoCount": len(self._table),
+            "orderedConsumptionLevel": "QUEUE",
+            _TABLE: {key: queues.copy() for key, queues in self._table.items()},
+        }
+        return dict(sorted((own | self._unknown).items()))
+
+
+def _counts(
+    previous: Batch, queue_offsets: Sequence[int], attempt_id: str | None
+) -> dict[int, int]:
+    """How often messages were popped before that are popped now, after the previous batch.
+
+    Java: mergeOffsetConsumedCount keeps, for an attempt that is repeated, also counts of messages
+    that are not popped again.
+    """
+    repeated = previous.is_suspended or bool(attempt_id and previous.attempt_id == attempt_id)
+    before = previous.counts or {}
+    now = set(queue_offsets)
+    return {
+        queue_offset: count
+        for queue_offset in previous.queue_offsets
+        if queue_offset in now and (count := before.get(queue_offset, 0) + (not repeated))
+    }
