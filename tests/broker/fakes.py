@@ -13,14 +13,17 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
 from firearrow.broker.requests import handlers_of
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -63,6 +66,61 @@ class HandClock:
         return self.seconds
 
 
+class HandTimer:
+    """A call that waits to be made by `HandScheduler.turn`."""
+
+    def __init__(self, at: float, call: Callable[[], object]) -> None:
+        self.at = at
+        self.call: Callable[[], object] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class HandScheduler:
+    """Makes calls when it is told to; time is that of a `HandClock`."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.clock = clock
+        self.timers: list[HandTimer] = []
+
+    def time(self) -> float:
+        return self.clock.seconds
+
+    def call_soon(self, call: Callable[[], object], /) -> HandTimer:
+        return self.call_later(0, call)
+
+    def call_soon_threadsafe(self, call: Callable[[], object], /) -> HandTimer:
+        return self.call_soon(call)
+
+    def call_later(self, seconds: float, call: Callable[[], object], /) -> HandTimer:
+        timer = HandTimer(self.clock.seconds + seconds, call)
+        self.timers.append(timer)
+        return timer
+
+    def turn(self) -> bool:
+        """Make all calls whose time has come, but none that these plan; say whether any was."""
+        due = [timer for timer in self.timers if timer.at <= self.clock.seconds]
+        self.timers = [timer for timer in self.timers if timer.at > self.clock.seconds]
+        calls = [timer.call for timer in sorted(due, key=lambda timer: timer.at)]
+        for call in calls:
+            if call is not None:
+                call()
+        return any(calls)
+
+    def run(self, seconds: float = 0.0) -> None:
+        """Let so many seconds pass, and make all calls, each in its time."""
+        until = self.clock.seconds + seconds
+        while True:
+            while self.turn():
+                pass
+            following = [timer.at for timer in self.timers if timer.call and timer.at <= until]
+            if not following:
+                break
+            self.clock.seconds = min(following)
+        self.clock.seconds = until
+
+
 class FakeChannel:
     """A connection that keeps what is pushed to it."""
 
@@ -72,6 +130,11 @@ class FakeChannel:
         self.bodies: list[bytes] = []
         self.closed: str | None = None
         self.is_open = True
+        self.is_slow = False
+
+    @property
+    def reads(self) -> bool:
+        return self.is_open and not self.is_slow
 
     def push(self, command: AnyCommand) -> bool:
         assert command.is_oneway
@@ -206,6 +269,11 @@ class FakeBroker:
         self.waiting: list[Callable[[], None]] | None = None
         store = cast(MessageStore, self.store)
         self.held = HeldPulls(store, self.clock)
+        self.scheduler = HandScheduler(self.clock)
+        self.held_pops, self.held_notifications = (
+            HeldPops(name, self.settings, store, self.clock, self.scheduler, newest_first=newest)
+            for name, newest in (("pops", False), ("notifications", True))
+        )
         timers = TimerStore(Path("no files"), 1024, 1000)
         self.context = BrokerContext(
             self.settings,
@@ -226,6 +294,10 @@ class FakeBroker:
             timers,
             TimerCounts(timers, self.clock, Path("no files")),
             ColdReads(None),
+            RequestModes(None, 0),
+            TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
+            self.held_pops,
+            self.held_notifications,
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

@@ -36,6 +36,7 @@ from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -50,6 +51,7 @@ from firearrow.broker.requests import (
     reply_handlers_of,
     transaction_handlers_of,
 )
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
@@ -59,6 +61,7 @@ from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
@@ -91,6 +94,8 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
+from firearrow.wire.bodies import PERM_READ
+from firearrow.wire.client_bodies import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -208,6 +213,7 @@ class Broker:
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
+        self.modes = RequestModes(root, config.config_generations)
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
@@ -229,6 +235,7 @@ class Broker:
             self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
+            self.modes.load()
             self._open_timers()
         except BaseException:
             self._close_state()
@@ -239,8 +246,11 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
+        self._held_pops = self._hold_pops("held pops")
+        self._held_notifications = self._hold_pops("held notifications", newest_first=True)
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
+        self._routes = self._make_routes()
         self._make_puts()
         context = self._context()
         self._serve(context)
@@ -315,6 +325,11 @@ class Broker:
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
 
+    def _hold_pops(self, name: str, *, newest_first: bool = False) -> HeldPops:
+        return HeldPops(
+            name, self.settings, self.store, self._clock, self._loop, newest_first=newest_first
+        )
+
     def _context(self) -> BrokerContext:
         return BrokerContext(
             self.settings,
@@ -335,6 +350,10 @@ class Broker:
             self._timers,
             self._timer_counts,
             self._cold,
+            self.modes,
+            self._routes,
+            self._held_pops,
+            self._held_notifications,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -358,6 +377,10 @@ class Broker:
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
+        for held in (self._held_pops, self._held_notifications):
+            listen(MessagesArrived, held.arrived)
+            listen(QueuesDeleted, held.topic_gone)
+            listen(ConnectionClosed, held.closed)
         listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
@@ -400,10 +423,13 @@ class Broker:
             self._every("orders", ORDER_SECONDS, self._write_orders),
             store.acknowledging,
             self._held,
+            self._held_pops,
+            self._held_notifications,
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
             self._registration,
+            self._routes,
         ]
 
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
@@ -428,6 +454,23 @@ class Broker:
             period_ms=config.register_name_server_period,
             timeout_ms=config.register_broker_timeout_mills,
             compressed=config.compressed_register,
+        )
+
+    def _make_routes(self) -> TopicRoutes:
+        def own(topic: str) -> tuple[MessageQueue, ...] | None:
+            config = self.topics.get(topic)
+            if config is None:
+                return None
+            count = config.read_queue_nums if config.perm & PERM_READ else 0
+            return tuple(
+                MessageQueue(topic, self.config.broker_name, number) for number in range(count)
+            )
+
+        return TopicRoutes(
+            addresses_of(self.config.namesrv_addr),
+            own,
+            lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
+            self._clock,
         )
 
     @property
@@ -485,6 +528,7 @@ class Broker:
         self.offsets.close()
         self.delay_offsets.close()
         self.open_counts.file.close()
+        self.modes.file.close()
         self.filters.close()
         self.orders.file.close()
         self._timers.close()

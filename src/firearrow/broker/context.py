@@ -8,13 +8,16 @@ from typing import NamedTuple
 
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -47,3 +50,7 @@ class BrokerContext(NamedTuple):
     timers: TimerStore
     timer_counts: TimerCounts
     cold: ColdReads
+    modes: RequestModes
+    routes: TopicRoutes
+    held_pops: HeldPops
+    held_notifications: HeldPops

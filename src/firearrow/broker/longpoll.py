@@ -26,8 +26,16 @@ HELD_PULLS_OF_PEER_MAX: Final = (
 FILTER_CHARS_MAX: Final = 4 << 20
 """Of the expressions of all pulls that wait, as if each were another; some 200 MB at most."""
 LOOKS_MAX: Final = 4  # pulls by filters in one turn of the event loop; each takes up to some ms
+WAIT_MS_MAX: Final = 3_600_000  # clients ask for 15 to 30 s; an hour is for ever
 
 Answer = Callable[[Peer, AnyCommand], Finished]
+
+
+def lighten(request: AnyCommand, header: object) -> None:
+    """Drop what a request that waits holds besides its header: a client may put anything there."""
+    request.body = b""
+    request.remark = None
+    request.ext = header
 
 
 class HeldPull(NamedTuple):

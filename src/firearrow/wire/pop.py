@@ -112,19 +112,6 @@ def msg_offset_info(origin: int, queue_id: int, offsets: Iterable[int]) -> str:
     return f"{origin} {queue_id} {','.join(map(str, offsets))}"
 
 
-def order_count_info(
-    origin: int, queue_id: int, counts: Mapping[int, int], message_count: int
-) -> str:
-    """Give a queue's items of orderCountInfo.
-
-    ``counts`` says by queue offset how often messages were popped before, those that were; the
-    last item, for old clients, is the least of all messages.
-    """
-    least = min(counts.values(), default=0) if len(counts) == message_count else 0
-    items = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
-    return ";".join([*items, f"{origin} {queue_id} {least}"])
-
-
 def order_count_infos(
     origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]
 ) -> list[str]:

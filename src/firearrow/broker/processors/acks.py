@@ -58,7 +58,7 @@ class AckProcessor:
         handle = _handle_of(header)
         if handle.is_ordered:
             place = header.topic, header.consumer_group, header.queue_id
-            fault = self._ack_in_order(peer, *place, header.offset, handle.pop_ms)
+            fault = self._ack_in_order(peer, *place, header.offset, handle.pop_ms, after)
             if fault is not None:
                 return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
         elif self._is_group(header.consumer_group):
@@ -98,7 +98,9 @@ class AckProcessor:
         offsets = [offset for offset in offsets if least <= offset <= after]
         if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
             place = topic, ack.group, ack.queue_id
-            faults = [self._ack_in_order(peer, *place, offset, ack.pop_ms) for offset in offsets]
+            faults = [
+                self._ack_in_order(peer, *place, offset, ack.pop_ms, after) for offset in offsets
+            ]
             return next(filter(None, faults), None)
         if not offsets:
             return None
@@ -118,9 +120,17 @@ class AckProcessor:
         return None
 
     def _ack_in_order(
-        self, peer: Peer, topic: str, group: str, queue_id: int, queue_offset: int, pop_ms: int
+        self,
+        peer: Peer,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue_offset: int,
+        pop_ms: int,
+        end: int,
     ) -> str | None:
-        """Note that a message which was popped in order was consumed: that may free its queue.
+        """Note that a message which was popped in order was consumed: that may free its queue, of
+        which ``end`` is the end.
 
         Gives what is wrong with it.
         """
@@ -129,7 +139,7 @@ class AckProcessor:
         if queue_offset < committed:
             return None
         following = self._orders.acknowledge(
-            topic, group, queue_id, queue_offset, pop_ms=pop_ms, committed=committed
+            topic, group, queue_id, queue_offset, pop_ms=pop_ms, committed=committed, end=end
         )
         if following == UNKNOWN:
             return (

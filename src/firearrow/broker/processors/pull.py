@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.longpoll import HeldPull
+from firearrow.broker.longpoll import WAIT_MS_MAX, HeldPull, lighten
 from firearrow.broker.state.clients import tag_codes_of
 from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
@@ -25,7 +25,6 @@ from firearrow.wire.headers import PullMessage
 COMMIT_FLAG: Final = 1
 SUSPEND_FLAG: Final = 2
 SUBSCRIPTION_FLAG: Final = 4
-SUSPEND_MS_MAX: Final = 3_600_000  # clients ask for 15 to 30 s; an hour is for ever
 
 
 _CODES: Final = {
@@ -274,8 +273,8 @@ class PullProcessor:
             if config.long_polling_enable
             else config.short_polling_time_mills
         )
-        deadline = self._clock.monotonic() + min(wait_ms, SUSPEND_MS_MAX) / 1000
-        request.body = b""  # a pull has none; what a client put there is not kept
+        deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        lighten(request, header)
         pull = HeldPull(peer, request, self._answer_now, header.queue_offset, wanted, deadline)
         return wait_ms > 0 and self._held.hold(header.topic, header.queue_id, pull)
 

@@ -1,0 +1,395 @@
+"""Pops and notifications that wait for messages (upstream ``PopLongPollingService``).
+
+A request that finds nothing is kept here, by topic, group and queue (`ANY_QUEUE` by itself), until
+there may be something for it: a message arrives, a queue in order becomes free, or another pop has
+left some. Then one of those that wait is run again from the start; it may wait again. All are run
+again when their time is over.
+
+Messages may be dispatched in the middle of a pop, and a second pop must not begin there. So those
+that are woken are run by the event loop, after what it is doing now, and some milliseconds of them
+in one turn. Until then it is only noted for whom there is news: many messages wake one request, and
+that wakes the next if it leaves some.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final, Protocol
+
+from firearrow.broker.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, lighten
+from firearrow.broker.pop.due import Due
+from firearrow.broker.state.settings import Settings
+from firearrow.clock import Clock
+from firearrow.message.names import pop_retry_topic
+from firearrow.net.server import ConnectionClosed, Finished, Peer
+from firearrow.services import Scheduler, Service
+from firearrow.store import MessageStore, QueuesDeleted, Wanted
+from firearrow.wire.frame import AnyCommand
+
+ANY_QUEUE: Final = -1
+EARLY_MS: Final = 50  # a wait ends so long before its time, as the answer takes some, too
+TURN_SECONDS: Final = 0.004  # for those that are run again, in one turn of the event loop
+CHARS_MAX: Final = 16 << 20
+"""Of expressions and attempt ids of all that wait: what a client may make as long as it likes."""
+TESTS_MAX: Final = 16
+"""Of those that wait for one queue, so many with different tags are looked at; then one is woken
+whatever it wants."""
+_ARRIVALS_MAX: Final = 64  # queues that are remembered for one to be woken; above, no tags are read
+
+Key = tuple[str, str, int]
+"""Topic, group and queue that requests wait for."""
+Arrival = tuple[int, int, int]
+"""Queue id, first new offset and max offset of a queue that has got messages."""
+Answer = Callable[[Peer, AnyCommand], Finished]
+
+
+class Waits(Protocol):
+    """What headers of requests that wait have (``wire.headers.PopMessage``, ``Notification``)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    poll_time: int
+    born_time: int
+    exp: str | None
+    attempt_id: str | None
+
+
+class Outcome(Enum):
+    """What became of a request that wants to wait."""
+
+    HELD = 0
+    FULL = 1
+    OVER = 2
+
+
+class _Held:
+    """A request that waits; ``answer`` runs it again."""
+
+    __slots__ = ("answer", "chars", "deadline", "key", "peer", "request", "tag_codes", "tick")
+
+    def __init__(
+        self,
+        key: Key,
+        peer: Peer,
+        request: AnyCommand,
+        answer: Answer,
+        tag_codes: frozenset[int] | None,
+        deadline: float,
+        chars: int,
+    ) -> None:
+        self.key = key
+        self.peer = peer
+        self.request = request
+        self.answer = answer
+        self.tag_codes = tag_codes
+        self.deadline = deadline
+        self.chars = chars
+        self.tick = 0
+
+
+class HeldPops(Service):
+    """All waiting requests of one kind. The store is told whether there are any.
+
+    Of those that wait for the same, the one whose time is over first is woken first; with
+    ``newest_first``, the one whose time is over last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        store: MessageStore,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        newest_first: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._scheduler = scheduler
+        self._newest_first = newest_first
+        # Who waits for a topic, by group and queue, in the order of their deadlines.
+        self._by_topic: dict[str, dict[str, dict[int, list[_Held]]]] = {}
+        # Whose messages a retry topic has: two groups' topics may have the same name for it.
+        self._retries: dict[str, dict[tuple[str, str], None]] = {}
+        self._of_peer: dict[Peer, dict[_Held, None]] = {}
+        self._count = 0
+        self._key_count = 0
+        self._chars = 0
+        self._due = Due(scheduler, self._end)
+        self._news: dict[Key, list[Arrival] | None] = {}  # None: whatever arrived
+        self._round: deque[tuple[Key, list[Arrival] | None]] = deque()
+        self._ended: deque[_Held] = deque()
+        self._is_planned = False
+        self._has_stopped = False
+
+    async def stop(self) -> None:
+        """Run all again; from now on nothing waits."""
+        self._has_stopped = True
+        self._end([held for of_peer in self._of_peer.values() for held in of_peer])
+        self._news.clear()
+        self._round.clear()
+        while self._ended:
+            self._run_again(self._ended.popleft())
+        self._due.clear()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def count(self, topic: str, group: str, queue_id: int) -> int:
+        """How many wait for exactly this queue (200055)."""
+        return len(self._by_topic.get(topic, {}).get(group, {}).get(queue_id, ()))
+
+    # --- to wait ---
+
+    def hold(
+        self, peer: Peer, request: AnyCommand, header: Waits, answer: Answer, wanted: Wanted = None
+    ) -> Outcome:
+        """Keep a request until there may be something for it; then ``answer`` runs it again.
+
+        What the request holds besides its header is dropped. Messages that have none of the tag
+        codes ``wanted`` do not wake it; a filter by properties is not asked, as the pop itself
+        looks at each message once.
+        """
+        now_ms = self._clock.now_ms()
+        # Java: PopLongPollingService#polling lets a client whose clock is ahead wait for longer.
+        wait_ms = min(header.born_time, now_ms) + header.poll_time - EARLY_MS - now_ms
+        if header.poll_time <= 0 or wait_ms <= 0 or self._has_stopped:
+            return Outcome.OVER
+        key = header.topic, header.consumer_group, header.queue_id
+        chars = len(header.exp or "") + len(header.attempt_id or "")
+        if self._is_full(key, peer, chars):
+            return Outcome.FULL
+        lighten(request, header)
+        seconds = min(wait_ms, WAIT_MS_MAX) / 1000
+        codes = wanted if isinstance(wanted, frozenset) else None
+        deadline = self._scheduler.time() + seconds
+        held = _Held(key, peer, request, answer, codes, deadline, chars)
+        held.tick = self._due.add(held, seconds)
+        self._add(held)
+        return Outcome.HELD
+
+    def _is_full(self, key: Key, peer: Peer, chars: int) -> bool:
+        config = self._settings.broker
+        waiting = self.count(*key)
+        return (
+            self._count >= config.max_pop_polling_size
+            or waiting > config.pop_polling_size
+            or (not waiting and self._key_count >= config.pop_polling_map_size)
+            or len(self._of_peer.get(peer, ())) >= HELD_PULLS_OF_PEER_MAX
+            or self._chars + chars > CHARS_MAX
+        )
+
+    def _add(self, held: _Held) -> None:
+        topic, group, queue_id = held.key
+        groups = self._by_topic.setdefault(topic, {})
+        queues = groups.get(group)
+        if queues is None:
+            queues = groups[group] = {}
+            for v2 in (False, True):
+                name = pop_retry_topic(topic, group, v2=v2)
+                self._retries.setdefault(name, {})[topic, group] = None
+        waiting = queues.get(queue_id)
+        if waiting is None:
+            waiting = queues[queue_id] = []
+            self._key_count += 1
+        at = len(waiting)
+        while at and waiting[at - 1].deadline > held.deadline:  # most are the last
+            at -= 1
+        waiting.insert(at, held)
+        self._of_peer.setdefault(held.peer, {})[held] = None
+        self._chars += held.chars
+        self._count += 1
+        if self._count == 1:
+            self._store.watch()
+
+    def _drop(self, held: _Held) -> None:
+        """Forget one that waits."""
+        topic, group, queue_id = held.key
+        groups = self._by_topic[topic]
+        queues = groups[group]
+        waiting = queues[queue_id]
+        waiting.remove(held)
+        self._due.discard(held, held.tick)
+        of_peer = self._of_peer[held.peer]
+        del of_peer[held]
+        if not of_peer:
+            del self._of_peer[held.peer]
+        self._chars -= held.chars
+        self._count -= 1
+        if not self._count:
+            self._store.unwatch()
+        if waiting:
+            return
+        del queues[queue_id]
+        self._key_count -= 1
+        if queues:
+            return
+        del groups[group]
+        for v2 in (False, True):
+            name = pop_retry_topic(topic, group, v2=v2)
+            del self._retries[name][topic, group]
+            if not self._retries[name]:
+                del self._retries[name]
+        if not groups:
+            del self._by_topic[topic]
+
+    # --- what wakes ---
+
+    def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
+        """Wake one of each group for the new entries of queues, each given by its topic and id, the
+        first of them and what follows the last."""
+        if not self._by_topic:
+            return
+        for topic, queue_id, first_offset, max_offset in arrivals:
+            groups = self._by_topic.get(topic)
+            if groups is not None:
+                arrival = queue_id, first_offset, max_offset
+                for group, queues in groups.items():
+                    if ANY_QUEUE in queues:
+                        self._note((topic, group, ANY_QUEUE), arrival)
+                    if queue_id in queues:
+                        self._note((topic, group, queue_id), arrival)
+            for origin, group in self._retries.get(topic, ()):
+                self._note_retry(origin, group, queue_id)
+
+    def _note_retry(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake for a message that a group failed to consume before, whatever is wanted.
+
+        Java: PopLongPollingService#notifyMessageArrivingFromRetry wakes nobody if all wait for
+        queues of another number, though each of them would get it.
+        """
+        queues = self._by_topic[topic][group]
+        some = [number for number in (ANY_QUEUE, queue_id) if number in queues]
+        for number in some or [next(iter(queues))]:
+            self._note((topic, group, number), None)
+
+    def wake_next(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake one that waits for exactly this queue: a request for it has left something."""
+        if self.count(topic, group, queue_id):
+            self._note((topic, group, queue_id), None)
+
+    def unblocked(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake one for a queue that is popped in order and has become free, a pop of any queue
+        before one of this queue."""
+        for number in (ANY_QUEUE, queue_id):
+            if self.count(topic, group, number):
+                self._note((topic, group, number), None)
+                return
+
+    def topic_gone(self, deleted: QueuesDeleted) -> None:
+        """Run again what waits for a topic that is deleted."""
+        for group in list(self._by_topic.get(deleted.topic, ())):
+            self._release(deleted.topic, group)
+
+    def group_gone(self, group: str) -> None:
+        """Run again what a group waits for that is deleted."""
+        for topic in [topic for topic, groups in self._by_topic.items() if group in groups]:
+            self._release(topic, group)
+
+    def _release(self, topic: str, group: str) -> None:
+        for waiting in list(self._by_topic[topic][group].values()):
+            self._end(list(waiting))
+
+    def closed(self, closed: ConnectionClosed) -> None:
+        """Forget what a connection waits for that has ended."""
+        for held in list(self._of_peer.get(closed.peer, ())):
+            self._drop(held)
+
+    def _end(self, some: list[_Held]) -> None:
+        """Run requests again whose time is over."""
+        for held in some:
+            self._drop(held)
+        self._ended += some
+        self._plan()
+
+    def _note(self, key: Key, arrival: Arrival | None) -> None:
+        """Have one woken, if it wants what has arrived (None: in any case)."""
+        if arrival is not None:
+            interval = self._settings.broker.pop_long_polling_force_notify_interval
+            _, first_offset, max_offset = arrival
+            if interval > 0 and -first_offset % interval < max_offset - first_offset:
+                arrival = None  # else a group that wants little would have more and more before it
+        known = self._news.setdefault(key, [])
+        if known is not None:
+            if arrival is None or len(known) >= _ARRIVALS_MAX:
+                self._news[key] = None
+            else:
+                known.append(arrival)
+        self._plan()
+
+    # --- to run again ---
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            self._scheduler.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Run those again that are woken and those whose time is over, until the turn is."""
+        self._is_planned = False
+        monotonic = self._clock.monotonic
+        until = monotonic() + TURN_SECONDS
+        while self._news or self._round or self._ended:
+            if self._wake() and monotonic() >= until:
+                break
+            if self._ended:
+                self._run_again(self._ended.popleft())
+                if monotonic() >= until:
+                    break
+        if self._news or self._round or self._ended:
+            self._plan()
+
+    def _wake(self) -> bool:
+        """Run one again of those for whom there is news; say whether that may have taken time."""
+        if not self._round:
+            if not self._news:
+                return False
+            self._round.extend(self._news.items())
+            self._news.clear()
+        key, arrivals = self._round.popleft()
+        held = self._choose(key, arrivals)
+        if held is not None:
+            self._drop(held)
+            self._run_again(held)
+        return True
+
+    def _choose(self, key: Key, arrivals: list[Arrival] | None) -> _Held | None:
+        """Choose whom to wake: who takes answers, if there is one, as what is popped for another is
+        kept from all."""
+        topic, group, queue_id = key
+        waiting = self._by_topic.get(topic, {}).get(group, {}).get(queue_id, [])
+        codes: set[int] | None = None
+        refused: frozenset[int] | None = None
+        tests = 0
+        busy: _Held | None = None
+        for held in reversed(waiting) if self._newest_first else waiting:
+            if not held.peer.reads:
+                busy = busy or held
+                continue
+            if arrivals is None or held.tag_codes is None or tests == TESTS_MAX:
+                return held
+            if held.tag_codes is refused:
+                continue
+            if codes is None:
+                codes = self._codes(topic, arrivals)
+            if not held.tag_codes.isdisjoint(codes):
+                return held
+            refused = held.tag_codes
+            tests += 1
+        return busy
+
+    def _codes(self, topic: str, arrivals: list[Arrival]) -> set[int]:
+        codes: set[int] = set()
+        for queue_id, first_offset, max_offset in arrivals:
+            codes |= self._store.tag_codes(topic, queue_id, first_offset, max_offset)
+        return codes
+
+    @staticmethod
+    def _run_again(held: _Held) -> None:
+        held.peer.resume(held.request, held.answer)
