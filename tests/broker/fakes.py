@@ -294,10 +294,10 @@ class FakeBroker:
             timers,
             TimerCounts(timers, self.clock, Path("no files")),
             ColdReads(None),
-            self.held_pops,
-            self.held_notifications,
             RequestModes(None, 0),
             TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
+            self.held_pops,
+            self.held_notifications,
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

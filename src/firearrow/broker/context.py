@@ -50,7 +50,7 @@ class BrokerContext(NamedTuple):
     timers: TimerStore
     timer_counts: TimerCounts
     cold: ColdReads
-    held_pops: HeldPops
-    held_notifications: HeldPops
     modes: RequestModes
     routes: TopicRoutes
+    held_pops: HeldPops
+    held_notifications: HeldPops
