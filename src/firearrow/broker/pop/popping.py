@@ -47,8 +47,9 @@ _PASSED: Final = frozenset(
 class Pop(msgspec.Struct):
     """A pop, and what it has found so far.
 
-    ``rest`` is how many messages are left in the queues that were looked at; the infos are items
-    of the answer (``wire.pop``).
+    ``rest`` is how many messages are left in the queues that were looked at, ``has_passed`` whether
+    the group goes on behind some that are not for it; the infos are items of the answer
+    (``wire.pop``).
     """
 
     header: PopMessage
@@ -59,6 +60,7 @@ class Pop(msgspec.Struct):
     records: list[bytes] = []
     count: int = 0
     rest: int = 0
+    has_passed: bool = False
     starts: list[str] = []
     offsets: list[str] = []
     order_counts: list[str] = []
@@ -93,6 +95,7 @@ class Popping:
         self._stats = context.stats
         self._chance = context.chance
         self._orders = context.orders
+        self._unblocking = context.unblocking
         self._broker_name = context.settings.broker.broker_name
         self._books = books
         self._sources: dict[str, _Source] = {}
@@ -179,6 +182,7 @@ class Popping:
             self._take(pop, source, queue_id, queue_offset, result)
         elif result.status in _PASSED and result.next_offset != queue_offset:
             self._books.passed(pop.header.consumer_group, source.name, queue_id, result.next_offset)
+            pop.has_passed = True
         pop.rest += result.max_offset - result.next_offset
 
     def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
@@ -264,6 +268,7 @@ class Popping:
             attempt_id=header.attempt_id,
         )
         self._books.passed(header.consumer_group, topic, queue_id, queue_offset)
+        self._unblocking.changed(topic, header.consumer_group, queue_id)
         pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
 
     # --- what was popped before ---

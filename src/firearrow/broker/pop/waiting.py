@@ -143,7 +143,8 @@ class HeldPops(Service):
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """How many wait for exactly this queue (200055)."""
-        return len(self._by_topic.get(topic, {}).get(group, {}).get(queue_id, ()))
+        queues = self._by_topic.get(topic, {}).get(group, {})
+        return len(queues.get(max(queue_id, ANY_QUEUE), ()))
 
     # --- to wait ---
 
@@ -161,7 +162,7 @@ class HeldPops(Service):
         wait_ms = min(header.born_time, now_ms) + header.poll_time - EARLY_MS - now_ms
         if header.poll_time <= 0 or wait_ms <= 0 or self._has_stopped:
             return Outcome.OVER
-        key = header.topic, header.consumer_group, header.queue_id
+        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
         chars = len(header.exp or "") + len(header.attempt_id or "")
         if self._is_full(key, peer, chars):
             return Outcome.FULL
@@ -272,7 +273,7 @@ class HeldPops(Service):
     def wake_next(self, topic: str, group: str, queue_id: int) -> None:
         """Wake one that waits for exactly this queue: a request for it has left something."""
         if self.count(topic, group, queue_id):
-            self._note((topic, group, queue_id), None)
+            self._note((topic, group, max(queue_id, ANY_QUEUE)), None)
 
     def unblocked(self, topic: str, group: str, queue_id: int) -> None:
         """Wake one for a queue that is popped in order and has become free, a pop of any queue
