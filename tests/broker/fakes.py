@@ -17,12 +17,14 @@ from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
 from firearrow.broker.requests import handlers_of
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -300,6 +302,8 @@ class FakeBroker:
             self.held_pops,
             self.held_notifications,
             self.unblocking,
+            RequestModes(None, 0),
+            TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

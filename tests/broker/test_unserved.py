@@ -1,6 +1,5 @@
 """Refusals that clients keep to themselves are warned of, but not one by one."""
 
-import json
 import logging
 from pathlib import Path
 from typing import cast
@@ -58,16 +57,12 @@ def test_one_line_a_minute_says_how_many(
     assert refusals(caplog) == [("POP_LITE_MESSAGE", 200070, "g", 6)]
 
 
-def test_groups_and_kinds_are_told_apart(
-    warner: Unserved, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_groups_are_told_apart(warner: Unserved, caplog: pytest.LogCaptureFixture) -> None:
     ask(warner, 200070, {"consumerGroup": "g"})
     ask(warner, 200070, {"consumerGroup": "other"})
-    ask(warner, 400, {}, json.dumps({"consumerGroup": "g", "topic": "T"}).encode())
     assert [line[:3] for line in refusals(caplog)] == [
         ("POP_LITE_MESSAGE", 200070, "g"),
         ("POP_LITE_MESSAGE", 200070, "other"),
-        ("QUERY_ASSIGNMENT", 400, "g"),
     ]
 
 
@@ -97,8 +92,7 @@ def test_a_broker_refuses_them(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         for _ in range(3):
             answer = await caller.call(200070, {"consumerGroup": "g", "topic": "T"})
             assert (answer.code, answer.remark) == (3, " request type 200070 not supported")
-        caller.tell(400, {"consumerGroup": "g"}, oneway=True)
         assert (await caller.call(200071, {"consumerGroup": "g"})).code == 3
 
     calling(tmp_path, main)
-    assert [line[0] for line in refusals(caplog)] == ["POP_LITE_MESSAGE", "QUERY_ASSIGNMENT"]
+    assert [line[0] for line in refusals(caplog)] == ["POP_LITE_MESSAGE"]

@@ -10,6 +10,7 @@ from firearrow.errors import MessageError
 from firearrow.wire.pop import (
     Handle,
     msg_offset_info,
+    order_count_infos,
     origin_of,
     origin_topic,
     parse_handle,
@@ -80,3 +81,9 @@ def test_the_topic_of_an_origin() -> None:
 def test_items_of_an_answer() -> None:
     assert start_offset_info(1, 0, 4) == "1 0 4"
     assert msg_offset_info(0, 2, [4, 5, 9]) == "0 2 4,5,9"
+
+
+def test_counts_of_an_answer() -> None:
+    assert order_count_infos(0, 1, [0, 1], {}) == ["0 1 0"]
+    assert order_count_infos(0, 1, [0, 1, 2], {0: 1, 1: 1}) == ["0 qo1%0 1", "0 qo1%1 1", "0 1 0"]
+    assert order_count_infos(0, 1, [0, 1], {0: 2, 1: 3}) == ["0 qo1%0 2", "0 qo1%1 3", "0 1 2"]

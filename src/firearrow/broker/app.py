@@ -52,6 +52,7 @@ from firearrow.broker.requests import (
     reply_handlers_of,
     transaction_handlers_of,
 )
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.saving import WRITE_SECONDS, Saving
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
@@ -61,6 +62,7 @@ from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
@@ -93,6 +95,8 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
+from firearrow.wire.bodies import PERM_READ
+from firearrow.wire.client_bodies import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +214,7 @@ class Broker:
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
+        self.modes = RequestModes(root, config.config_generations)
         self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
@@ -231,6 +236,7 @@ class Broker:
             self.filters.load()
             self.delay_offsets.load(self.store.log_end_offset)
             self.open_counts.load()
+            self.modes.load()
             self._open_timers()
         except BaseException:
             self._close_state()
@@ -244,6 +250,7 @@ class Broker:
         self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
+        self._routes = self._make_routes()
         self._make_puts()
         context = self._context()
         self._serve(context)
@@ -351,6 +358,8 @@ class Broker:
             self._held_pops,
             self._held_notifications,
             self._unblocking,
+            self.modes,
+            self._routes,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -426,6 +435,7 @@ class Broker:
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
             self._registration,
+            self._routes,
         ]
 
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
@@ -450,6 +460,23 @@ class Broker:
             period_ms=config.register_name_server_period,
             timeout_ms=config.register_broker_timeout_mills,
             compressed=config.compressed_register,
+        )
+
+    def _make_routes(self) -> TopicRoutes:
+        def own(topic: str) -> tuple[MessageQueue, ...] | None:
+            config = self.topics.get(topic)
+            if config is None:
+                return None
+            count = config.read_queue_nums if config.perm & PERM_READ else 0
+            return tuple(
+                MessageQueue(topic, self.config.broker_name, number) for number in range(count)
+            )
+
+        return TopicRoutes(
+            addresses_of(self.config.namesrv_addr),
+            own,
+            lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
+            self._clock,
         )
 
     @property
@@ -507,6 +534,7 @@ class Broker:
         self.offsets.close()
         self.delay_offsets.close()
         self.open_counts.file.close()
+        self.modes.file.close()
         self.filters.close()
         self.orders.file.close()
         self._timers.close()

@@ -1,7 +1,7 @@
 """The broker's configuration: keys of RocketMQ's BrokerConfig and NettyServerConfig."""
 
 import socket
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -88,6 +88,12 @@ class BrokerConfig(ServerConfig, frozen=True):
     transaction_op_msg_max_size: Annotated[PositiveInt, "bytes of such a record from which on the next one begins", LIVE] = 4096
     transaction_metric_flush_interval: Annotated[PositiveLong, "ms between writes of the counts of open transactions"] = 10_000
 
+    # --- who consumes what, and how ---
+    default_message_request_mode: Annotated[Literal["PULL", "POP"], "how a group consumes a topic of which nothing else was said (code 401)", LIVE] = "PULL"
+    default_pop_share_queue_num: Annotated[int, "further clients that pop from the queues of each, for those groups; 0 or less: all clients from all queues", LIVE] = -1
+    server_load_balancer_enable: Annotated[bool, "whether a client that asks for its queues gets a part; else all", LIVE] = True
+    load_balance_poll_name_server_interval: Annotated[PositiveLong, "ms after which name servers are asked again where the queues of a topic are", LIVE] = 30_000
+
     # --- pulling ---
     long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000
@@ -97,6 +103,8 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- POP ---
     revive_queue_num: Annotated[ReviveQueues, "queues that the revive topic is made with, and that pops are noted in"] = 8
     pop_from_retry_probability: Annotated[Percent, "percent of pops that look at retried messages first; the others do last", LIVE] = 20
+    pop_from_retry_probability_for_priority: Annotated[Percent, "the same, of pops that look at queues in the order of their priority", LIVE] = 0
+    priority_order_asc: Annotated[bool, "whether the priority of a queue grows with its number", LIVE] = True
     init_pop_offset_by_check_msg_in_mem: Annotated[bool, "whether a group that begins at the last message begins at the first if that is recent", LIVE] = True
     enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
     retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True

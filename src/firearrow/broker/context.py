@@ -11,12 +11,14 @@ from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -52,3 +54,5 @@ class BrokerContext(NamedTuple):
     held_pops: HeldPops
     held_notifications: HeldPops
     unblocking: Unblocking
+    modes: RequestModes
+    routes: TopicRoutes

@@ -33,6 +33,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.net.lateness import FOR_EVER, Patience
+from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 
@@ -145,6 +146,8 @@ class FlowControl(Patience):
         self._log_end = log_end
         self._clock = clock
         self._waiting: Counter[str] = Counter()
+        self._least_by: tuple[BrokerConfig, StoreConfig] | None = None
+        self._least_ms = 0
         self._log_end_in_time = 0
         self._refused = 0
         self._say_again_at = 0.0
@@ -153,10 +156,14 @@ class FlowControl(Patience):
     def least_ms(self) -> int:
         """The shortest wait after which anything is refused."""
         settings = self._settings()
-        busy_ms = settings.store.os_page_cache_busy_time_out_mills
-        if not settings.broker.broker_fast_failure_enable:
-            return busy_ms
-        return min(busy_ms, *(line.wait_ms_max(settings.broker) for line in LINES))
+        by = settings.broker, settings.store
+        if by != self._least_by:  # each turn of an idle broker asks
+            self._least_by = by
+            self._least_ms = settings.store.os_page_cache_busy_time_out_mills
+            if settings.broker.broker_fast_failure_enable:
+                waits_ms = (line.wait_ms_max(settings.broker) for line in LINES)
+                self._least_ms = min(self._least_ms, *waits_ms)
+        return self._least_ms
 
     def in_time(self) -> None:
         """Note where the log ends: what is put from here on is put in a stall, if one comes."""

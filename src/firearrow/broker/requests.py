@@ -16,6 +16,7 @@ from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
 from firearrow.broker.processors.admin_groups import GroupAdminProcessor
 from firearrow.broker.processors.admin_topics import TopicAdminProcessor
 from firearrow.broker.processors.asking import AskingProcessor
+from firearrow.broker.processors.assignment import AssignmentProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.notifications import NotificationProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
@@ -75,6 +76,7 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
     offsets = OffsetProcessor(context)
     clients = ClientProcessor(context)
     asking = AskingProcessor(context)
+    assignment = AssignmentProcessor(context)
     others = _admin_handlers_of(context) | _progress_handlers_of(context)
     return others | _by_number(
         {
@@ -102,6 +104,9 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: asking.statuses,
             RequestCode.GET_CONSUMER_RUNNING_INFO: asking.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: asking.consume_directly,
+            RequestCode.QUERY_ASSIGNMENT: assignment.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: assignment.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: assignment.modes,
         }
     )
 

@@ -17,7 +17,6 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.net.server import RequestUnserved
-from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import fields_of
 from firearrow.wire.frame import AnyCommand
@@ -30,7 +29,6 @@ REMEMBERED_MAX: Final = 1000  # kinds and groups; beyond them all others are one
 OTHERS: Final = "others"
 
 LOST: Final[Mapping[RequestCode, str]] = {
-    RequestCode.QUERY_ASSIGNMENT: "its consumers are not told which queues to read",
     RequestCode.POP_LITE_MESSAGE: "its consumers get no messages of lite topics",
 }
 """What a group goes without, by the request that is refused."""
@@ -45,8 +43,6 @@ NOT_YET: Final[Mapping[RequestCode, str]] = {
     **LOST,
     RequestCode.SWITCH_TIMER_ENGINE: _TIMER,
     RequestCode.POP_ROLLBACK: _POP,
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _POP,
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _POP,
     RequestCode.LITE_SUBSCRIPTION_CTL: _LITE,
     RequestCode.GET_BROKER_LITE_INFO: _LITE,
     RequestCode.GET_PARENT_TOPIC_INFO: _LITE,
@@ -93,7 +89,7 @@ class _Refused:
 
 
 class Unserved:
-    """Warns of requests that nothing here serves: 400, 200070."""
+    """Warns of requests that nothing here serves: 200070."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -134,8 +130,6 @@ def _group_of(request: AnyCommand) -> str | None:
     try:
         header = fields_of(request, AnyGroup)
         found = header.group or header.consumer_group or header.producer_group
-        if found is None and request.code == RequestCode.QUERY_ASSIGNMENT:
-            found = fastjson.decode(request.body, AnyGroup).consumer_group
     except (BrokerError, MessageError, msgspec.MsgspecError):
         return None
     return found if found is not None and names.validate_group(found) is None else None

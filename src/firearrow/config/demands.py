@@ -91,7 +91,6 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("checksums of whole messages", _OFF, "enabledAppendPropCRC", "forceVerifyPropCRC"),
     **_asking("a disk shared by several brokers", _FEW, "replicasPerDiskPartition"),
     # --- what clients get ---
-    **_asking("consumption by POP", "PULL", "defaultMessageRequestMode"),
     **_asking("exclusion of slow consumer groups", _OFF, "disableConsumeIfConsumerReadSlowly"),
     **_asking("export of metrics", "DISABLE|0", "metricsExporterType"),
 }

@@ -237,9 +237,15 @@ class Peer(asyncio.Protocol):
             if type(answer) is not bytes or flag:
                 if isinstance(answer, Generator):
                     self._steps = answer
-                    rest = chain((request,), waiting)
-                    break
-                answer = self._encoded(request, answer)
+                    frame = None
+                    if self._server.begins_at_once(began_ms):
+                        frame = self._advance(answer, request, began_ms)
+                    if frame is None:
+                        rest = chain((request,), waiting)
+                        break
+                    answer = frame
+                else:
+                    answer = self._encoded(request, answer)
                 if self._server.turn_is_over(began_ms):
                     rest = waiting
             replies.append(answer)
@@ -305,23 +311,30 @@ class Peer(asyncio.Protocol):
             self._handle(requests, began_ms, since_ms)
             self._read_on()
 
-    def _finish(self, steps: Steps, began_ms: int) -> bool:
-        """Go on with a request that is handled in steps; whether it is answered."""
-        request = self._backlog[0]
+    def _advance(self, steps: Steps, request: AnyCommand, began_ms: int) -> bytes | None:
+        """Go on with a request that is handled in steps; give its answer, None if it has more."""
         answer: Finished = None
         try:
             while not self._server.turn_is_over(began_ms):
                 next(steps)
-            return False
+            return None
         except StopIteration as end:
             answer = end.value
         except Exception as error:  # the boundary, as in _handle
             answer = self._refusal(request, error)
         self._steps = None
+        return self._encoded(request, answer)
+
+    def _finish(self, steps: Steps, began_ms: int) -> bool:
+        """Go on with the first request that waits; whether it is answered."""
+        request = self._backlog[0]
+        frame = self._advance(steps, request, began_ms)
+        if frame is None:
+            return False
         self._leave(self._backlog.popleft())
         self._backlog_bytes -= _size_in_backlog(request)
         assert self._backlog_bytes >= 0, "what waits is counted in and out alike"
-        self._send_all([self._encoded(request, answer)])
+        self._send_all([frame])
         return True
 
     def _refusal(self, request: AnyCommand, error: Exception) -> Response:
@@ -572,6 +585,7 @@ class Server:
             lambda seconds, call: self.loop.call_later(seconds, call),
         )
         self._planned: deque[Peer] = deque()
+        self._begun_ms = 0  # when a request that takes steps last began in its read
         self._next_turn: asyncio.Handle | None = None
         self._takes_turn = False
         self._gathered: list[PeerRequest] = []
@@ -738,6 +752,16 @@ class Server:
             return True
         # By the clock of store times, at which each read has looked anyway for its messages.
         return not 0 <= self.now_ms() - began_ms < TURN_MS  # if the clock is set back, it is over
+
+    def begins_at_once(self, now_ms: int) -> bool:
+        """Whether a request that takes steps may begin in the read that brought it.
+
+        One may in the time of a turn: a thousand heartbeats at once leave messages their turns.
+        """
+        if self._planned or 0 <= now_ms - self._begun_ms < TURN_MS:
+            return False
+        self._begun_ms = now_ms
+        return True
 
     def plan(self, peer: Peer) -> None:
         """Have a peer go on in a later turn (called by its Peer)."""

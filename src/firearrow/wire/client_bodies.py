@@ -9,7 +9,7 @@ Source: upstream ``org.apache.rocketmq.remoting.protocol.{body,heartbeat,admin,s
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, field
@@ -25,6 +25,8 @@ CLUSTERING: Final = "CLUSTERING"
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
+PULL: Final = "PULL"
+POP: Final = "POP"
 SUBSCRIBE_ALL: Final = "*"
 
 B = TypeVar("B")
@@ -280,6 +282,38 @@ class BrokerStatsData(Body, frozen=True):
     stats_minute: StatsSnapshot
     stats_hour: StatsSnapshot
     stats_day: StatsSnapshot
+
+
+class RequestMode(Body, frozen=True):
+    """401: how a group consumes a topic; by POP, each queue is shared with so many more clients."""
+
+    consumer_group: str | None = None
+    mode: Literal["PULL", "POP"] = PULL
+    pop_share_queue_num: int = 0
+    topic: str | None = None
+
+
+class AssignmentQuery(Body, frozen=True):
+    """400: a client asks which queues of a topic it has."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    message_model: Literal["CLUSTERING", "BROADCASTING"]
+    strategy_name: str | None = None
+
+
+class QueueAssignment(Body, frozen=True):
+    """A queue that a client has; -1 is any of the broker's."""
+
+    message_queue: MessageQueue
+    mode: Literal["PULL", "POP"]
+
+
+class Assignments(Body, frozen=True, omit_defaults=True):
+    """400: what a client has. None: it keeps what it had before."""
+
+    message_queue_assignments: list[QueueAssignment] | None = None
 
 
 class BatchAck(msgspec.Struct, frozen=True):

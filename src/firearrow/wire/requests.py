@@ -19,11 +19,13 @@ from typing import Final, NamedTuple
 from firearrow.wire import headers
 from firearrow.wire.bodies import DataVersion, RegisterBody, Route
 from firearrow.wire.client_bodies import (
+    AssignmentQuery,
     BatchAckBody,
     CheckClient,
     GroupConfigList,
     Heartbeat,
     LockRequest,
+    RequestMode,
     SubscriptionGroupConfig,
     TopicConfigList,
 )
@@ -287,9 +289,9 @@ _ROWS: Final = (
     Row(Code.EXPORT_ROCKSDB_CONFIG_TO_JSON, BROKER, UNREAD, UNREAD, CLUSTER_GET),
     Row(Code.LITE_PULL_MESSAGE, BROKER, headers.PullMessage, None, CONSUME),
     Row(Code.RECALL_MESSAGE, BROKER, headers.RecallMessage, None, TOPIC_PUB, MASTERS),
-    Row(Code.QUERY_ASSIGNMENT, BROKER, UNREAD, UNREAD, GROUP_SUB),
-    Row(Code.SET_MESSAGE_REQUEST_MODE, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.GET_ALL_MESSAGE_REQUEST_MODE, BROKER, UNREAD, UNREAD, CLUSTER_GET),
+    Row(Code.QUERY_ASSIGNMENT, BROKER, None, AssignmentQuery, GROUP_SUB),
+    Row(Code.SET_MESSAGE_REQUEST_MODE, BROKER, None, RequestMode, CLUSTER_UPDATE),
+    Row(Code.GET_ALL_MESSAGE_REQUEST_MODE, BROKER, None, None, CLUSTER_GET),
     Row(Code.UPDATE_AND_CREATE_STATIC_TOPIC, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE, MASTERS),
     Row(Code.GET_BROKER_MEMBER_GROUP, NAME_SERVER, headers.BrokerMemberGroup, None, CLUSTER_GET),
     Row(Code.ADD_BROKER, CONTAINER, UNREAD, UNREAD, CLUSTER_UPDATE),

@@ -14,6 +14,7 @@ from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.record import decode_record, iter_records
 from firearrow.store.fs import FileSystem
 from firearrow.wire import fastjson
+from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import Caller, Serving, calling, pull_fields, send_fields
 from tests.message.writing import decode_unique_id
@@ -538,6 +539,69 @@ BATCH_TOPIC: dict[str, FieldValue] = {
     "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
     "attributes": "+queue.type=BatchCQ",
 }  # fmt: skip
+
+
+# --- priorities ---
+
+P = "_SYS_MSG_PRIORITY_"
+
+
+@pytest.mark.parametrize(
+    ("priority", "queue_id"),
+    [
+        *(("2", 2), ("9", 3), ("+1", 1), ("01", 1), ("١", 1), ("2147483647", 3), ("-0", 0)),
+        *(("-1", 2), ("x", 2), (" 1", 2), ("1_0", 2), ("1.0", 2), ("0x1", 2), ("2147483648", 2)),
+    ],
+)
+def test_a_priority_is_a_queue(tmp_path: Path, priority: str, queue_id: int) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        fields = await caller.sent(queue_id=2, i=f"{UNIQUE}{P}\x01{priority}\x02")
+        assert fields["queueId"] == str(queue_id)
+        [view] = await caller.stored(queue_id=queue_id)
+        assert view.properties[P] == priority
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["DELAY\x010", "TIMER_DELAY_SEC\x010", "__SHARDINGKEY\x01k", "TIMER_DELIVER_MS\x011"],
+)
+def test_a_message_of_another_kind_has_no_priority(tmp_path: Path, other: str) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        fields = await caller.sent(queue_id=1, i=f"{UNIQUE}{P}\x012\x02{other}\x02")
+        assert fields["queueId"] == "1"
+        [view] = await caller.stored(queue_id=1)
+        assert P not in view.properties
+        await caller.sent(queue_id=1, i=f"{UNIQUE}{P}\x01-2\x02{other}\x02")
+        assert [P in view.properties for view in await caller.stored(queue_id=1)] == [False, True]
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize(("prepared", "queue_id"), [("TRUE", 0), ("false", 2)])
+def test_a_half_has_no_priority(tmp_path: Path, prepared: str, queue_id: int) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        text = f"{UNIQUE}{P}\x012\x02TRAN_MSG\x01{prepared}\x02PGROUP\x01p\x02"
+        fields = await caller.sent(i=text)
+        assert fields["queueId"] == str(queue_id)
+
+    calling(tmp_path, main)
+
+
+def test_a_priority_is_above_what_is_written_to(tmp_path: Path) -> None:
+    """Java: without a queue to write to, it stores the message in queue -1."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for topic, write_queues, queue_id in (("T", 2, 1), ("U", 0, 3)):
+            served.broker.topics.put(
+                TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=write_queues)
+            )
+            fields = await caller.sent(topic=topic, queue_id=3, i=f"{UNIQUE}{P}\x017\x02")
+            assert fields["queueId"] == str(queue_id)
+            assert len(await caller.stored(topic, queue_id)) == 1
+
+    calling(tmp_path, main)
 
 
 async def make_batch_topic(caller: Caller) -> None:

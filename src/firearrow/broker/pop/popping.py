@@ -1,5 +1,9 @@
 """Pops: which queues are looked at, from where on, and what a group is given of them.
 
+A topic with the attribute ``message.type=PRIORITY`` has a queue for each priority. A pop of any of
+its queues takes all that is in the one of the highest priority before it looks at the next: each
+pop does, or as many of a hundred as the group's attribute ``priority.factor`` says.
+
 Source: upstream ``PopMessageProcessor#popMsgFromQueue``, ``PopMessageProcessor#getPopOffset``.
 """
 
@@ -13,6 +17,7 @@ import msgspec
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.state.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress
@@ -57,6 +62,7 @@ class Pop(msgspec.Struct):
     pop_ms: int
     revive_queue_id: int
     only_resident: bool = False
+    is_by_priority: bool = False
     records: list[bytes] = []
     count: int = 0
     rest: int = 0
@@ -74,13 +80,14 @@ class Pop(msgspec.Struct):
 class _Source:
     """A topic to pop from."""
 
-    __slots__ = ("batches", "config", "name", "origin", "queues")
+    __slots__ = ("batches", "config", "has_priorities", "name", "origin", "queues")
 
     def __init__(self, config: TopicConfig, *, batches: bool) -> None:
         self.config = config
         self.name = config.topic_name or ""
         self.origin = origin_of(self.name)
         self.batches = batches
+        self.has_priorities = config.attributes.get(MESSAGE_TYPE) == "PRIORITY"
         self.queues: list[ConsumeQueue | None] = [None] * config.read_queue_nums
 
 
@@ -91,6 +98,7 @@ class Popping:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
+        self._groups = context.groups
         self._offsets = context.offsets
         self._stats = context.stats
         self._chance = context.chance
@@ -122,13 +130,14 @@ class Popping:
         return pop
 
     def _pop(self, pop: Pop) -> None:
-        header, chance = pop.header, self._chance.random
-        retry_first = chance() * 100 < self._settings.broker.pop_from_retry_probability
-        if retry_first and not header.order:
-            self._pop_retry(pop)
+        header = pop.header
         config = self._topics.get(header.topic)
         assert config is not None, "the processor checks it"
         source = self._source(config)
+        pop.is_by_priority = source.has_priorities and self._is_by_priority(header)
+        retry_first = self._is_retry_first(pop)
+        if retry_first and not header.order:
+            self._pop_retry(pop)
         if header.queue_id < 0:
             self._pop_all(pop, source)
         else:
@@ -136,28 +145,56 @@ class Popping:
         if not retry_first and pop.missing > 0 and not header.order:
             self._pop_retry(pop)
 
-    def _pop_retry(self, pop: Pop) -> None:
-        """Pop what the group failed to consume of the topic before."""
+    def _is_by_priority(self, header: PopMessage) -> bool:
+        """Whether a pop of a topic with priorities looks at its queues in their order."""
+        group = self._groups.get(header.consumer_group)
+        percent = None if group is None else group.attributes.get(PRIORITY_FACTOR)
+        if header.order or percent is None or not percent.isdecimal():
+            return not header.order
+        return self._chance.random() * 100 < int(percent)
+
+    def _is_retry_first(self, pop: Pop) -> bool:
+        """Whether a pop looks at retried messages first, and not last."""
         config = self._settings.broker
-        v2 = config.enable_retry_topic_v2
-        if v2 and config.retrieve_message_from_pop_retry_topic_v1:
-            v2 = self._chance.random() < 0.5
-        name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
-        topic = self._topics.table.get(name)
-        if topic is not None:
-            self._pop_all(pop, self._source(topic))
+        if pop.is_by_priority:
+            return self._chance.random() * 100 < config.pop_from_retry_probability_for_priority
+        return self._chance.random() * 100 < config.pop_from_retry_probability
+
+    def _pop_retry(self, pop: Pop) -> None:
+        """Pop what the group failed to consume of the topic before.
+
+        Java: PopMessageProcessor looks at one of both retry topics, by chance, and a pop that was
+        woken for a message of the other goes on waiting.
+        """
+        config = self._settings.broker
+        forms = [config.enable_retry_topic_v2]
+        if forms[0] and config.retrieve_message_from_pop_retry_topic_v1:
+            forms = [True, False] if self._chance.random() < 0.5 else [False, True]
+        for v2 in forms:
+            name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
+            topic = self._topics.table.get(name)
+            if topic is not None and pop.missing > 0:
+                self._pop_all(pop, self._source(topic))
 
     def _pop_all(self, pop: Pop, source: _Source) -> None:
-        """Pop from all queues of a topic, from a random one on and downwards, as upstream."""
+        """Pop from all queues of a topic: from a random one on and downwards, as upstream, or from
+        the one of the highest priority on."""
         count = len(source.queues)
-        first = int(self._chance.random() * count)
-        queues, books, group = source.queues, self._books, pop.header.consumer_group
+        step = -1 if self._settings.broker.priority_order_asc else 1
+        if pop.is_by_priority:
+            first = 0 if step > 0 else count - 1
+        else:
+            first = int(self._chance.random() * count)
+        queues, offset_of = source.queues, self._books.offset
+        topic, group = source.name, pop.header.consumer_group
+        by_offset_alone = not self._offsets.resets and not pop.header.order
         for number in range(count):
-            queue_id = (first - number) % count
+            queue_id = (first + step * number) % count
             queue = queues[queue_id]
-            if queue is not None:
-                queue_offset = books.offset(group, source.name, queue_id)
-                if queue_offset == queue.max_offset and not self._offsets.resets:
+            if queue is not None and by_offset_alone:
+                left = queue.max_offset - (queue_offset := offset_of(group, topic, queue_id))
+                if queue_offset >= 0 and (left == 0 or (left > 0 and pop.missing <= 0)):
+                    pop.rest += left
                     continue
             self._pop_queue(pop, source, queue_id)
 

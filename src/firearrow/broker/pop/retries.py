@@ -1,9 +1,10 @@
 """Messages that a POP consumer did not acknowledge in time go to a retry topic of its group.
 
 ``%RETRY%<group>_<topic>`` or, with ``enableRetryTopicV2``, ``%RETRY%<group>+<topic>``; what is in a
-retry topic already stays in that one. It has one queue, or with ``useSeparateRetryQueue`` as many
-as the topic, and a message keeps its own: so those of a queue stay in order, and those of a
-priority among themselves.
+retry topic already stays in that one. It has one queue, or as many as the topic and a message keeps
+its own: with ``useSeparateRetryQueue``, so those of a queue stay in order; and for topics with
+priorities always, or a message would wait there for all of lower priority that failed before.
+Java: reviveRetry has one queue for them, too (apache/rocketmq#10350).
 
 Source: upstream ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``.
 """
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.puts import Draft, draft_of
+from firearrow.broker.state.attributes import MESSAGE_TYPE
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
@@ -73,7 +75,7 @@ class Retries:
         topic = self._topic_of(checkpoint)
         draft = self._draft(checkpoint, view)
         draft.topic = topic
-        draft.queue_id = self._queue_id(topic, view.queue_id)
+        draft.queue_id = self._queue_id(checkpoint, topic, view.queue_id)
         noted = draft.properties
         if not view.reconsume_times or properties.FIRST_POP_TIME not in noted:
             noted = noted | {properties.FIRST_POP_TIME: str(checkpoint.pop_ms)}
@@ -103,11 +105,7 @@ class Retries:
             topic = names.pop_retry_topic(
                 topic, group, v2=self._settings.broker.enable_retry_topic_v2
             )
-        config, queue_nums = self._topics.get(topic), 1
-        if self._settings.broker.use_separate_retry_queue:
-            popped = self._topics.get(popped_topic(checkpoint.topic, group))
-            if popped is not None:
-                queue_nums = popped.write_queue_nums
+        config, queue_nums = self._topics.get(topic), self._queue_nums(checkpoint)
         if config is None:
             self._topics.create(topic, queue_nums)
             known = 0
@@ -124,12 +122,21 @@ class Retries:
                 self._offsets.commit(group, topic, queue_id, 0)
         return topic
 
-    def _queue_id(self, topic: str, queue_id: int) -> int:
+    def _queue_nums(self, checkpoint: Checkpoint) -> int:
+        """How many queues the retry topic for a checkpoint is to have at least."""
+        popped = self._topics.get(popped_topic(checkpoint.topic, checkpoint.group))
+        if popped is None:
+            return 1
+        has_priorities = popped.attributes.get(MESSAGE_TYPE) == "PRIORITY"
+        if has_priorities or self._settings.broker.use_separate_retry_queue:
+            return max(popped.write_queue_nums, 1)
+        return 1
+
+    def _queue_id(self, checkpoint: Checkpoint, topic: str, queue_id: int) -> int:
         """The queue for a message that was in a queue."""
-        if not self._settings.broker.use_separate_retry_queue:
-            return 0
         config = self._topics.get(topic)
-        return queue_id if config is not None and queue_id < config.write_queue_nums else 0
+        count = 0 if config is None else config.write_queue_nums
+        return queue_id if queue_id < min(self._queue_nums(checkpoint), count) else 0
 
 
 def popped_topic(topic: str, group: str) -> str:

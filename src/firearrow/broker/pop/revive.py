@@ -43,7 +43,7 @@ TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one ste
 TURN_STEPS_MAX: Final = 64  # where a clock does not say
 GATHER_SECONDS: Final = 0.25  # records that came gather for so long before they are read
 BEHIND_SECONDS: Final = 0.2  # how soon it is looked whether acknowledgements are there by now
-SETTLE_SECONDS: Final = 0.5  # how soon it is looked whether the disk has what came again
+SETTLE_SECONDS: Final = 1.0  # how soon it is looked whether the disk has what came again
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 LOOK_SECONDS_MAX: Final = 10.0  # how soon it is noticed that the wall clock was set
 SAID_MAX: Final = 1000  # messages, topics and groups that are named in the log
@@ -62,9 +62,14 @@ class PutsCheckpoints(Protocol):
 
 
 class _Due(NamedTuple):
-    """When what is left of a checkpoint comes again; ``number`` keeps the order of equals."""
+    """When what is left of a checkpoint comes again.
+
+    Those of the same time come in the order of their messages in a queue: that of a consumer that
+    pops faster than the clock ticks. ``number`` tells equals apart.
+    """
 
     at_ms: int
+    start_offset: int
     number: int
     open: Open
     queue: ReviveQueue
@@ -168,8 +173,9 @@ class Reviving(Service):
         finally:
             self._note_trouble(error or None)
             self._settle()
-            if self._runs:
-                self._alarm.set(RETRY_SECONDS if error else 0.0 if is_busy else self._seconds())
+            seconds = RETRY_SECONDS if error else 0.0 if is_busy else self._seconds()
+            if self._runs and seconds < math.inf:
+                self._alarm.set(seconds)
 
     def _work(self) -> bool:
         """Read, and have messages come again; whether there is more to do at once."""
@@ -222,7 +228,8 @@ class Reviving(Service):
 
     def _plan(self, at_ms: int, added: Open, queue: ReviveQueue) -> None:
         self._number += 1
-        heappush(self._due, _Due(at_ms, self._number, added, queue))
+        start_offset = added.checkpoint.start_offset
+        heappush(self._due, _Due(at_ms, start_offset, self._number, added, queue))
 
     # --- coming again ---
 

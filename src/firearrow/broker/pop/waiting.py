@@ -22,10 +22,12 @@ from firearrow.broker.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, light
 from firearrow.broker.pop.due import Due
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.errors import BrokerError
 from firearrow.message.names import pop_retry_topic
 from firearrow.net.server import ConnectionClosed, Finished, Peer
 from firearrow.services import Scheduler, Service
 from firearrow.store import MessageStore, QueuesDeleted, Wanted
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
 ANY_QUEUE: Final = -1
@@ -289,12 +291,14 @@ class HeldPops(Service):
             self._release(deleted.topic, group)
 
     def group_gone(self, group: str) -> None:
-        """Run again what a group waits for that is deleted."""
+        """Refuse what a group waits for that is deleted: run again, it would make the group."""
         for topic in [topic for topic, groups in self._by_topic.items() if group in groups]:
-            self._release(topic, group)
+            self._release(topic, group, _refuse)
 
-    def _release(self, topic: str, group: str) -> None:
+    def _release(self, topic: str, group: str, answer: Answer | None = None) -> None:
         for waiting in list(self._by_topic[topic][group].values()):
+            for held in waiting:
+                held.answer = answer or held.answer
             self._end(list(waiting))
 
     def closed(self, closed: ConnectionClosed) -> None:
@@ -394,3 +398,7 @@ class HeldPops(Service):
     @staticmethod
     def _run_again(held: _Held) -> None:
         held.peer.resume(held.request, held.answer)
+
+
+def _refuse(peer: Peer, request: AnyCommand) -> Finished:
+    raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "the group was deleted")

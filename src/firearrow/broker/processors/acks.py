@@ -10,8 +10,8 @@ import binascii
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.books import Batch, Books
+from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
@@ -22,7 +22,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
-from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic, parse_handle
+from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic
 
 STEP_ACKS: Final = 64  # of a batch, in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
@@ -49,26 +49,21 @@ class AckProcessor:
         """200051: a message was consumed."""
         header = fields_of(request, AckMessage)
         self._check_queue(peer, header)
-        least, after = self._range(header.topic, header.queue_id)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset <= after:
             raise BrokerError(
                 ResponseCode.NO_MESSAGE,
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, "
                 f"commit:{header.offset}, store:{least}~{after}",
             )
-        handle = _handle_of(header)
-        if handle.is_ordered:
+        batch = self._batch(header)
+        if batch.handle.is_ordered:
             place = header.topic, header.consumer_group, header.queue_id
-            fault = self._ack_in_order(peer, *place, header.offset, handle.pop_ms)
+            fault = self._ack_in_order(peer, *place, header.offset, batch.handle.pop_ms, after)
             if fault is not None:
                 return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
         elif self._is_group(header.consumer_group):
-            self._books.acknowledged(
-                _ack_of(header, handle),
-                handle.revive_queue_id,
-                handle.visible_ms,
-                self._clock.now_ms(),
-            )
+            self._books.acknowledge(batch, header.offset, self._clock.now_ms())
         return Response()
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -94,34 +89,43 @@ class AckProcessor:
         topic = origin_topic(ack.topic, ack.group, int(ack.origin))
         if self._topics.get(topic) is None or not self._is_group(ack.group):
             return None
-        least, after = self._range(topic, ack.queue_id)
         offsets = [ack.start_offset + bit for bit in _bits_of(ack.bits or "")]
+        least, after = self._range(topic, ack.queue_id, max(offsets, default=0))
         offsets = [offset for offset in offsets if least <= offset <= after]
         if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
             place = topic, ack.group, ack.queue_id
-            faults = [self._ack_in_order(peer, *place, offset, ack.pop_ms) for offset in offsets]
+            faults = [
+                self._ack_in_order(peer, *place, offset, ack.pop_ms, after) for offset in offsets
+            ]
             return next(filter(None, faults), None)
         if not offsets:
             return None
-        acknowledgement = Acknowledgement(
-            queue_offsets=offsets,
-            broker_name=broker_name,
-            group=ack.group,
-            pop_ms=ack.pop_ms,
-            queue_id=ack.queue_id,
-            start_offset=ack.start_offset,
-            topic=topic,
+        handle = Handle(
+            ack.start_offset,
+            ack.pop_ms,
+            ack.invisible_ms,
+            ack.revive_queue_id,
+            int(ack.origin),
+            broker_name,
+            ack.queue_id,
+            -1,
         )
-        visible_ms = ack.pop_ms + ack.invisible_ms
-        self._books.acknowledged(
-            acknowledgement, ack.revive_queue_id, visible_ms, self._clock.now_ms()
-        )
+        batch = self._books.batch_of(handle, ack.group, topic, ack.queue_id)
+        self._books.acknowledge_all(batch, offsets, self._clock.now_ms())
         return None
 
     def _ack_in_order(
-        self, peer: Peer, topic: str, group: str, queue_id: int, queue_offset: int, pop_ms: int
+        self,
+        peer: Peer,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue_offset: int,
+        pop_ms: int,
+        end: int,
     ) -> str | None:
-        """Note that a message which was popped in order was consumed: that may free its queue.
+        """Note that a message which was popped in order was consumed: that may free its queue, of
+        which ``end`` is the end.
 
         Gives what is wrong with it.
         """
@@ -130,7 +134,7 @@ class AckProcessor:
         if queue_offset < committed:
             return None
         following = self._orders.acknowledge(
-            topic, group, queue_id, queue_offset, pop_ms=pop_ms, committed=committed
+            topic, group, queue_id, queue_offset, pop_ms=pop_ms, committed=committed, end=end
         )
         if following == UNKNOWN:
             return (
@@ -149,19 +153,20 @@ class AckProcessor:
         """200053: a message is to become visible at another time; it gets another handle."""
         header = fields_of(request, ChangeInvisibleTime)
         self._check_queue(peer, header)
-        least, after = self._range(header.topic, header.queue_id)
+        least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset < after:
             raise BrokerError(
                 ResponseCode.NO_MESSAGE,
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, "
                 f"offset:{header.offset}, store:{least}~{after}",
             )
-        handle = _handle_of(header)
+        batch = self._batch(header)
+        handle = batch.handle
         now_ms = self._clock.now_ms()
         if handle.is_ordered:
             return self._change_in_order(header, handle, now_ms)
         if self._is_group(header.consumer_group):
-            self._pop_again(header, handle, now_ms)
+            self._pop_again(header, batch, now_ms)
         fields = {
             "popTime": now_ms,
             "invisibleTime": header.invisible_time,
@@ -188,8 +193,9 @@ class AckProcessor:
         }
         return Response(fields=fields)
 
-    def _pop_again(self, header: ChangeInvisibleTime, handle: Handle, now_ms: int) -> None:
+    def _pop_again(self, header: ChangeInvisibleTime, batch: Batch, now_ms: int) -> None:
         """Note that a message is popped anew, and that what was noted of it before is over."""
+        handle = batch.handle
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
@@ -207,11 +213,17 @@ class AckProcessor:
             self._books.put_checkpoint(checkpoint, handle.revive_queue_id, now_ms)
         except (BrokerError, MessageError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._books.acknowledged(
-            _ack_of(header, handle), handle.revive_queue_id, handle.visible_ms, now_ms
-        )
+        self._books.acknowledge(batch, header.offset, now_ms)
 
     # --- what both ask ---
+
+    def _batch(self, header: AckMessage | ChangeInvisibleTime) -> Batch:
+        """What a message was popped with."""
+        group, topic = header.consumer_group, header.topic
+        try:
+            return self._books.batch(header.extra_info, group, topic, header.queue_id)
+        except MessageError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     def _check_queue(self, peer: Peer, header: AckMessage | ChangeInvisibleTime) -> None:
         topic = self._topics.get(header.topic)
@@ -227,7 +239,12 @@ class AckProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
 
-    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _range(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
+        """Give the first offset of a queue and the one behind its last, as far as they must be
+        known for a message: what was just sent is dispatched only if it may be that."""
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is not None and queue_offset < queue.max_offset:
+            return queue.min_offset, queue.max_offset
         store = self._store
         return store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
 
@@ -236,27 +253,8 @@ class AckProcessor:
 
         Java: AckMessageProcessor#appendAck notes whatever group a client names.
         """
-        return self._groups.get(name) is not None and names.validate_group(name) is None
-
-
-def _handle_of(header: AckMessage | ChangeInvisibleTime) -> Handle:
-    try:
-        handle = parse_handle(header.extra_info, header.offset)
-    except MessageError as error:
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    return handle
-
-
-def _ack_of(header: AckMessage | ChangeInvisibleTime, handle: Handle) -> Acknowledgement:
-    return Acknowledgement(
-        queue_offset=header.offset,
-        broker_name=handle.broker_name,
-        group=header.consumer_group,
-        pop_ms=handle.pop_ms,
-        queue_id=header.queue_id,
-        start_offset=handle.start_offset,
-        topic=header.topic,
-    )
+        known = name in self._groups.table
+        return known or (self._groups.get(name) is not None and names.validate_group(name) is None)
 
 
 def _bits_of(text: str) -> list[int]:

@@ -6,14 +6,18 @@ batch, see ``firearrow.store.batchqueue``), if it has a unique key; else as one 
 Nearly every message is *plain*: its topic exists and needs no special care, its flags and
 properties ask for nothing that the broker must do. Such a message goes straight to the log.
 Whatever else it may be is found out by ``_target`` (once per topic, as long as its config stays the
-same) and by ``_prepare`` (by the properties).
+same) and by ``_send_draft`` (by the properties).
+
+The queue of a message with a priority (``_SYS_MSG_PRIORITY_``) is that priority, or the highest one
+that is written to: pops of a topic for priorities look at high queues first (``pop.popping``).
 
 Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``HookUtils``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -66,6 +70,8 @@ _UNSUPPORTED: Final = {
 }
 _DROPPED: Final = frozenset({"POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER"})
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
+_INTEGER: Final = re.compile(r"[+-]?\d{1,64}")  # as Java reads one
+_INT_MAX: Final = (1 << 31) - 1
 
 
 class _Target:
@@ -425,6 +431,8 @@ class SendProcessor:
         """Add a message whose properties may ask for more than to be stored; ``dead_of`` is the
         group of which it is a dead letter."""
         kept = self._kept(properties.parse(header.properties))
+        if properties.PRIORITY in kept:
+            queue_id = self._queue_by_priority(kept, header.topic, queue_id)
         unique = kept.pop(properties.UNIQUE_KEY, "") or self._puts.new_unique_id(peer.received_ms)
         sys_flag = header.sys_flag
         if properties.TRANSACTION_PREPARED in kept:  # clients set the flag, the property counts
@@ -450,6 +458,21 @@ class SendProcessor:
         if self._sync_flush:
             return self._when_flushed(peer, request, header.properties.encode(), answer)
         return answer
+
+    def _queue_by_priority(self, kept: dict[str, str], topic: str, queue_id: int) -> int:
+        """Give the queue of a message with a priority, the one that the client chose if that is
+        no number from 0 on. A message that is of another kind as well has no priority."""
+        text = kept[properties.PRIORITY]
+        priority = int(text) if _INTEGER.fullmatch(text) else -1
+        if not 0 <= priority <= _INT_MAX:
+            return queue_id
+        if not _is_by_priority(kept):
+            del kept[properties.PRIORITY]
+            return queue_id
+        config = self._topics.get(topic)
+        write_queues = 0 if config is None else config.write_queue_nums
+        # Java: SendMessageProcessor#sendMessage puts it into queue -1 if there is none to write to.
+        return min(priority, write_queues - 1) if write_queues else queue_id
 
     @staticmethod
     def _kept(found: dict[str, str]) -> dict[str, str]:
@@ -529,6 +552,14 @@ def draft_of_send(
         sys_flag,
         header.reconsume_times,
     )
+
+
+def _is_by_priority(found: Mapping[str, str]) -> bool:
+    """Whether a message with a priority is of no other kind (``TopicMessageType``)."""
+    if found.get(properties.TRANSACTION_PREPARED, "").lower() == "true":
+        return False
+    others = properties.DELAY_LEVEL, *properties.DELIVERY_TIMES, properties.SHARDING_KEY
+    return not any(name in found for name in others)
 
 
 def _plain_unique(text: bytes) -> bytes:

@@ -53,6 +53,7 @@ def _any(_: str) -> None:
 _BOOLEAN: Final = _one_of("true", "false")
 
 MESSAGE_TYPE: Final = "message.type"
+PRIORITY_FACTOR: Final = "priority.factor"
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     QUEUE_TYPE: Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
@@ -70,7 +71,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 """Attributes that a topic can have."""
 
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
-    "priority.factor": Attribute(True, _between(0, 100)),
+    PRIORITY_FACTOR: Attribute(True, _between(0, 100)),
     "lite.bind.topic": Attribute(True, _any),
     "lite.sub.model": Attribute(True, _one_of("Shared", "Exclusive")),
     "lite.sub.reset.offset.exclusive": Attribute(True, _BOOLEAN),

@@ -46,6 +46,7 @@ FILE_NAME: Final = ORDERS.file_name
 IGNORED: Final = -2  # an acknowledgement of a batch that is not the last one
 UNKNOWN: Final = -1  # one of a message that the batch does not have
 FORGOTTEN_MS: Final = 24 * 3600 * 1000
+LONG_MAX: Final = (1 << 63) - 1  # in the file; clients may name any time
 CLEAN_KEYS: Final = 500  # that a step of cleaning looks at
 BITS: Final = 63  # of ``cm``, a long: a batch has at most as many messages; a pop gives 32
 
@@ -60,7 +61,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     acknowledged_bits: int = field(name="cm", default=0)
     invisible_ms: int | None = field(name="i", default=None)
     noted_ms: int = field(name="l", default=0)
-    places: list[int] = field(name="o")
+    places: tuple[int, ...] = field(name="o")
     counts: dict[int, int] | None = field(name="oc", default=None)
     visible_ms: dict[int, int] | None = field(name="ot", default=None)
     pop_ms: int = field(name="popTime", default=0)
@@ -196,7 +197,7 @@ class ConsumerOrderInfo:
             attempt_id=attempt_id or None,
             invisible_ms=invisible_ms,
             noted_ms=self._clock.now_ms(),
-            places=[first, *[queue_offset - first for queue_offset in queue_offsets[1:]]],
+            places=(first, *[queue_offset - first for queue_offset in queue_offsets[1:]]),
             counts=counts or None,
             pop_ms=pop_ms,
         )
@@ -212,16 +213,17 @@ class ConsumerOrderInfo:
         *,
         pop_ms: int,
         committed: int,
+        end: int,
     ) -> int:
         """Note that a message was consumed; gives the offset to commit, `IGNORED` or `UNKNOWN`.
 
-        ``committed`` is what the group has committed, and not above the message. Without a batch,
-        after a kill say, only the next message counts: Java: commitAndNext takes any, and all that
-        was popped before it is never consumed.
+        ``committed`` is what the group has committed, ``end`` the end of the queue. Without a
+        batch, after a kill say, only the next message counts. Java: commitAndNext takes any one,
+        even ``end``: messages before it, or the next to be sent, are never consumed then.
         """
         batch = self.batch(topic, group, queue_id)
         if batch is None:
-            return queue_offset + 1 if queue_offset == committed else IGNORED
+            return queue_offset + 1 if committed == queue_offset < end else IGNORED
         if batch.pop_ms != pop_ms:
             return IGNORED
         index = batch.index(queue_offset)
@@ -248,7 +250,7 @@ class ConsumerOrderInfo:
         batch = self.batch(topic, group, queue_id)
         if batch is None or batch.pop_ms != pop_ms or batch.index(queue_offset) is None:
             return
-        changed = {**(batch.visible_ms or {}), queue_offset: visible_ms}
+        changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}
         self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
 
     def suspend(
