@@ -36,6 +36,7 @@ from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
@@ -246,8 +247,7 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
-        self._held_pops = self._hold_pops("held pops")
-        self._held_notifications = self._hold_pops("held notifications", newest_first=True)
+        self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._routes = self._make_routes()
@@ -325,10 +325,15 @@ class Broker:
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
 
-    def _hold_pops(self, name: str, *, newest_first: bool = False) -> HeldPops:
-        return HeldPops(
-            name, self.settings, self.store, self._clock, self._loop, newest_first=newest_first
+    def _hold_pops(self) -> None:
+        """Make what keeps pops and notifications that wait, and what wakes those in order."""
+        settings, store, clock, loop = self.settings, self.store, self._clock, self._loop
+        self._held_pops = HeldPops("held pops", settings, store, clock, loop)
+        self._held_notifications = HeldPops(
+            "held notifications", settings, store, clock, loop, newest_first=True
         )
+        held = self._held_pops, self._held_notifications
+        self._unblocking = Unblocking(settings, store, self.orders, self.offsets, held, clock, loop)
 
     def _context(self) -> BrokerContext:
         return BrokerContext(
@@ -354,6 +359,7 @@ class Broker:
             self._routes,
             self._held_pops,
             self._held_notifications,
+            self._unblocking,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -425,6 +431,7 @@ class Broker:
             self._held,
             self._held_pops,
             self._held_notifications,
+            self._unblocking,
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
