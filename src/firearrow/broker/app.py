@@ -33,9 +33,10 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
-from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
@@ -246,8 +247,7 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
-        self._held_pops = self._hold_pops("held pops")
-        self._held_notifications = self._hold_pops("held notifications", newest_first=True)
+        self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._routes = self._make_routes()
@@ -310,7 +310,7 @@ class Broker:
         self.store.keep_from(timed.let_go)
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        return [flush, timed, reviving]
+        return [flush, timed, reviving, self._books]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -325,10 +325,15 @@ class Broker:
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
 
-    def _hold_pops(self, name: str, *, newest_first: bool = False) -> HeldPops:
-        return HeldPops(
-            name, self.settings, self.store, self._clock, self._loop, newest_first=newest_first
+    def _hold_pops(self) -> None:
+        """Make what keeps pops and notifications that wait, and what wakes those in order."""
+        settings, store, clock, loop = self.settings, self.store, self._clock, self._loop
+        self._held_pops = HeldPops("held pops", settings, store, clock, loop)
+        self._held_notifications = HeldPops(
+            "held notifications", settings, store, clock, loop, newest_first=True
         )
+        held = self._held_pops, self._held_notifications
+        self._unblocking = Unblocking(settings, store, self.orders, self.offsets, held, clock, loop)
 
     def _context(self) -> BrokerContext:
         return BrokerContext(
@@ -350,10 +355,11 @@ class Broker:
             self._timers,
             self._timer_counts,
             self._cold,
-            self._held_pops,
-            self._held_notifications,
             self.modes,
             self._routes,
+            self._held_pops,
+            self._held_notifications,
+            self._unblocking,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -365,7 +371,7 @@ class Broker:
         handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
         handlers |= reply_handlers_of(context, sends)
-        books = self._books = Books(context)
+        books = self._books = BufferedBooks(context, self._loop)
         self._popping = Popping(context, books)
         handlers |= pop_handlers_of(context, self._popping, books)
         self._handlers.update(admission.before(handlers))
@@ -386,6 +392,7 @@ class Broker:
         listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(QueuesDeleted, self.orders.topic_gone)
         listen(QueuesDeleted, lambda _: self._popping.forget_queues())
+        listen(QueuesDeleted, self._books.forget_queues)
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
@@ -424,6 +431,7 @@ class Broker:
             self._held,
             self._held_pops,
             self._held_notifications,
+            self._unblocking,
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),

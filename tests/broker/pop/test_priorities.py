@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
-from tests.broker.pop.test_revive import LATE_SECONDS, RETRY, lives
+from tests.broker.pop.test_revive import RETRY, lives, passed
 from tests.broker.popping import ack, popped
 from tests.broker.serving import Caller, Serving, stored
 
@@ -100,8 +99,7 @@ async def fail(served: Serving, caller: Caller, priorities: str) -> None:
         await send(served, caller, number)
         [(view, handle)] = await popped(caller, maxMsgNums=1)
         assert view.body == number.encode()
-    ends_ms = handle.visible_ms - served.broker._clock.now_ms()
-    await asyncio.sleep(ends_ms / 1000 + LATE_SECONDS)
+    await passed(served, handle.visible_ms)
 
 
 def test_a_failed_message_does_not_wait_for_lower_ones_that_failed_before(tmp_path: Path) -> None:

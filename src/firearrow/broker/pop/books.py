@@ -103,6 +103,7 @@ class Books:
 
     def __init__(self, context: BrokerContext) -> None:
         config = context.settings.broker
+        self._broker_name = config.broker_name
         self._topic = names.revive_topic(config.broker_cluster_name)
         self._topics = context.topics
         self._offsets = context.offsets
@@ -210,9 +211,8 @@ class Books:
         return form
 
     def _put_ack(self, batch: Batch, ack: Acknowledgement, now_ms: int) -> int:
-        tag = BATCH_ACK_TAG if ack.queue_offsets else ACK_TAG
         revive_queue_id, visible_ms = batch.handle.revive_queue_id, batch.visible_ms
-        return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
+        return self.put_acknowledgement(ack, revive_queue_id, visible_ms, now_ms)
 
     # --- what need not wait ---
 
@@ -222,8 +222,9 @@ class Books:
         assert deltas, "the messages that were popped"
         if deltas[-1] < _DISTANCE_MAX and deltas[0] >= 0:
             batch.open = (1 << checkpoint.count) - 1
-            if deltas[-1] != checkpoint.count - 1:
-                batch.open = sum([1 << delta for delta in deltas])
+            if deltas[-1] != checkpoint.count - 1 or checkpoint.acknowledged_bits:
+                start = checkpoint.start_offset
+                batch.open = sum([1 << queue_offset - start for queue_offset in checkpoint.left])
             batch.places.append(place)
         self._keep(batch)
 
@@ -266,6 +267,16 @@ class Books:
             )
             known = handle.head, checkpoint.group, checkpoint.topic, checkpoint.queue_id
             self._follow(Batch(known, handle), checkpoint, place)
+
+    def put_acknowledgement(
+        self, ack: Acknowledgement, revive_queue_id: int, visible_ms: int, now_ms: int
+    ) -> int:
+        """Write an acknowledgement; raises like `popped`.
+
+        Gives its queue offset in the timer's queue, -1 if it need not wait.
+        """
+        tag = BATCH_ACK_TAG if ack.queue_offsets else ACK_TAG
+        return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
 
     def _put(
         self, body: bytes, queue_id: int, tag: str, key: str, deliver_ms: int, now_ms: int

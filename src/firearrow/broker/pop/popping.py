@@ -52,8 +52,9 @@ _PASSED: Final = frozenset(
 class Pop(msgspec.Struct):
     """A pop, and what it has found so far.
 
-    ``rest`` is how many messages are left in the queues that were looked at; the infos are items
-    of the answer (``wire.pop``).
+    ``rest`` is how many messages are left in the queues that were looked at, ``has_passed`` whether
+    the group goes on behind some that are not for it; the infos are items of the answer
+    (``wire.pop``).
     """
 
     header: PopMessage
@@ -65,6 +66,7 @@ class Pop(msgspec.Struct):
     records: list[bytes] = []
     count: int = 0
     rest: int = 0
+    has_passed: bool = False
     starts: list[str] = []
     offsets: list[str] = []
     order_counts: list[str] = []
@@ -101,6 +103,7 @@ class Popping:
         self._stats = context.stats
         self._chance = context.chance
         self._orders = context.orders
+        self._unblocking = context.unblocking
         self._broker_name = context.settings.broker.broker_name
         self._books = books
         self._sources: dict[str, _Source] = {}
@@ -158,15 +161,20 @@ class Popping:
         return self._chance.random() * 100 < config.pop_from_retry_probability
 
     def _pop_retry(self, pop: Pop) -> None:
-        """Pop what the group failed to consume of the topic before."""
+        """Pop what the group failed to consume of the topic before.
+
+        Java: PopMessageProcessor looks at one of both retry topics, by chance, and a pop that was
+        woken for a message of the other goes on waiting.
+        """
         config = self._settings.broker
-        v2 = config.enable_retry_topic_v2
-        if v2 and config.retrieve_message_from_pop_retry_topic_v1:
-            v2 = self._chance.random() < 0.5
-        name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
-        topic = self._topics.table.get(name)
-        if topic is not None:
-            self._pop_all(pop, self._source(topic))
+        forms = [config.enable_retry_topic_v2]
+        if forms[0] and config.retrieve_message_from_pop_retry_topic_v1:
+            forms = [True, False] if self._chance.random() < 0.5 else [False, True]
+        for v2 in forms:
+            name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
+            topic = self._topics.table.get(name)
+            if topic is not None and pop.missing > 0:
+                self._pop_all(pop, self._source(topic))
 
     def _pop_all(self, pop: Pop, source: _Source) -> None:
         """Pop from all queues of a topic: from a random one on and downwards, as upstream, or from
@@ -211,6 +219,7 @@ class Popping:
             self._take(pop, source, queue_id, queue_offset, result)
         elif result.status in _PASSED and result.next_offset != queue_offset:
             self._books.passed(pop.header.consumer_group, source.name, queue_id, result.next_offset)
+            pop.has_passed = True
         pop.rest += result.max_offset - result.next_offset
 
     def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
@@ -296,6 +305,7 @@ class Popping:
             attempt_id=header.attempt_id,
         )
         self._books.passed(header.consumer_group, topic, queue_id, queue_offset)
+        self._unblocking.changed(topic, header.consumer_group, queue_id)
         pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
 
     # --- what was popped before ---

@@ -38,6 +38,7 @@ class AckProcessor:
         self._groups = context.groups
         self._offsets = context.offsets
         self._orders = context.orders
+        self._unblocking = context.unblocking
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books
@@ -140,8 +141,10 @@ class AckProcessor:
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, "
                 f"commit:{queue_offset}, next:{following}, {peer.address}"
             )
-        if following != IGNORED and not offsets.is_reset(group, topic, queue_id):
-            offsets.commit(group, topic, queue_id, following)
+        if following != IGNORED:
+            if not offsets.is_reset(group, topic, queue_id):
+                offsets.commit(group, topic, queue_id, following)
+            self._unblocking.changed(topic, group, queue_id)
         return None
 
     # --- not yet ---
@@ -182,6 +185,7 @@ class AckProcessor:
         self._orders.change_visible(
             topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms
         )
+        self._unblocking.changed(topic, group, queue_id)
         fields: dict[str, FieldValue] = {
             "popTime": handle.pop_ms,
             "invisibleTime": visible_ms - handle.pop_ms,
