@@ -300,3 +300,100 @@ def test_random_consumers_get_every_message_in_order(tmp_path: Path) -> None:
             assert committed(served) == failed
 
     alone(tmp_path, main)
+
+
+# --- who waits for a queue that is not free ---
+
+
+async def waiting(served: Serving, caller: Caller, **changed: FieldValue) -> asyncio.Task[Any]:
+    """Pop in order, for as long as it takes."""
+    fields: dict[str, FieldValue] = {
+        "order": True, "queueId": 0, "maxMsgNums": 3, "pollTime": 14_000_000,
+        "bornTime": served.broker._clock.now_ms(), **changed,
+    }  # fmt: skip
+    task = asyncio.create_task(pop(caller, **fields))
+    await asyncio.sleep(1)
+    assert not task.done()
+    return task
+
+
+async def given(served: Serving, task: asyncio.Task[Any]) -> tuple[list[int], int]:
+    """The offsets that are given at last, and when: in seconds from now."""
+    now_ms = served.broker._clock.now_ms()
+    answer = await asyncio.wait_for(task, 14_000)
+    assert answer.code == 0
+    listed = answer.ext["msgOffsetInfo"].split(" ")[2]
+    return list(map(int, listed.split(","))), (int(answer.ext["popTime"]) - now_ms) // 1000
+
+
+@pytest.mark.parametrize("queue_id", [0, -1])
+def test_who_waits_is_woken_by_the_last_acknowledgement(tmp_path: Path, queue_id: int) -> None:
+    async def main(served: Serving, one: Caller) -> None:
+        await make(served, one)
+        async with served.caller() as other:
+            handles = await taken(one)
+            task = await waiting(served, other, queueId=queue_id)
+            await one.sent(b"8")
+            for offset in (1, 0, 2):
+                await asyncio.sleep(1)
+                assert not task.done()
+                await ack(one, handles[offset])
+            assert await given(served, task) == ([3, 4, 5], 0)
+
+    alone(tmp_path, main)
+
+
+def test_who_waits_is_woken_when_the_messages_are_visible_again(tmp_path: Path) -> None:
+    async def main(served: Serving, one: Caller) -> None:
+        await make(served, one)
+        async with served.caller() as other:
+            handles = await taken(one)
+            await ack(one, handles[0])
+            task = await waiting(served, other)
+            assert await given(served, task) == ([1, 2, 3], INVISIBLE_MS // 1000 - 1)
+
+    alone(tmp_path, main)
+
+
+@pytest.mark.parametrize(("in_ms", "seconds"), [(0, 0), (5_000, 5), (120_000, 120)])
+def test_who_waits_is_woken_at_the_time_that_was_named_last(
+    tmp_path: Path, in_ms: int, seconds: int
+) -> None:
+    async def main(served: Serving, one: Caller) -> None:
+        await make(served, one)
+        async with served.caller() as other:
+            [handle] = (await taken(one, 1)).values()
+            task = await waiting(served, other)
+            await change(one, handle, in_ms)
+            assert await given(served, task) == ([0, 1, 2], seconds)
+
+    alone(tmp_path, main)
+
+
+def test_who_waits_after_a_restart_is_woken_in_time(tmp_path: Path) -> None:
+    async def before(served: Serving, caller: Caller) -> None:
+        await make(served, caller)
+        assert await taken(caller)
+
+    async def behind(served: Serving, caller: Caller) -> None:
+        task = await waiting(served, caller)
+        offsets, seconds = await given(served, task)
+        assert offsets == [0, 1, 2]
+        assert INVISIBLE_MS // 1000 - 5 < seconds < INVISIBLE_MS // 1000
+
+    lives(tmp_path, before, behind)
+
+
+def test_who_waits_is_woken_by_a_reset(tmp_path: Path) -> None:
+    async def main(served: Serving, one: Caller) -> None:
+        await make(served, one)
+        async with served.caller() as other:
+            assert await taken(one)
+            task = await waiting(served, other)
+            fields: dict[str, FieldValue] = {
+                "topic": "T", "group": "g", "timestamp": 0, "isForce": True
+            }  # fmt: skip
+            assert (await one.call(222, fields)).code == 0
+            assert await given(served, task) == ([0, 1, 2], 0)
+
+    alone(tmp_path, main)
