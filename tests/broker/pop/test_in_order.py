@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.message.batch import encode_batch
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
@@ -15,7 +16,7 @@ from firearrow.wire.command import FieldValue
 from firearrow.wire.pop import Handle
 from tests.broker.pop.test_revive import PATIENT, Main, lives
 from tests.broker.popping import INVISIBLE_MS, ack, ack_fields, pop, popped
-from tests.broker.serving import Caller, Serving, left_by_kill, serving
+from tests.broker.serving import Caller, Serving, left_by_kill, send_fields, serving
 
 COUNT = 8
 
@@ -300,6 +301,36 @@ def test_random_consumers_get_every_message_in_order(tmp_path: Path) -> None:
             assert committed(served) == failed
 
     alone(tmp_path, main)
+
+
+@pytest.mark.parametrize("init_mode", [0, 1])
+def test_a_message_of_several_offsets_does_not_come_for_ever(
+    tmp_path: Path, init_mode: int
+) -> None:
+    """Java: its second offset is committed, and the same message is popped again and again."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        fields: dict[str, FieldValue] = {
+            "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1,
+            "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+            "attributes": "+queue.type=BatchCQ",
+        }  # fmt: skip
+        assert (await caller.call(17, fields)).code == 0
+        members = encode_batch([(0, b"a", b""), (0, b"b", b""), (0, b"c", b"")])
+        for _ in range(2):
+            sent = await caller.call(320, send_fields(m=True, i="UNIQ_KEY\x01U\x02"), members)
+            assert sent.code == 0
+        await served.dispatched()
+        handles = await taken(caller, 6, initMode=init_mode)
+        assert sorted(handles) == ([3] if init_mode else [0, 3])
+        for handle in handles.values():
+            assert (await ack(caller, handle)).code == 0
+        assert committed(served) == 6
+        assert await taken(caller) == {}
+        await asyncio.sleep(INVISIBLE_MS / 1000 + 1)
+        assert await taken(caller) == {}
+
+    alone(tmp_path, main, init_pop_offset_by_check_msg_in_mem=False)
 
 
 # --- who waits for a queue that is not free ---

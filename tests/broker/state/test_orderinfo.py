@@ -207,6 +207,14 @@ def test_what_is_blocked_is_listed() -> None:
     ]
 
 
+def test_the_last_message_may_have_several_offsets(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    orders.info.take("T", "G", 0, [0, 3], pop_ms=NOW_MS, invisible_ms=1000, end=7)
+    assert orders.ack(0) == 3
+    orders = orders.again()
+    assert orders.ack(3) == 7
+
+
 # --- what goes ---
 
 

@@ -293,7 +293,7 @@ class Popping:
         next_offset: int,
     ) -> None:
         """Note what is popped as the queue's last batch, which blocks it; the group's offset stays
-        before it."""
+        before it, or goes back there if it is within a message that has several."""
         header = pop.header
         counts = self._orders.take(
             topic,
@@ -303,8 +303,10 @@ class Popping:
             pop_ms=pop.pop_ms,
             invisible_ms=header.invisible_time,
             attempt_id=header.attempt_id,
+            end=next_offset if self._store.is_batch(topic) else None,
         )
-        self._books.passed(header.consumer_group, topic, queue_id, queue_offset)
+        start = min(queue_offset, offsets[0])
+        self._books.passed(header.consumer_group, topic, queue_id, start)
         self._unblocking.changed(topic, header.consumer_group, queue_id)
         pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
 

@@ -20,6 +20,9 @@ in ``config/consumerOrderInfo.json``, written some seconds after a change::
     ot       by queue offset, when a message becomes visible if not by pop time and ``i``
     popTime  pop time, in ms
 
+Two fields are our own: ``firearrowEnd``, what follows the last message if that has several offsets
+(``queue.type=BatchCQ``), and ``firearrowSuspended``, see `ConsumerOrderInfo.suspend`.
+
 Acknowledgements name a batch by its pop time; those of an earlier batch have no effect. A kill may
 take the last batches: their messages are popped again, as nothing is committed before it was
 acknowledged in order. The same rules hold for lite topics, whose batches are in no file.
@@ -66,6 +69,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     visible_ms: dict[int, int] | None = field(name="ot", default=None)
     pop_ms: int = field(name="popTime", default=0)
     is_suspended: bool | None = field(name="firearrowSuspended", default=None)
+    end: int | None = field(name="firearrowEnd", default=None)
 
     @property
     def queue_offsets(self) -> list[int]:
@@ -93,7 +97,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The queue offset of the first message that is not acknowledged, or behind the last."""
         bits = self.open_bits
         if not bits:
-            return self.queue_offsets[-1] + 1
+            return self.queue_offsets[-1] + 1 if self.end is None else self.end
         return self.queue_offsets[(bits & -bits).bit_length() - 1]
 
     def free_ms(self, invisible_ms: int = 0) -> int | None:
@@ -181,12 +185,14 @@ class ConsumerOrderInfo:
         pop_ms: int,
         invisible_ms: int,
         attempt_id: str | None = None,
+        end: int | None = None,
     ) -> Mapping[int, int]:
         """Note a batch in place of the last one; gives how often messages were popped before.
 
         That is by queue offset, of those only that were. A message that is popped again is open
         again, whether it was acknowledged or not: somebody has it in hand, and the next one must
-        wait for that.
+        wait for that. ``end`` is what follows the last message if that has several offsets.
+        Java: OrderInfo#getNextOffset commits the second of them, and the message comes again.
         """
         assert 0 < len(queue_offsets) <= BITS, "a bit for each message"
         queues = self._table.setdefault(offset_key(topic, group), {})
@@ -200,6 +206,7 @@ class ConsumerOrderInfo:
             places=(first, *[queue_offset - first for queue_offset in queue_offsets[1:]]),
             counts=counts or None,
             pop_ms=pop_ms,
+            end=end,
         )
         self.file.behind = True
         return counts or {}
