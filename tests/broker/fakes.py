@@ -13,6 +13,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
@@ -304,6 +305,7 @@ class FakeBroker:
             self.held_pops,
             self.held_notifications,
             self.unblocking,
+            InFlight(self.settings),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

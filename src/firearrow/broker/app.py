@@ -34,6 +34,7 @@ from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
 from firearrow.broker.pop.unblocking import Unblocking
@@ -210,7 +211,9 @@ class Broker:
             generations=config.config_generations,
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
+            before_write=store.flush_log,  # what was popped is noted there
         )
+        self._in_flight = InFlight(self.settings)
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
@@ -360,6 +363,7 @@ class Broker:
             self._held_pops,
             self._held_notifications,
             self._unblocking,
+            self._in_flight,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -391,6 +395,7 @@ class Broker:
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(QueuesDeleted, self.orders.topic_gone)
+        listen(QueuesDeleted, self._in_flight.topic_gone)
         listen(QueuesDeleted, lambda _: self._popping.forget_queues())
         listen(QueuesDeleted, self._books.forget_queues)
         listen(SettingsChanged, lambda _: sends.forget_targets())

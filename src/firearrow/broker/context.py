@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
@@ -56,3 +57,4 @@ class BrokerContext(NamedTuple):
     held_pops: HeldPops
     held_notifications: HeldPops
     unblocking: Unblocking
+    in_flight: InFlight
