@@ -122,7 +122,14 @@ def test_messages_that_are_popped_again_are_counted() -> None:
     assert orders.pop(0, 1, 2, attempt="y") == {0: 1, 1: 1}
     assert orders.pop(0, 1, 2, attempt="y") == {0: 1, 1: 1}
     assert orders.pop(1, 2, 3, attempt="y") == {1: 1}
+    assert orders.pop(1, attempt="y") == {1: 1}
+    assert orders.pop(1, 2, 3, attempt="y") == {1: 1}
     assert orders.pop(1, 2, 3) == {1: 2, 2: 1, 3: 1}
+    assert orders.pop(1, attempt="z") == {1: 3}
+    assert orders.pop(1, 2, attempt="z") == {1: 3}
+    assert orders.pop(1, 2, attempt="v") == {1: 4, 2: 1}
+    assert orders.pop(1, attempt="v") == {1: 4}
+    assert orders.pop(2, 3, attempt="v") == {2: 1}
     assert orders.pop(4) == {}
 
 
@@ -394,10 +401,9 @@ def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
 class Message:
     """One message as a consumer would think of it."""
 
-    def __init__(self, offset: int, visible_ms: int, count: int) -> None:
+    def __init__(self, offset: int, visible_ms: int) -> None:
         self.offset = offset
         self.visible_ms = visible_ms
-        self.count = count
         self.acked = False
 
 
@@ -409,6 +415,7 @@ class Model(RuleBasedStateMachine):
         self.directory = TemporaryDirectory()
         self.orders = Orders(Path(self.directory.name))
         self.messages: list[Message] = []
+        self.counts: dict[int, int] = {}
         self.attempt: str | None = None
         self.pop_ms = 0
         self.suspended = False
@@ -435,19 +442,16 @@ class Model(RuleBasedStateMachine):
         offsets = [self.committed]
         for gap in gaps[1:]:
             offsets.append(offsets[-1] + gap)
-        before = {m.offset: m for m in self.messages}
-        more = 0 if repeats or self.suspended else 1
+        before = {m.offset for m in self.messages}
+        more = 0 if self.suspended else 1
         counts = self.orders.pop(*offsets, invisible_ms=invisible_ms, attempt=attempt)
         self.pop_ms, self.attempt, self.suspended = self.orders.now_ms, attempt, False
-        self.messages = [
-            Message(
-                offset,
-                self.pop_ms + invisible_ms,
-                before[offset].count + more if offset in before else 0,
-            )
-            for offset in offsets
-        ]
-        assert counts == {m.offset: m.count for m in self.messages if m.count}
+        if repeats:
+            self.counts = {o: n for o, n in self.counts.items() if o >= offsets[0]}
+        else:
+            self.counts = {o: self.counts.get(o, 0) + more for o in offsets if o in before}
+        self.messages = [Message(offset, self.pop_ms + invisible_ms) for offset in offsets]
+        assert counts == {o: n for o, n in self.counts.items() if n and o in offsets}
 
     @rule(distance=st.integers(0, 12), earlier=st.booleans())
     def ack(self, distance: int, earlier: bool) -> None:

@@ -209,7 +209,10 @@ class ConsumerOrderInfo:
             end=end,
         )
         self.file.behind = True
-        return counts or {}
+        if not counts:
+            return {}
+        # Java: QueueLevelConsumerManager#update tells all, also of messages that are not given.
+        return {offset: counts[offset] for offset in queue_offsets if offset in counts}
 
     def acknowledge(
         self,
@@ -383,14 +386,14 @@ def _counts(
 ) -> dict[int, int]:
     """How often messages were popped before that are popped now, after the previous batch.
 
-    Java: mergeOffsetConsumedCount keeps, for an attempt that is repeated, also counts of messages
-    that are not popped again.
+    A repeated attempt may be given fewer than before; what it knew of the others is kept.
     """
-    repeated = previous.is_suspended or bool(attempt_id and previous.attempt_id == attempt_id)
     before = previous.counts or {}
-    now = set(queue_offsets)
+    if attempt_id and previous.attempt_id == attempt_id:
+        return {offset: count for offset, count in before.items() if offset >= queue_offsets[0]}
+    now, more = set(queue_offsets), 0 if previous.is_suspended else 1
     return {
         queue_offset: count
         for queue_offset in previous.queue_offsets
-        if queue_offset in now and (count := before.get(queue_offset, 0) + (not repeated))
+        if queue_offset in now and (count := before.get(queue_offset, 0) + more)
     }
