@@ -13,6 +13,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
@@ -299,11 +300,12 @@ class FakeBroker:
             timers,
             TimerCounts(timers, self.clock, Path("no files")),
             ColdReads(None),
+            RequestModes(None, 0),
+            TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
             self.held_pops,
             self.held_notifications,
             self.unblocking,
-            RequestModes(None, 0),
-            TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
+            InFlight(self.settings),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

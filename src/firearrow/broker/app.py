@@ -33,7 +33,8 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
-from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
 from firearrow.broker.pop.unblocking import Unblocking
@@ -210,7 +211,9 @@ class Broker:
             generations=config.config_generations,
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
+            before_write=store.flush_log,  # what was popped is noted there
         )
+        self._in_flight = InFlight(self.settings)
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
@@ -310,7 +313,7 @@ class Broker:
         self.store.keep_from(timed.let_go)
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        return [flush, timed, reviving]
+        return [flush, timed, reviving, self._books]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -355,11 +358,12 @@ class Broker:
             self._timers,
             self._timer_counts,
             self._cold,
+            self.modes,
+            self._routes,
             self._held_pops,
             self._held_notifications,
             self._unblocking,
-            self.modes,
-            self._routes,
+            self._in_flight,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -371,7 +375,7 @@ class Broker:
         handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
         handlers |= reply_handlers_of(context, sends)
-        books = self._books = Books(context)
+        books = self._books = BufferedBooks(context, self._loop)
         self._popping = Popping(context, books)
         handlers |= pop_handlers_of(context, self._popping, books)
         self._handlers.update(admission.before(handlers))
@@ -391,7 +395,9 @@ class Broker:
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(QueuesDeleted, self.orders.topic_gone)
+        listen(QueuesDeleted, self._in_flight.topic_gone)
         listen(QueuesDeleted, lambda _: self._popping.forget_queues())
+        listen(QueuesDeleted, self._books.forget_queues)
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)

@@ -109,7 +109,14 @@ class BrokerConfig(ServerConfig, frozen=True):
     enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
     retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True
     pop_response_return_actual_retry_topic: Annotated[bool, "whether retried messages are given with the name of their retry topic", LIVE] = False
+    enable_pop_message_threshold: Annotated[bool, "whether a group gets no more of a queue while it has too many messages of it in hand", LIVE] = False
+    pop_inflight_message_threshold: Annotated[CountLong, "how many are too many", LIVE] = 10_000
     use_separate_retry_queue: Annotated[bool, "whether retry topics of pops have as many queues as the topic, and messages keep theirs", LIVE] = False
+    enable_pop_buffer_merge: Annotated[bool, "whether what was popped is noted in memory for some seconds: what is consumed by then needs no record", LIVE] = False
+    pop_ck_stay_buffer_time: Annotated[PositiveInt, "ms for which that is noted in memory only", LIVE] = 10_000
+    pop_ck_stay_buffer_time_out: Annotated[CountInt, "ms before messages are visible again when it is no longer", LIVE] = 3000
+    pop_ck_max_buffer_size: Annotated[CountInt, "pops that are noted in memory", LIVE] = 200_000
+    pop_ck_offset_max_queue_size: Annotated[CountInt, "the same of a group in a queue", LIVE] = 20_000
     skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is given up after 17 times", LIVE] = False
 
     # --- pops that wait ---

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
@@ -51,8 +52,9 @@ class BrokerContext(NamedTuple):
     timers: TimerStore
     timer_counts: TimerCounts
     cold: ColdReads
+    modes: RequestModes
+    routes: TopicRoutes
     held_pops: HeldPops
     held_notifications: HeldPops
     unblocking: Unblocking
-    modes: RequestModes
-    routes: TopicRoutes
+    in_flight: InFlight

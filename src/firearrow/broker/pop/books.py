@@ -103,6 +103,7 @@ class Books:
 
     def __init__(self, context: BrokerContext) -> None:
         config = context.settings.broker
+        self._broker_name = config.broker_name
         self._topic = names.revive_topic(config.broker_cluster_name)
         self._topics = context.topics
         self._offsets = context.offsets
@@ -221,8 +222,9 @@ class Books:
         assert deltas, "the messages that were popped"
         if deltas[-1] < _DISTANCE_MAX and deltas[0] >= 0:
             batch.open = (1 << checkpoint.count) - 1
-            if deltas[-1] != checkpoint.count - 1:
-                batch.open = sum([1 << delta for delta in deltas])
+            if deltas[-1] != checkpoint.count - 1 or checkpoint.acknowledged_bits:
+                start = checkpoint.start_offset
+                batch.open = sum([1 << queue_offset - start for queue_offset in checkpoint.left])
             batch.places.append(place)
         self._keep(batch)
 

@@ -18,21 +18,40 @@ from firearrow.broker.pop.records import Acknowledgement, Checkpoint
 EARLY_MAX: Final = 10_000  # beyond it, the oldest is forgotten: its message comes again
 
 Key = tuple[str, str, int, int, int, str]
+"""What a checkpoint and its acknowledgements have in common."""
+
+
+def key_of(record: Checkpoint | Acknowledgement, broker_name: str) -> Key:
+    """Give the key of a record; ``broker_name`` is whose it is if it names no broker."""
+    return (
+        record.topic,
+        record.group,
+        record.queue_id,
+        record.start_offset,
+        record.pop_ms,
+        record.broker_name or broker_name,
+    )
 
 
 class Open:
     """A checkpoint of which messages are left: bit i of ``left`` is for the message i of it.
 
-    ``revive_offset`` is its own queue offset in the revive queue.
+    ``revive_offset`` is its own queue offset in the revive queue, -1 if it is not there yet.
     """
 
     __slots__ = ("checkpoint", "key", "left", "revive_offset")
 
-    def __init__(self, checkpoint: Checkpoint, key: Key, left: int, revive_offset: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, key: Key, revive_offset: int = -1) -> None:
         self.checkpoint = checkpoint
         self.key = key
-        self.left = left
+        self.left = ((1 << checkpoint.count) - 1) & ~checkpoint.acknowledged_bits
         self.revive_offset = revive_offset
+
+    @property
+    def acknowledged_bits(self) -> int:
+        """A bit for each message that is not left, as a checkpoint has them: in a Java int."""
+        bits = ((1 << self.checkpoint.count) - 1) & ~self.left
+        return bits - (bits >> 31 << 32)
 
     def acknowledge(self, queue_offset: int) -> None:
         """Take a message out; one that the checkpoint does not have changes nothing."""
@@ -67,23 +86,14 @@ class Merging:
 
     def add(self, checkpoint: Checkpoint, revive_offset: int) -> Open | None:
         """Keep a checkpoint; None if nothing is left of it, or it is kept already."""
-        broker_name = checkpoint.broker_name or self._broker_name
-        key = (
-            checkpoint.topic,
-            checkpoint.group,
-            checkpoint.queue_id,
-            checkpoint.start_offset,
-            checkpoint.pop_ms,
-            broker_name,
-        )
+        key = key_of(checkpoint, self._broker_name)
         known = self._open.get(key)
         if known is not None:
             if known.checkpoint == checkpoint:
                 return None  # a timer that was killed delivers some again
             # Whose an acknowledgement is can't be told, so one of them comes again.
-            key = (*key[:5], f"{broker_name} {revive_offset}")
-        left = ((1 << checkpoint.count) - 1) & ~checkpoint.acknowledged_bits
-        added = Open(checkpoint, key, left, revive_offset)
+            key = (*key[:5], f"{key[5]} {revive_offset}")
+        added = Open(checkpoint, key, revive_offset)
         early = self._early.pop(key, None) if self._early else None
         if early is not None:
             for queue_offset in early.queue_offsets:
@@ -102,8 +112,7 @@ class Merging:
         may_be_early: bool = True,
     ) -> None:
         """Take what was acknowledged out of its checkpoint, which otherwise may still come."""
-        broker_name = ack.broker_name or self._broker_name
-        key = (ack.topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_ms, broker_name)
+        key = key_of(ack, self._broker_name)
         found = self._open.get(key)
         if found is None:
             if may_be_early:

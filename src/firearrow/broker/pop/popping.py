@@ -18,7 +18,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.state.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
-from firearrow.errors import BrokerError, MessageError
+from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress
 from firearrow.store import ConsumeQueue, DiskFull, Fetch, GetResult, GetStatus, Wanted
@@ -103,6 +103,7 @@ class Popping:
         self._stats = context.stats
         self._chance = context.chance
         self._orders = context.orders
+        self._in_flight = context.in_flight
         self._unblocking = context.unblocking
         self._broker_name = context.settings.broker.broker_name
         self._books = books
@@ -196,7 +197,11 @@ class Popping:
                 if queue_offset >= 0 and (left == 0 or (left > 0 and pop.missing <= 0)):
                     pop.rest += left
                     continue
-            self._pop_queue(pop, source, queue_id)
+            try:
+                self._pop_queue(pop, source, queue_id)
+            except CorruptStore:  # a start has said so
+                if count == 1:
+                    raise
 
     def _pop_queue(self, pop: Pop, source: _Source, queue_id: int) -> None:
         """Pop from one queue what is still missing, and count what is left in it."""
@@ -207,18 +212,19 @@ class Popping:
         highest = 0 if queue is None else queue.max_offset
         if pop.header.order and self._is_blocked(pop.header, source.name, queue_id):
             return  # what is left there wakes nobody: an acknowledgement will
-        if pop.missing <= 0:
+        group = pop.header.consumer_group
+        if pop.missing <= 0 or self._in_flight.is_full(source.name, group, queue_id):
             pop.rest += highest - queue_offset
             return
         result = self._get(pop, source.name, queue_id, queue_offset)
         if result.status in _WRONG:
             queue_offset = result.next_offset
-            self._books.passed(pop.header.consumer_group, source.name, queue_id, queue_offset)
+            self._books.passed(group, source.name, queue_id, queue_offset)
             result = self._get(pop, source.name, queue_id, queue_offset)
         if result.count:
             self._take(pop, source, queue_id, queue_offset, result)
         elif result.status in _PASSED and result.next_offset != queue_offset:
-            self._books.passed(pop.header.consumer_group, source.name, queue_id, result.next_offset)
+            self._books.passed(group, source.name, queue_id, result.next_offset)
             pop.has_passed = True
         pop.rest += result.max_offset - result.next_offset
 
@@ -246,6 +252,7 @@ class Popping:
         pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
         pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
         pop.count += len(offsets)
+        self._in_flight.popped(source.name, pop.header.consumer_group, queue_id, len(offsets))
         self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
         if source.origin:
             records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)

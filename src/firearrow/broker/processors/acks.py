@@ -39,6 +39,7 @@ class AckProcessor:
         self._offsets = context.offsets
         self._orders = context.orders
         self._unblocking = context.unblocking
+        self._in_flight = context.in_flight
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books
@@ -64,6 +65,7 @@ class AckProcessor:
                 return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
         elif self._is_group(header.consumer_group):
             self._books.acknowledge(batch, header.offset, self._clock.now_ms())
+            self._in_flight.done(header.topic, header.consumer_group, header.queue_id, 1)
         return Response()
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -112,6 +114,7 @@ class AckProcessor:
         )
         batch = self._books.batch_of(handle, ack.group, topic, ack.queue_id)
         self._books.acknowledge_all(batch, offsets, self._clock.now_ms())
+        self._in_flight.done(topic, ack.group, ack.queue_id, len(offsets))
         return None
 
     def _ack_in_order(
@@ -145,6 +148,7 @@ class AckProcessor:
             if not offsets.is_reset(group, topic, queue_id):
                 offsets.commit(group, topic, queue_id, following)
             self._unblocking.changed(topic, group, queue_id)
+            self._in_flight.done(topic, group, queue_id, 1)
         return None
 
     # --- not yet ---

@@ -98,6 +98,14 @@ class PopProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{address}] pop message is forbidden because timerWheelEnable is false",
             )
+        most_ms = self._settings.store.timer_max_delay_sec * 1000
+        if not 0 <= header.invisible_time <= most_ms:
+            # Java: PopMessageProcessor gives messages, and can't note that they are popped.
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime[{header.invisible_time}] is illegal, it must be between 0 and "
+                f"{most_ms} (timerMaxDelaySec)",
+            )
         self._checks.place(peer, header)
 
 

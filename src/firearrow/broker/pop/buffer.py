@@ -1,0 +1,301 @@
+"""Checkpoints that stay in memory for some seconds: most are acknowledged by then, and no record is
+written (``enablePopBufferMerge``).
+
+A checkpoint is written when it is ten seconds old (``popCkStayBufferTime``), when its messages will
+be visible in three (``popCkStayBufferTimeOut``), or at a stop; with a bit for each message that was
+acknowledged meanwhile, so that needs no record either. Java: PopBufferMergeService#scan looks at
+all of them every 5 ms, and writes a record for each acknowledgement. Here one alarm waits for the
+next that is to be written.
+
+As long as a checkpoint is neither acknowledged nor written, its group is at its messages for who
+asks, or starts again after a kill: they are popped once more. Pops go on behind the last.
+
+Source: upstream ``PopBufferMergeService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from heapq import heappop, heappush, heapreplace
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.books import Batch, Books
+from firearrow.broker.pop.merging import Key, Open, key_of
+from firearrow.broker.pop.records import Checkpoint
+from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.services import Alarm, Scheduler, Service
+from firearrow.store import QueuesDeleted
+
+log = logging.getLogger(__name__)
+
+EARLY_MS: Final = 1500  # so long before a checkpoint is written, nothing more is kept for it
+TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one record
+TURN_RECORDS_MAX: Final = 128  # where a clock does not say
+RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
+LOOK_SECONDS_MAX: Final = 1.0  # how soon it is noticed that the wall clock was set
+_ALWAYS_MS: Final = 1 << 62
+BITS_MAX: Final = 32  # of a Java int
+
+
+class _Kept(Open):
+    """A checkpoint in memory, and the revive queue that it is for."""
+
+    __slots__ = ("revive_queue_id",)
+
+    def __init__(self, checkpoint: Checkpoint, key: Key, revive_queue_id: int) -> None:
+        super().__init__(checkpoint, key)
+        self.revive_queue_id = revive_queue_id
+
+
+class _Place(NamedTuple):
+    """A group goes on at an offset once nothing is left in memory of a checkpoint, if any."""
+
+    next_offset: int
+    kept: _Kept | None
+
+
+class _Line:
+    """The places of a group in a queue, the first of which is not reached yet; ``committed`` is
+    where it is for all others. If it is moved from there, these places count no more."""
+
+    __slots__ = ("committed", "places")
+
+    def __init__(self, committed: int) -> None:
+        self.committed = committed
+        self.places: deque[_Place] = deque()
+
+
+class _Due(NamedTuple):
+    """When a checkpoint is to be written; ``number`` keeps the order of equals."""
+
+    at_ms: int
+    number: int
+    kept: _Kept
+
+
+class BufferedBooks(Books, Service):
+    """Books that keep checkpoints in memory for a while, if the configuration wants that."""
+
+    def __init__(self, context: BrokerContext, scheduler: Scheduler) -> None:
+        Books.__init__(self, context)
+        Service.__init__(self, "checkpoints of pops")
+        self._clock = context.clock
+        self._kept: dict[Key, _Kept] = {}
+        self._lines: dict[tuple[str, str, int], _Line] = {}
+        self._due: list[_Due] = []  # a heap; of some nothing is left
+        self._number = 0
+        self._alarm = Alarm(scheduler, self._turn)
+        self._trouble: str | None = None
+
+    # --- what was popped ---
+
+    def offset(self, group: str, topic: str, queue_id: int) -> int:
+        """Give the offset that a group pops from, -1 if it has none."""
+        committed = super().offset(group, topic, queue_id)
+        if self._lines:
+            line = self._line(topic, group, queue_id, committed)
+            if line is not None:
+                return line.places[-1].next_offset
+        return committed
+
+    def _line(self, topic: str, group: str, queue_id: int, committed: int) -> _Line | None:
+        """The places of a group in a queue, unless it was moved."""
+        line = self._lines.get((topic, group, queue_id))
+        if line is not None and line.committed != committed:
+            del self._lines[topic, group, queue_id]
+            return None
+        return line
+
+    def popped(
+        self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int
+    ) -> None:
+        """Note that messages are popped, after which the group goes on at an offset.
+
+        Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
+        """
+        if not self._lines and not self._settings.broker.enable_pop_buffer_merge:
+            super().popped(checkpoint, revive_queue_id, next_offset, now_ms)
+            return
+        topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
+        committed = super().offset(group, topic, queue_id)
+        line = self._line(topic, group, queue_id, committed)
+        key = key_of(checkpoint, self._broker_name)
+        at_ms = self._kept_until(checkpoint)
+        if at_ms - now_ms < EARLY_MS or not self._has_room(checkpoint, key, line):
+            self.put_checkpoint(checkpoint, revive_queue_id, now_ms)
+            if line is None:
+                self._offsets.commit(group, topic, queue_id, next_offset)
+            else:
+                line.places.append(_Place(next_offset, None))
+            return
+        kept = self._kept[key] = _Kept(checkpoint, key, revive_queue_id)
+        if line is None:
+            line = self._lines[key[:3]] = _Line(committed)
+        line.places.append(_Place(next_offset, kept))
+        self._plan(at_ms, kept)
+        self._alarm.set_earlier(max(at_ms - now_ms, 0) / 1000)
+
+    def _kept_until(self, checkpoint: Checkpoint) -> int:
+        """When a checkpoint is to be written at the latest."""
+        config = self._settings.broker
+        return min(
+            checkpoint.pop_ms + config.pop_ck_stay_buffer_time,
+            checkpoint.due_ms - config.pop_ck_stay_buffer_time_out,
+        )
+
+    def _has_room(self, checkpoint: Checkpoint, key: Key, line: _Line | None) -> bool:
+        """Whether one more checkpoint may be kept."""
+        config = self._settings.broker
+        return (
+            config.enable_pop_buffer_merge
+            and len(self._due) < config.pop_ck_max_buffer_size
+            and (line is None or len(line.places) < config.pop_ck_offset_max_queue_size)
+            and checkpoint.count <= BITS_MAX
+            and key not in self._kept
+        )
+
+    def passed(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Note that a group goes on at an offset, and wants nothing of what is before it."""
+        line = self._line(topic, group, queue_id, super().offset(group, topic, queue_id))
+        if line is None:
+            super().passed(group, topic, queue_id, next_offset)
+        else:
+            line.places.append(_Place(next_offset, None))
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Have a group go on at an offset, whatever was popped before."""
+        self._lines.pop((topic, group, queue_id), None)
+        super().reset(group, topic, queue_id, queue_offset)
+
+    def forget_queues(self, deleted: QueuesDeleted) -> None:
+        """Queues are deleted: nobody goes on in them."""
+        topic, queue_id = deleted
+        for key in [key for key in self._lines if key[0] == topic]:
+            if queue_id is None or key[2] == queue_id:
+                del self._lines[key]
+
+    # --- what was consumed ---
+
+    def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
+        """Note that a message was consumed; raises like `popped`."""
+        kept = self._kept_of(batch)
+        if kept is None:
+            super().acknowledge(batch, queue_offset, now_ms)
+        else:
+            self._acknowledge(kept, [queue_offset])
+
+    def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
+        """Note that messages of a batch were consumed; raises like `popped`."""
+        kept = self._kept_of(batch)
+        if kept is None:
+            super().acknowledge_all(batch, queue_offsets, now_ms)
+        else:
+            self._acknowledge(kept, queue_offsets)
+
+    def _kept_of(self, batch: Batch) -> _Kept | None:
+        if not self._kept:
+            return None
+        return self._kept.get(key_of(batch.acknowledgement(-1), self._broker_name))
+
+    def _acknowledge(self, kept: _Kept, queue_offsets: list[int]) -> None:
+        for queue_offset in queue_offsets:
+            kept.acknowledge(queue_offset)
+        if not kept.left:
+            self._done(kept)
+
+    def _done(self, kept: _Kept) -> None:
+        """Nothing is left of a checkpoint: the group may have come further."""
+        kept.left = 0
+        del self._kept[kept.key]
+        topic, group, queue_id = kept.key[:3]
+        line = self._line(topic, group, queue_id, super().offset(group, topic, queue_id))
+        if line is None:
+            return
+        places, reached = line.places, -1
+        while places and (places[0].kept is None or not places[0].kept.left):
+            reached = places.popleft().next_offset
+        if not places:
+            del self._lines[kept.key[:3]]
+        if reached >= 0:
+            line.committed = reached
+            self._offsets.commit(group, topic, queue_id, reached)
+
+    # --- by time ---
+
+    async def stop(self) -> None:
+        """Write all checkpoints; of what can't be written, the messages are popped once more."""
+        self._alarm.cancel()
+        left = -1
+        while self._kept and len(self._kept) != left:
+            left = len(self._kept)
+            try:
+                self._write_due(_ALWAYS_MS)
+            except (StoreError, OSError) as error:
+                self._note_trouble(str(error))
+            await asyncio.sleep(0)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why checkpoints can't be written."""
+        return self._trouble
+
+    def _plan(self, at_ms: int, kept: _Kept) -> None:
+        self._number += 1
+        heappush(self._due, _Due(at_ms, self._number, kept))
+
+    def _turn(self) -> None:
+        """Write what is due, as much as one turn may."""
+        is_busy, error = False, "an error of its own"
+        try:
+            is_busy, error = self._write_due(self._clock.now_ms()), ""
+        except (StoreError, OSError) as refused:
+            error = str(refused)
+        finally:
+            self._note_trouble(error or None)
+            if error:
+                self._alarm.set(RETRY_SECONDS)
+            elif is_busy or self._due:
+                self._alarm.set(0.0 if is_busy else self._seconds())
+
+    def _seconds(self) -> float:
+        ahead = (self._due[0].at_ms - self._clock.now_ms()) / 1000
+        return min(max(ahead, 0.0), LOOK_SECONDS_MAX)
+
+    def _write_due(self, until_ms: int) -> bool:
+        """Write checkpoints that are due; whether there are more."""
+        heap, monotonic = self._due, self._clock.monotonic
+        until = monotonic() + TURN_SECONDS
+        for _ in range(TURN_RECORDS_MAX):
+            while heap and not heap[0].kept.left:
+                heappop(heap)
+            if not heap or heap[0].at_ms > until_ms:
+                return False
+            self._write(heap[0])
+            if monotonic() >= until:
+                return True
+        return True
+
+    def _write(self, due: _Due) -> None:
+        """Write a checkpoint; if only that one can't be written now, later."""
+        kept, now_ms = due.kept, self._clock.now_ms()
+        record = replace(kept.checkpoint, acknowledged_bits=kept.acknowledged_bits)
+        try:
+            self.put_checkpoint(record, kept.revive_queue_id, now_ms)
+        except (BrokerError, MessageError) as error:
+            log.warning("a checkpoint can't be written now", extra={"error": error})
+            heapreplace(self._due, due._replace(at_ms=now_ms + int(RETRY_SECONDS * 1000)))
+            return
+        heappop(self._due)
+        self._done(kept)
+
+    def _note_trouble(self, error: str | None) -> None:
+        if error is not None and self._trouble != error:
+            log.error("checkpoints can't be written now", extra={"error": error})
+        elif error is None and self._trouble is not None:
+            log.info("checkpoints are written again")
+        self._trouble = error
