@@ -3,7 +3,7 @@
 import pytest
 
 from firearrow.errors import ConfigError
-from firearrow.net.address import addresses_of, host_and_port
+from firearrow.net.address import addresses_of, host_and_port, remote_of
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,16 @@ def test_several() -> None:
 def test_what_is_no_list_of_addresses(text: str, named: str) -> None:
     with pytest.raises(ConfigError, match=f"^{named} "):
         addresses_of(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "stored"),
+    [
+        (("10.0.0.1", 4711), "10.0.0.1:4711", "0a000001 00001267"),
+        (("::ffff:10.0.0.1", 1, 0, 0), "10.0.0.1:1", "0a000001 00000001"),
+        (("fe80::1%eth0", 9, 0, 2), "fe80::1:9", "fe80000000000000 0000000000000001 00000009"),
+        ("a pipe", "unknown", "0000000000000000"),
+    ],
+)
+def test_the_other_end_of_a_connection(name: object, address: str, stored: str) -> None:
+    assert remote_of(name) == (address, bytes.fromhex(stored))

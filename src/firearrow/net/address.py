@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 from firearrow.errors import ConfigError
 
 
@@ -21,3 +23,15 @@ def addresses_of(text: str) -> list[str]:
     for address in addresses:
         host_and_port(address)
     return addresses
+
+
+def remote_of(name: object) -> tuple[str, bytes]:
+    """Give the other end of a connection, from what its socket says of it: as ``ip:port`` and as
+    it is stored in a message; unknown if it says nothing."""
+    if not isinstance(name, tuple):
+        return "unknown", bytes(8)
+    host, port = str(name[0]).partition("%")[0], int(name[1])
+    if host.startswith("::ffff:") and "." in host:
+        host = host.removeprefix("::ffff:")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")

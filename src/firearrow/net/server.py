@@ -34,6 +34,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
 from firearrow.events import Events
 from firearrow.machine import memory_bytes
+from firearrow.net.address import remote_of
 from firearrow.net.budget import Budget
 from firearrow.net.futures import Answered, FutureCalls
 from firearrow.net.lateness import Lateness, Patience
@@ -121,7 +122,7 @@ class Peer(asyncio.Protocol):
         """Register with the server (called by asyncio)."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
-        self.address, self.host_bytes = _remote_of(self._transport)
+        self.address, self.host_bytes = remote_of(self._transport.get_extra_info("peername"))
         self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
         self._server.admit(self)
@@ -529,17 +530,6 @@ def _code_and_size(peer_request: PeerRequest) -> tuple[int, int]:
 
 def _peer_of(peer_request: PeerRequest) -> Peer:
     return peer_request[0]
-
-
-def _remote_of(transport: asyncio.Transport) -> tuple[str, bytes]:
-    name = transport.get_extra_info("peername")
-    if not isinstance(name, tuple):
-        return "unknown", bytes(8)
-    host, port = str(name[0]).partition("%")[0], int(name[1])
-    if host.startswith("::ffff:") and "." in host:
-        host = host.removeprefix("::ffff:")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")
 
 
 def _connections_max() -> int:

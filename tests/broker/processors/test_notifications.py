@@ -76,6 +76,20 @@ def test_a_pop_waits_until_its_time(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, main)
 
 
+def test_a_pop_that_comes_too_late(tmp_path: Path) -> None:
+    """Clients read the fields of any answer with code 210."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"first")
+        for ago_ms, code in ((POLL_MS + 501, 210), (POLL_MS + 499, 0)):
+            born_ms = served.broker._clock.now_ms() - ago_ms
+            answer = await caller.call(200050, waiting_fields(served, bornTime=born_ms))
+            assert answer.code == code
+            assert {"popTime", "invisibleTime", "reviveQid", "restNum"} <= answer.ext.keys()
+
+    in_virtual_time(tmp_path, main)
+
+
 def test_each_group_has_each_message_however_many_wait(tmp_path: Path) -> None:
     """A thousand pops of five groups, of any queue or of one."""
     groups, each = 5, 200

@@ -20,11 +20,14 @@ from firearrow.wire.frame import AnyCommand, pop_answer
 from firearrow.wire.headers import PopMessage
 
 MESSAGES_MAX: Final = 32  # of one pop
+LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
+
 _CODES: Final = {
     Outcome.FULL: ResponseCode.POLLING_FULL,
     Outcome.OVER: ResponseCode.POLLING_TIMEOUT,
 }
-LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
+_FIELDS: Final = ("popTime", "invisibleTime", "reviveQid", "restNum")
+"""What clients want of each answer with code 210."""
 
 
 class PopProcessor:
@@ -56,7 +59,12 @@ class PopProcessor:
         if not header.born_time:
             header.born_time = now_ms
             request.ext = header
-        self._check(peer, header, now_ms)
+        if now_ms - header.born_time - header.poll_time > LATE_MS_MAX:
+            remark = (
+                f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much"
+            )
+            return Response(ResponseCode.POLLING_TIMEOUT, remark, dict.fromkeys(_FIELDS, 0))
+        self._check(peer, header)
         wanted = wanted_of(header.exp, header.exp_type)
         try:
             pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
@@ -78,15 +86,10 @@ class PopProcessor:
         self._stats.pulls_missed += 1
         return _nothing(_CODES[outcome], pop)
 
-    def _check(self, peer: Peer, header: PopMessage, now_ms: int) -> None:
-        """All reasons to refuse a pop, in upstream's order."""
+    def _check(self, peer: Peer, header: PopMessage) -> None:
+        """All other reasons to refuse a pop, in upstream's order."""
         broker = self._settings.broker
         address = broker.broker_ip1
-        if now_ms - header.born_time - header.poll_time > LATE_MS_MAX:
-            raise BrokerError(
-                ResponseCode.POLLING_TIMEOUT,
-                f"the broker[{address}] pop message is timeout too much",
-            )
         self._checks.broker("pop message")
         if header.max_msg_nums > MESSAGES_MAX:
             raise BrokerError(
