@@ -252,8 +252,10 @@ class Reviving(Service):
         if not self._retries.are_wanted(checkpoint):
             topic, group = checkpoint.topic, checkpoint.group
             if self._is_news((topic, group)):
-                what = "popped messages do not come again: their topic or group is gone"
-                log.warning(what, extra={"topic": topic, "group": group})
+                log.warning(
+                    "popped messages do not come again: their topic or group is gone",
+                    extra={"topic": topic, "group": group},
+                )
             popped.left = 0
         while popped.left:
             at = (popped.left & -popped.left).bit_length() - 1
@@ -261,7 +263,7 @@ class Reviving(Service):
                 self._revive_one(due, at, now_ms)
             except (MessageError, BrokerError) as error:
                 # Neither it nor a checkpoint can be put now: others go on.
-                self._say_failure("popped message can't come again now", due, at, error)
+                self._say_failure(due, at, "waits", error)
                 waits_until = now_ms + int(RETRY_SECONDS * 1000) + LATE_MS
                 heapreplace(self._due, due._replace(at_ms=waits_until))
                 return
@@ -281,22 +283,30 @@ class Reviving(Service):
             times = checkpoint.put_again_times
             again_max = len(PUT_AGAIN_SECONDS)
             if times >= again_max and self._settings.broker.skip_when_ck_re_put_reach_max_times:
-                self._say_failure("popped message does not come again", due, at, error)
+                self._say_failure(due, at, "is given up", error)
                 return
-            self._say_failure("popped message can't come again yet", due, at, error)
+            self._say_failure(due, at, "is tried again later", error)
             waits_ms = PUT_AGAIN_SECONDS[min(times, again_max - 1)] * 1000
             queue_id = due.queue.queue_id % self._settings.broker.revive_queue_num
             self._put_checkpoint(
                 checkpoint.put_again_for(queue_offset, now_ms + waits_ms), queue_id, now_ms
             )
 
-    def _say_failure(self, what: str, due: _Due, at: int, error: Exception) -> None:
+    def _say_failure(self, due: _Due, at: int, outcome: str, error: Exception) -> None:
         checkpoint = due.open.checkpoint
         place = checkpoint.topic, checkpoint.queue_id, checkpoint.queue_offset(at)
-        if self._is_news((what, checkpoint.group, *place)):
-            topic, queue_id, queue_offset = place
-            fields = {"topic": topic, "queue_id": queue_id, "queue_offset": queue_offset}
-            log.error(what, extra={**fields, "group": checkpoint.group, "error": error})
+        if self._is_news((*place, checkpoint.group, outcome)):
+            log.error(
+                "popped message can't be put into its retry topic",
+                extra={
+                    "topic": place[0],
+                    "queue_id": place[1],
+                    "queue_offset": place[2],
+                    "group": checkpoint.group,
+                    "outcome": outcome,
+                    "error": error,
+                },
+            )
 
     def _is_news(self, subject: object) -> bool:
         """Whether something was not named in the log yet."""
