@@ -13,6 +13,8 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
+from firearrow.broker.pop.inflight import InFlight
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
 from firearrow.broker.requests import handlers_of
@@ -274,6 +276,10 @@ class FakeBroker:
             HeldPops(name, self.settings, store, self.clock, self.scheduler, newest_first=newest)
             for name, newest in (("pops", False), ("notifications", True))
         )
+        held = self.held_pops, self.held_notifications
+        self.unblocking = Unblocking(
+            self.settings, store, self.orders, self.offsets, held, self.clock, self.scheduler
+        )
         timers = TimerStore(Path("no files"), 1024, 1000)
         self.context = BrokerContext(
             self.settings,
@@ -298,6 +304,8 @@ class FakeBroker:
             TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
             self.held_pops,
             self.held_notifications,
+            self.unblocking,
+            InFlight(self.settings),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context)
 

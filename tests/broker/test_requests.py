@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.popping import Popping
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -19,6 +21,7 @@ from firearrow.broker.requests import (
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
+    pop_handlers_of,
     reply_handlers_of,
     transaction_handlers_of,
 )
@@ -56,6 +59,8 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
         messages = message_handlers_of(sends, PullProcessor(context))
         ends = TransactionProcessor(context, cast(Transactions, None))
         others = reply_handlers_of(context, sends) | transaction_handlers_of(ends)
+        books = Books(context)
+        others |= pop_handlers_of(context, Popping(context, books), books)
         return {**handlers_of(context), **messages, **others}
 
 

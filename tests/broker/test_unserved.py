@@ -57,9 +57,7 @@ def test_one_line_a_minute_says_how_many(
     assert refusals(caplog) == [("POP_LITE_MESSAGE", 200070, "g", 6)]
 
 
-def test_groups_and_kinds_are_told_apart(
-    warner: Unserved, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_groups_are_told_apart(warner: Unserved, caplog: pytest.LogCaptureFixture) -> None:
     ask(warner, 200070, {"consumerGroup": "g"})
     ask(warner, 200070, {"consumerGroup": "other"})
     assert [line[:3] for line in refusals(caplog)] == [

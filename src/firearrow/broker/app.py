@@ -34,8 +34,10 @@ from firearrow.broker.halves import waits_as_half
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
@@ -209,7 +211,9 @@ class Broker:
             generations=config.config_generations,
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
+            before_write=store.flush_log,  # what was popped is noted there
         )
+        self._in_flight = InFlight(self.settings)
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
@@ -246,8 +250,7 @@ class Broker:
         warn_of_waiting(self.store, self.topics, self.offsets)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
-        self._held_pops = self._hold_pops("held pops")
-        self._held_notifications = self._hold_pops("held notifications", newest_first=True)
+        self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
         self._registration = self._make_registration()
         self._routes = self._make_routes()
@@ -325,10 +328,15 @@ class Broker:
             self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
         )
 
-    def _hold_pops(self, name: str, *, newest_first: bool = False) -> HeldPops:
-        return HeldPops(
-            name, self.settings, self.store, self._clock, self._loop, newest_first=newest_first
+    def _hold_pops(self) -> None:
+        """Make what keeps pops and notifications that wait, and what wakes those in order."""
+        settings, store, clock, loop = self.settings, self.store, self._clock, self._loop
+        self._held_pops = HeldPops("held pops", settings, store, clock, loop)
+        self._held_notifications = HeldPops(
+            "held notifications", settings, store, clock, loop, newest_first=True
         )
+        held = self._held_pops, self._held_notifications
+        self._unblocking = Unblocking(settings, store, self.orders, self.offsets, held, clock, loop)
 
     def _context(self) -> BrokerContext:
         return BrokerContext(
@@ -354,6 +362,8 @@ class Broker:
             self._routes,
             self._held_pops,
             self._held_notifications,
+            self._unblocking,
+            self._in_flight,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -385,6 +395,7 @@ class Broker:
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(QueuesDeleted, self.orders.topic_gone)
+        listen(QueuesDeleted, self._in_flight.topic_gone)
         listen(QueuesDeleted, lambda _: self._popping.forget_queues())
         listen(QueuesDeleted, self._books.forget_queues)
         listen(SettingsChanged, lambda _: sends.forget_targets())
@@ -425,6 +436,7 @@ class Broker:
             self._held,
             self._held_pops,
             self._held_notifications,
+            self._unblocking,
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),

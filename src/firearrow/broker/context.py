@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.inflight import InFlight
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
 from firearrow.broker.routes import TopicRoutes
@@ -54,3 +56,5 @@ class BrokerContext(NamedTuple):
     routes: TopicRoutes
     held_pops: HeldPops
     held_notifications: HeldPops
+    unblocking: Unblocking
+    in_flight: InFlight

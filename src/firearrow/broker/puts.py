@@ -140,19 +140,20 @@ class Puts:
         return self._add(draft, self._store.queue(draft.topic, draft.queue_id), now_ms)
 
     def put_waiting(
-        self, topic: str, queue_id: int, body: bytes, stored: bytes, wanted: str, now_ms: int
-    ) -> None:
-        """Add a message of the broker's own, whose properties are formatted, where it belongs at
-        present; ``wanted`` is the topic that it belongs to at last.
+        self, queue: ConsumeQueue, body: bytes, stored: bytes, wanted: str, now_ms: int
+    ) -> int:
+        """Add a message of the broker's own, whose properties are formatted, to the queue that it
+        belongs to at present; ``wanted`` is the topic that it belongs to at last.
 
-        Raises MessageError or DiskFull, having added nothing. For what is put for each message that
-        clients handle: a draft takes twice as long.
+        Returns its queue offset. Raises MessageError or DiskFull, having added nothing. It is for
+        what is put for each message that clients handle: a draft takes twice as long.
         """
-        store = self._store
-        queue = store.queue(topic, queue_id)
-        store.put(queue, body, stored, 0, 0, now_ms, store.store_host, now_ms, 0)
-        if topic != wanted:
-            self._waits(WaitsElsewhere(topic, wanted))
+        store, queue_offset = self._store, queue.next_offset
+        host = store.store_host
+        store.put(queue, body, stored, 0, 0, now_ms, host, now_ms, 0)
+        if queue.topic != wanted:
+            self._waits(WaitsElsewhere(queue.topic, wanted))
+        return queue_offset
 
     def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
         store = self._store

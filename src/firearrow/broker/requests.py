@@ -18,7 +18,9 @@ from firearrow.broker.processors.admin_topics import TopicAdminProcessor
 from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.assignment import AssignmentProcessor
 from firearrow.broker.processors.clients import ClientProcessor
+from firearrow.broker.processors.notifications import NotificationProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
+from firearrow.broker.processors.peeking import PeekProcessor
 from firearrow.broker.processors.pop import PopProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.pull import PullProcessor
@@ -160,9 +162,13 @@ def pop_handlers_of(context: BrokerContext, popping: Popping, books: Books) -> d
     """The handlers of pops and of what becomes of popped messages."""
     pops = PopProcessor(context, popping)
     acks = AckProcessor(context, books)
+    notifications = NotificationProcessor(context, books)
     return _by_number(
         {
             RequestCode.POP_MESSAGE: pops.pop,
+            RequestCode.PEEK_MESSAGE: PeekProcessor(context, books).peek,
+            RequestCode.NOTIFICATION: notifications.notify,
+            RequestCode.POLLING_INFO: notifications.waiting,
             RequestCode.ACK_MESSAGE: acks.ack,
             RequestCode.BATCH_ACK_MESSAGE: acks.ack_batch,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible_time,

@@ -283,7 +283,11 @@ class TimedMessages(Service):
             timers.pass_over(store.min_queue_offset(names.TIMER_TOPIC, 0) - 1)
         while timers.progress.queue_offset < end:
             first = timers.progress.queue_offset
-            for entry in store.iterate_from(names.TIMER_TOPIC, 0, first, STEP_MESSAGES):
+            timers.pass_spared()
+            start = timers.progress.queue_offset
+            for entry in store.iterate_from(names.TIMER_TOPIC, 0, start, STEP_MESSAGES):
+                if entry.queue_offset < timers.progress.queue_offset or timers.pass_spared():
+                    continue
                 record = store.record_at(entry.physical_offset)
                 view = None if record is None else timed_message(record)
                 if view is None:

@@ -42,9 +42,6 @@ _COLD: Final = "reads of old messages are not limited, so there is nothing to co
 NOT_YET: Final[Mapping[RequestCode, str]] = {
     **LOST,
     RequestCode.SWITCH_TIMER_ENGINE: _TIMER,
-    RequestCode.PEEK_MESSAGE: _POP,
-    RequestCode.NOTIFICATION: _POP,
-    RequestCode.POLLING_INFO: _POP,
     RequestCode.POP_ROLLBACK: _POP,
     RequestCode.LITE_SUBSCRIPTION_CTL: _LITE,
     RequestCode.GET_BROKER_LITE_INFO: _LITE,

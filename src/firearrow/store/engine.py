@@ -118,8 +118,7 @@ class MessageStore(Doors):
         self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged)
         # These are the parts' own: they are called too often for a layer in between.
         self.get = self._reader.get
-        self.find_queue = queues.find
-        self.catch_up = dispatching.catch_up
+        self.find_queue, self.catch_up = queues.find, dispatching.catch_up
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
         self._lookup = Lookup(
             log,

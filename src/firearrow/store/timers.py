@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +41,8 @@ from firearrow.store.timerwheel import TimerWheel, WheelSlot
 
 log = logging.getLogger(__name__)
 
+SPARED_MAX: Final = 500_000  # some 30 MB; there are so many only if none go on the wheel
+SPARED_STEP: Final = 10_000  # a millisecond
 _PIECE_UNITS: Final = 1 << 16
 _DELAY_MS_MAX: Final = (1 << 31) - 1
 
@@ -121,6 +123,7 @@ class TimerStore:
         """Messages before this queue offset may have been delivered, if their time is over."""
         self.pending: dict[int, int] = {}
         """How many units wait, by the hash of their topic; those that delete count as -1."""
+        self.spared: set[int] = set()  # queue offsets
         self._oldest = 0  # no unit before this position waits
 
     # --- start and end ---
@@ -253,6 +256,26 @@ class TimerStore:
             self.wheel.put(slot_ms, WheelSlot(known.first, position, known.number + number))
         self.count(unit.topic_hash, number)
         self.progress = Progress(read_ms, queue_offset + 1, self.units.end)
+
+    def spare(self, queue_offsets: Iterable[int]) -> None:
+        """Have messages that are not on the wheel yet stay off it: nobody needs them any more.
+
+        A start forgets that. So of what is spared together, each message must be of no use to
+        whoever does not get those before it.
+        """
+        if len(self.spared) < SPARED_MAX:
+            self.spared.update(queue_offsets)
+
+    def pass_spared(self) -> int:
+        """Pass over what is spared, as far as nothing else is between; gives how many it was."""
+        first = at = self.progress.queue_offset
+        spared = self.spared
+        while at in spared and at - first < SPARED_STEP:
+            spared.remove(at)
+            at += 1
+        if at > first:
+            self.pass_over(at - 1)
+        return at - first
 
     def pass_over(self, queue_offset: int) -> None:
         """Leave a message of the queue out: it waits for nothing."""

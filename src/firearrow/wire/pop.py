@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 from firearrow.errors import MessageError
 from firearrow.message import names
 
+HANDLE_CHARS_MAX: Final = 1024
 ORDER_REVIVE_QUEUE: Final = 999  # in place of a revive queue: popped in order
 TOPIC, RETRY_V1, RETRY_V2 = range(3)  # origins of a popped message
 
@@ -60,12 +61,22 @@ class Handle(NamedTuple):
         """When the message can be popped again unless it was acknowledged."""
         return self.pop_ms + self.invisible_ms
 
-    def __str__(self) -> str:
-        """The handle on the wire."""
+    @property
+    def head(self) -> str:
+        """All but the queue offset, which is the same for all messages of a pop in one queue."""
         return (
             f"{self.start_offset} {self.pop_ms} {self.invisible_ms} {self.revive_queue_id} "
-            f"{self.origin} {self.broker_name} {self.queue_id} {self.queue_offset}"
+            f"{self.origin} {self.broker_name} {self.queue_id}"
         )
+
+    def __str__(self) -> str:
+        """The handle on the wire."""
+        return f"{self.head} {self.queue_offset}"
+
+
+def split_handle(text: str) -> str:
+    """Give the `Handle.head` of a handle, whether it ends with a queue offset or before."""
+    return text.rpartition(" ")[0] if text.count(" ") == 7 else text
 
 
 def parse_handle(text: str, queue_offset: int = -1) -> Handle:
@@ -73,6 +84,8 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
 
     One may end before the queue's offset, which then is ``queue_offset``.
     """
+    if len(text) > HANDLE_CHARS_MAX:
+        raise MessageError(f"a handle of {len(text)} characters")
     fields = text.split(" ")
     if len(fields) == 7:
         fields.append(str(queue_offset))
@@ -83,6 +96,7 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
     except ValueError:
         raise MessageError(f"not the handle of a popped message: {text[:200]!r}") from None
     sound = all(-_LONG_MAX <= number <= _LONG_MAX for number in numbers)
+    sound = sound and broker_name.isprintable()  # it becomes part of a property
     if not sound or not all(0 <= number <= _INT_MAX for number in small) or small[1] > RETRY_V2:
         raise MessageError(f"a number of the handle is out of range: {text[:200]!r}")
     return Handle(*numbers[:3], small[0], small[1], broker_name, small[2], numbers[3])

@@ -99,7 +99,7 @@ async def fail(served: Serving, caller: Caller, priorities: str) -> None:
         await send(served, caller, number)
         [(view, handle)] = await popped(caller, maxMsgNums=1)
         assert view.body == number.encode()
-    await passed(handle, served)
+    await passed(served, handle.visible_ms)
 
 
 def test_a_failed_message_does_not_wait_for_lower_ones_that_failed_before(tmp_path: Path) -> None:

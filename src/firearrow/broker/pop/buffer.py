@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.books import Batch, Books
 from firearrow.broker.pop.merging import Key, Open, key_of
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.records import Checkpoint
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import QueuesDeleted
@@ -118,6 +118,9 @@ class BufferedBooks(Books, Service):
 
         Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
         """
+        if not self._lines and not self._settings.broker.enable_pop_buffer_merge:
+            super().popped(checkpoint, revive_queue_id, next_offset, now_ms)
+            return
         topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
         committed = super().offset(group, topic, queue_id)
         line = self._line(topic, group, queue_id, committed)
@@ -178,15 +181,29 @@ class BufferedBooks(Books, Service):
 
     # --- what was consumed ---
 
-    def acknowledged(
-        self, ack: Acknowledgement, revive_queue_id: int, visible_ms: int, now_ms: int
-    ) -> None:
-        """Note that messages were consumed that become visible at a time; raises like `popped`."""
-        kept = self._kept.get(key_of(ack, self._broker_name)) if self._kept else None
+    def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
+        """Note that a message was consumed; raises like `popped`."""
+        kept = self._kept_of(batch)
         if kept is None:
-            super().acknowledged(ack, revive_queue_id, visible_ms, now_ms)
-            return
-        for queue_offset in ack.acknowledged:
+            super().acknowledge(batch, queue_offset, now_ms)
+        else:
+            self._acknowledge(kept, [queue_offset])
+
+    def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
+        """Note that messages of a batch were consumed; raises like `popped`."""
+        kept = self._kept_of(batch)
+        if kept is None:
+            super().acknowledge_all(batch, queue_offsets, now_ms)
+        else:
+            self._acknowledge(kept, queue_offsets)
+
+    def _kept_of(self, batch: Batch) -> _Kept | None:
+        if not self._kept:
+            return None
+        return self._kept.get(key_of(batch.acknowledgement(-1), self._broker_name))
+
+    def _acknowledge(self, kept: _Kept, queue_offsets: list[int]) -> None:
+        for queue_offset in queue_offsets:
             kept.acknowledge(queue_offset)
         if not kept.left:
             self._done(kept)

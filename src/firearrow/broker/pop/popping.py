@@ -18,7 +18,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.state.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
-from firearrow.errors import BrokerError, MessageError
+from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress
 from firearrow.store import ConsumeQueue, DiskFull, Fetch, GetResult, GetStatus, Wanted
@@ -52,8 +52,9 @@ _PASSED: Final = frozenset(
 class Pop(msgspec.Struct):
     """A pop, and what it has found so far.
 
-    ``rest`` is how many messages are left in the queues that were looked at; the infos are items
-    of the answer (``wire.pop``).
+    ``rest`` is how many messages are left in the queues that were looked at, ``has_passed`` whether
+    the group goes on behind some that are not for it; the infos are items of the answer
+    (``wire.pop``).
     """
 
     header: PopMessage
@@ -65,6 +66,7 @@ class Pop(msgspec.Struct):
     records: list[bytes] = []
     count: int = 0
     rest: int = 0
+    has_passed: bool = False
     starts: list[str] = []
     offsets: list[str] = []
     order_counts: list[str] = []
@@ -101,6 +103,8 @@ class Popping:
         self._stats = context.stats
         self._chance = context.chance
         self._orders = context.orders
+        self._in_flight = context.in_flight
+        self._unblocking = context.unblocking
         self._broker_name = context.settings.broker.broker_name
         self._books = books
         self._sources: dict[str, _Source] = {}
@@ -158,15 +162,20 @@ class Popping:
         return self._chance.random() * 100 < config.pop_from_retry_probability
 
     def _pop_retry(self, pop: Pop) -> None:
-        """Pop what the group failed to consume of the topic before."""
+        """Pop what the group failed to consume of the topic before.
+
+        Java: PopMessageProcessor looks at one of both retry topics, by chance, and a pop that was
+        woken for a message of the other goes on waiting.
+        """
         config = self._settings.broker
-        v2 = config.enable_retry_topic_v2
-        if v2 and config.retrieve_message_from_pop_retry_topic_v1:
-            v2 = self._chance.random() < 0.5
-        name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
-        topic = self._topics.table.get(name)
-        if topic is not None:
-            self._pop_all(pop, self._source(topic))
+        forms = [config.enable_retry_topic_v2]
+        if forms[0] and config.retrieve_message_from_pop_retry_topic_v1:
+            forms = [True, False] if self._chance.random() < 0.5 else [False, True]
+        for v2 in forms:
+            name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
+            topic = self._topics.table.get(name)
+            if topic is not None and pop.missing > 0:
+                self._pop_all(pop, self._source(topic))
 
     def _pop_all(self, pop: Pop, source: _Source) -> None:
         """Pop from all queues of a topic: from a random one on and downwards, as upstream, or from
@@ -177,15 +186,22 @@ class Popping:
             first = 0 if step > 0 else count - 1
         else:
             first = int(self._chance.random() * count)
-        queues, books, group = source.queues, self._books, pop.header.consumer_group
+        queues, offset_of = source.queues, self._books.offset
+        topic, group = source.name, pop.header.consumer_group
+        by_offset_alone = not self._offsets.resets and not pop.header.order
         for number in range(count):
             queue_id = (first + step * number) % count
             queue = queues[queue_id]
-            if queue is not None:
-                queue_offset = books.offset(group, source.name, queue_id)
-                if queue_offset == queue.max_offset and not self._offsets.resets:
+            if queue is not None and by_offset_alone:
+                left = queue.max_offset - (queue_offset := offset_of(group, topic, queue_id))
+                if queue_offset >= 0 and (left == 0 or (left > 0 and pop.missing <= 0)):
+                    pop.rest += left
                     continue
-            self._pop_queue(pop, source, queue_id)
+            try:
+                self._pop_queue(pop, source, queue_id)
+            except CorruptStore:  # a start has said so
+                if count == 1:
+                    raise
 
     def _pop_queue(self, pop: Pop, source: _Source, queue_id: int) -> None:
         """Pop from one queue what is still missing, and count what is left in it."""
@@ -196,18 +212,20 @@ class Popping:
         highest = 0 if queue is None else queue.max_offset
         if pop.header.order and self._is_blocked(pop.header, source.name, queue_id):
             return  # what is left there wakes nobody: an acknowledgement will
-        if pop.missing <= 0:
+        group = pop.header.consumer_group
+        if pop.missing <= 0 or self._in_flight.is_full(source.name, group, queue_id):
             pop.rest += highest - queue_offset
             return
         result = self._get(pop, source.name, queue_id, queue_offset)
         if result.status in _WRONG:
             queue_offset = result.next_offset
-            self._books.passed(pop.header.consumer_group, source.name, queue_id, queue_offset)
+            self._books.passed(group, source.name, queue_id, queue_offset)
             result = self._get(pop, source.name, queue_id, queue_offset)
         if result.count:
             self._take(pop, source, queue_id, queue_offset, result)
         elif result.status in _PASSED and result.next_offset != queue_offset:
-            self._books.passed(pop.header.consumer_group, source.name, queue_id, result.next_offset)
+            self._books.passed(group, source.name, queue_id, result.next_offset)
+            pop.has_passed = True
         pop.rest += result.max_offset - result.next_offset
 
     def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
@@ -234,6 +252,7 @@ class Popping:
         pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
         pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
         pop.count += len(offsets)
+        self._in_flight.popped(source.name, pop.header.consumer_group, queue_id, len(offsets))
         self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
         if source.origin:
             records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)
@@ -293,6 +312,7 @@ class Popping:
             attempt_id=header.attempt_id,
         )
         self._books.passed(header.consumer_group, topic, queue_id, queue_offset)
+        self._unblocking.changed(topic, header.consumer_group, queue_id)
         pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
 
     # --- what was popped before ---

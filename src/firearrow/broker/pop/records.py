@@ -33,7 +33,7 @@ Source: upstream ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``, ``PopMessagePro
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
@@ -156,6 +156,31 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             f"@{self.broker_name}@{ACK_TAG}"
         )
 
+    def format(self) -> AckFormat:
+        """Give what bodies and ids of acknowledgements have in common that differ in one queue
+        offset only."""
+        body, key = encode(self), self.unique_key().encode()
+        offset = b"%d" % self.queue_offset
+        at = len(f"{self.topic}@{self.queue_id}@".encode())
+        return AckFormat(body[len(_BODY_BEFORE + offset) :], key[:at], key[at + len(offset) :])
+
+
+class AckFormat(NamedTuple):
+    """What is behind the queue offset in a body, and what is before and behind it in an id."""
+
+    body_behind: bytes
+    key_before: bytes
+    key_behind: bytes
+
+    def body(self, queue_offset: bytes) -> bytes:
+        """The body of an acknowledgement."""
+        return _BODY_BEFORE + queue_offset + self.body_behind
+
+
+_BODY_BEFORE: Final = b'{"ao":'
+
+encode: Final = msgspec.json.Encoder().encode
+"""Gives the body of a record."""
 
 Record = TypeVar("Record", Checkpoint, Acknowledgement)
 

@@ -96,6 +96,7 @@ class Reviving(Service):
         self._settings = context.settings
         self._clock = context.clock
         self._retries = Retries(context)
+        self._in_flight = context.in_flight
         self._put_checkpoint = put_checkpoint
         self._delivered_ms = delivered_ms
         self._alarm = Alarm(scheduler, self._turn)
@@ -279,6 +280,7 @@ class Reviving(Service):
         queue_offset = checkpoint.queue_offset(at)
         try:
             self._retries.put(checkpoint, queue_offset, now_ms)
+            self._in_flight.done(checkpoint.topic, checkpoint.group, checkpoint.queue_id, 1)
         except MessageError as error:
             times = checkpoint.put_again_times
             again_max = len(PUT_AGAIN_SECONDS)

@@ -22,10 +22,12 @@ from firearrow.broker.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, light
 from firearrow.broker.pop.due import Due
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.errors import BrokerError
 from firearrow.message.names import pop_retry_topic
 from firearrow.net.server import ConnectionClosed, Finished, Peer
 from firearrow.services import Scheduler, Service
 from firearrow.store import MessageStore, QueuesDeleted, Wanted
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
 ANY_QUEUE: Final = -1
@@ -143,7 +145,8 @@ class HeldPops(Service):
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """How many wait for exactly this queue (200055)."""
-        return len(self._by_topic.get(topic, {}).get(group, {}).get(queue_id, ()))
+        queues = self._by_topic.get(topic, {}).get(group, {})
+        return len(queues.get(max(queue_id, ANY_QUEUE), ()))
 
     # --- to wait ---
 
@@ -161,7 +164,7 @@ class HeldPops(Service):
         wait_ms = min(header.born_time, now_ms) + header.poll_time - EARLY_MS - now_ms
         if header.poll_time <= 0 or wait_ms <= 0 or self._has_stopped:
             return Outcome.OVER
-        key = header.topic, header.consumer_group, header.queue_id
+        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
         chars = len(header.exp or "") + len(header.attempt_id or "")
         if self._is_full(key, peer, chars):
             return Outcome.FULL
@@ -272,7 +275,7 @@ class HeldPops(Service):
     def wake_next(self, topic: str, group: str, queue_id: int) -> None:
         """Wake one that waits for exactly this queue: a request for it has left something."""
         if self.count(topic, group, queue_id):
-            self._note((topic, group, queue_id), None)
+            self._note((topic, group, max(queue_id, ANY_QUEUE)), None)
 
     def unblocked(self, topic: str, group: str, queue_id: int) -> None:
         """Wake one for a queue that is popped in order and has become free, a pop of any queue
@@ -288,12 +291,14 @@ class HeldPops(Service):
             self._release(deleted.topic, group)
 
     def group_gone(self, group: str) -> None:
-        """Run again what a group waits for that is deleted."""
+        """Refuse what a group waits for that is deleted: run again, it would make the group."""
         for topic in [topic for topic, groups in self._by_topic.items() if group in groups]:
-            self._release(topic, group)
+            self._release(topic, group, _refuse)
 
-    def _release(self, topic: str, group: str) -> None:
+    def _release(self, topic: str, group: str, answer: Answer | None = None) -> None:
         for waiting in list(self._by_topic[topic][group].values()):
+            for held in waiting:
+                held.answer = answer or held.answer
             self._end(list(waiting))
 
     def closed(self, closed: ConnectionClosed) -> None:
@@ -393,3 +398,7 @@ class HeldPops(Service):
     @staticmethod
     def _run_again(held: _Held) -> None:
         held.peer.resume(held.request, held.answer)
+
+
+def _refuse(peer: Peer, request: AnyCommand) -> Finished:
+    raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "the group was deleted")

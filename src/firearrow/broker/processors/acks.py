@@ -10,8 +10,8 @@ import binascii
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.books import Batch, Books
+from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
@@ -22,7 +22,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
-from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic, parse_handle
+from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic
 
 STEP_ACKS: Final = 64  # of a batch, in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
@@ -38,6 +38,8 @@ class AckProcessor:
         self._groups = context.groups
         self._offsets = context.offsets
         self._orders = context.orders
+        self._unblocking = context.unblocking
+        self._in_flight = context.in_flight
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books
@@ -55,19 +57,15 @@ class AckProcessor:
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, "
                 f"commit:{header.offset}, store:{least}~{after}",
             )
-        handle = _handle_of(header)
-        if handle.is_ordered:
+        batch = self._batch(header)
+        if batch.handle.is_ordered:
             place = header.topic, header.consumer_group, header.queue_id
-            fault = self._ack_in_order(peer, *place, header.offset, handle.pop_ms, after)
+            fault = self._ack_in_order(peer, *place, header.offset, batch.handle.pop_ms, after)
             if fault is not None:
                 return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
         elif self._is_group(header.consumer_group):
-            self._books.acknowledged(
-                _ack_of(header, handle),
-                handle.revive_queue_id,
-                handle.visible_ms,
-                self._clock.now_ms(),
-            )
+            self._books.acknowledge(batch, header.offset, self._clock.now_ms())
+            self._in_flight.done(header.topic, header.consumer_group, header.queue_id, 1)
         return Response()
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -104,19 +102,19 @@ class AckProcessor:
             return next(filter(None, faults), None)
         if not offsets:
             return None
-        acknowledgement = Acknowledgement(
-            queue_offsets=offsets,
-            broker_name=broker_name,
-            group=ack.group,
-            pop_ms=ack.pop_ms,
-            queue_id=ack.queue_id,
-            start_offset=ack.start_offset,
-            topic=topic,
+        handle = Handle(
+            ack.start_offset,
+            ack.pop_ms,
+            ack.invisible_ms,
+            ack.revive_queue_id,
+            int(ack.origin),
+            broker_name,
+            ack.queue_id,
+            -1,
         )
-        visible_ms = ack.pop_ms + ack.invisible_ms
-        self._books.acknowledged(
-            acknowledgement, ack.revive_queue_id, visible_ms, self._clock.now_ms()
-        )
+        batch = self._books.batch_of(handle, ack.group, topic, ack.queue_id)
+        self._books.acknowledge_all(batch, offsets, self._clock.now_ms())
+        self._in_flight.done(topic, ack.group, ack.queue_id, len(offsets))
         return None
 
     def _ack_in_order(
@@ -146,8 +144,11 @@ class AckProcessor:
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, "
                 f"commit:{queue_offset}, next:{following}, {peer.address}"
             )
-        if following != IGNORED and not offsets.is_reset(group, topic, queue_id):
-            offsets.commit(group, topic, queue_id, following)
+        if following != IGNORED:
+            if not offsets.is_reset(group, topic, queue_id):
+                offsets.commit(group, topic, queue_id, following)
+            self._unblocking.changed(topic, group, queue_id)
+            self._in_flight.done(topic, group, queue_id, 1)
         return None
 
     # --- not yet ---
@@ -163,12 +164,13 @@ class AckProcessor:
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, "
                 f"offset:{header.offset}, store:{least}~{after}",
             )
-        handle = _handle_of(header)
+        batch = self._batch(header)
+        handle = batch.handle
         now_ms = self._clock.now_ms()
         if handle.is_ordered:
             return self._change_in_order(header, handle, now_ms)
         if self._is_group(header.consumer_group):
-            self._pop_again(header, handle, now_ms)
+            self._pop_again(header, batch, now_ms)
         fields = {
             "popTime": now_ms,
             "invisibleTime": header.invisible_time,
@@ -187,6 +189,7 @@ class AckProcessor:
         self._orders.change_visible(
             topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms
         )
+        self._unblocking.changed(topic, group, queue_id)
         fields: dict[str, FieldValue] = {
             "popTime": handle.pop_ms,
             "invisibleTime": visible_ms - handle.pop_ms,
@@ -194,8 +197,9 @@ class AckProcessor:
         }
         return Response(fields=fields)
 
-    def _pop_again(self, header: ChangeInvisibleTime, handle: Handle, now_ms: int) -> None:
+    def _pop_again(self, header: ChangeInvisibleTime, batch: Batch, now_ms: int) -> None:
         """Note that a message is popped anew, and that what was noted of it before is over."""
+        handle = batch.handle
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
@@ -213,11 +217,17 @@ class AckProcessor:
             self._books.put_checkpoint(checkpoint, handle.revive_queue_id, now_ms)
         except (BrokerError, MessageError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._books.acknowledged(
-            _ack_of(header, handle), handle.revive_queue_id, handle.visible_ms, now_ms
-        )
+        self._books.acknowledge(batch, header.offset, now_ms)
 
     # --- what both ask ---
+
+    def _batch(self, header: AckMessage | ChangeInvisibleTime) -> Batch:
+        """What a message was popped with."""
+        group, topic = header.consumer_group, header.topic
+        try:
+            return self._books.batch(header.extra_info, group, topic, header.queue_id)
+        except MessageError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     def _check_queue(self, peer: Peer, header: AckMessage | ChangeInvisibleTime) -> None:
         topic = self._topics.get(header.topic)
@@ -247,27 +257,8 @@ class AckProcessor:
 
         Java: AckMessageProcessor#appendAck notes whatever group a client names.
         """
-        return self._groups.get(name) is not None and names.validate_group(name) is None
-
-
-def _handle_of(header: AckMessage | ChangeInvisibleTime) -> Handle:
-    try:
-        handle = parse_handle(header.extra_info, header.offset)
-    except MessageError as error:
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    return handle
-
-
-def _ack_of(header: AckMessage | ChangeInvisibleTime, handle: Handle) -> Acknowledgement:
-    return Acknowledgement(
-        queue_offset=header.offset,
-        broker_name=handle.broker_name,
-        group=header.consumer_group,
-        pop_ms=handle.pop_ms,
-        queue_id=header.queue_id,
-        start_offset=handle.start_offset,
-        topic=header.topic,
-    )
+        known = name in self._groups.table
+        return known or (self._groups.get(name) is not None and names.validate_group(name) is None)
 
 
 def _bits_of(text: str) -> list[int]:

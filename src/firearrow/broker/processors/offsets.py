@@ -38,6 +38,8 @@ class OffsetProcessor:
         self._offsets = context.offsets
         self._store = context.store
         self._held = context.held
+        self._held_pops = context.held_pops
+        self._held_notifications = context.held_notifications
         self._client_resets = ClientResets(context)
 
     def query(self, _: Channel, request: AnyCommand) -> Response:
@@ -119,6 +121,8 @@ class OffsetProcessor:
         )
         for queue_id in starts:
             self._held.release(topic, queue_id)
+            self._held_pops.unblocked(topic, group, queue_id)
+            self._held_notifications.unblocked(topic, group, queue_id)
             yield
         broker_name = self._settings.broker.broker_name
         table = {MessageQueue(topic, broker_name, queue_id): at for queue_id, at in starts.items()}

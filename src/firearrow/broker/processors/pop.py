@@ -9,19 +9,21 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.popping import Pop, Popping
-from firearrow.broker.state.clients import tag_codes_of
-from firearrow.broker.state.filters import compile_filter
-from firearrow.errors import BrokerError, FilterError
+from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.processors.popchecks import PopChecks, wanted_of
+from firearrow.errors import BrokerError
 from firearrow.net.server import Finished, Peer
-from firearrow.store import Fetch, Wanted
-from firearrow.wire.bodies import PERM_READ
-from firearrow.wire.client_bodies import is_by_tags
+from firearrow.store import Fetch
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand, pop_answer
 from firearrow.wire.headers import PopMessage
 
 MESSAGES_MAX: Final = 32  # of one pop
+_CODES: Final = {
+    Outcome.FULL: ResponseCode.POLLING_FULL,
+    Outcome.OVER: ResponseCode.POLLING_TIMEOUT,
+}
 LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
 
 
@@ -31,11 +33,11 @@ class PopProcessor:
     def __init__(self, context: BrokerContext, popping: Popping) -> None:
         self._settings = context.settings
         self._store = context.store
-        self._topics = context.topics
-        self._groups = context.groups
         self._stats = context.stats
         self._clock = context.clock
         self._cold = context.cold
+        self._held = context.held_pops
+        self._checks = PopChecks(context)
         self._popping = popping
 
     def pop(self, peer: Peer, request: AnyCommand) -> Finished:
@@ -55,7 +57,7 @@ class PopProcessor:
             header.born_time = now_ms
             request.ext = header
         self._check(peer, header, now_ms)
-        wanted = _wanted_of(header)
+        wanted = wanted_of(header.exp, header.exp_type)
         try:
             pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
             if not pop.count and self._store.catch_up():
@@ -63,10 +65,18 @@ class PopProcessor:
         except Fetch as lacks:
             self._cold.hold(peer, request, lacks.stretches, self._serve_fetched)
             return None
-        if pop.count:
-            return _found(request, pop)
+        answer = _found(request, pop) if pop.count else self._wait(peer, request, pop)
+        if pop.rest > 0 and (pop.count or pop.has_passed):  # else it would look there for ever
+            self._held.wake_next(header.topic, header.consumer_group, header.queue_id)
+        return answer
+
+    def _wait(self, peer: Peer, request: AnyCommand, pop: Pop) -> Finished:
+        """Have a pop wait that found nothing, if it may."""
+        outcome = self._held.hold(peer, request, pop.header, self.pop, pop.wanted)
+        if outcome is Outcome.HELD:
+            return None
         self._stats.pulls_missed += 1
-        return _nothing(ResponseCode.POLLING_TIMEOUT, pop)
+        return _nothing(_CODES[outcome], pop)
 
     def _check(self, peer: Peer, header: PopMessage, now_ms: int) -> None:
         """All reasons to refuse a pop, in upstream's order."""
@@ -77,10 +87,7 @@ class PopProcessor:
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{address}] pop message is timeout too much",
             )
-        if not broker.broker_permission & PERM_READ:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{address}] pop message is forbidden"
-            )
+        self._checks.broker("pop message")
         if header.max_msg_nums > MESSAGES_MAX:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -91,59 +98,15 @@ class PopProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{address}] pop message is forbidden because timerWheelEnable is false",
             )
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!",
-            )
-        if not topic.perm & PERM_READ:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{header.topic}] peeking message is forbidden",
-            )
-        if header.queue_id >= topic.read_queue_nums:
+        most_ms = self._settings.store.timer_max_delay_sec * 1000
+        if not 0 <= header.invisible_time <= most_ms:
+            # Java: PopMessageProcessor gives messages, and can't note that they are popped.
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+                f"invisibleTime[{header.invisible_time}] is illegal, it must be between 0 and "
+                f"{most_ms} (timerMaxDelaySec)",
             )
-        self._check_group(header)
-
-    def _check_group(self, header: PopMessage) -> None:
-        name = header.consumer_group
-        group = self._groups.find(name)
-        if group is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist",
-            )
-        if not group.consume_enable:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}"
-            )
-        # Java: PopMessageProcessor pops for a group that may not read the topic.
-        if self._groups.is_read_forbidden(name, header.topic):
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
-            )
-
-
-def _wanted_of(header: PopMessage) -> Wanted:
-    """Which messages a pop asks for, retried ones included."""
-    expression = header.exp
-    if not expression:
-        return None
-    if is_by_tags(header.exp_type):
-        return tag_codes_of(expression)
-    try:
-        return compile_filter(expression, header.exp_type)
-    except FilterError as error:
-        code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
-        raise BrokerError.lookup(code)(
-            code, f"parse the consumer's subscription failed: {error}"
-        ) from None
+        self._checks.place(peer, header)
 
 
 def _found(request: AnyCommand, pop: Pop) -> Finished:

@@ -56,6 +56,8 @@ class ConsumerOffsets:
 
     ``commits_per_version`` is the number of commits that make a new data version (upstream
     ``consumerOffsetUpdateVersionStep``); ``lmq`` has LMQ groups kept apart.
+    ``before_write`` has brought to the disk, when it returns, what offsets rest on; it is called in
+    any thread.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ConsumerOffsets:
         generations: int = GENERATIONS,
         in_database: bool = False,
         lmq: bool = False,
+        before_write: Callable[[], None] | None = None,
     ) -> None:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
@@ -88,7 +91,7 @@ class ConsumerOffsets:
             in_database=in_database,
             generations=generations,
         )
-        self.file = StateFile(storage, self._copied, self._complete)
+        self.file = StateFile(storage, self._copied, self._complete, before_write)
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
             other = OFFSETS if self._lmq else LMQ_OFFSETS

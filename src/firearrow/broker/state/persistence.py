@@ -123,7 +123,8 @@ class StateFile:
 
     ``storage`` None keeps the state in memory only. Where `prepare` is used, what ``content`` gives
     must not change any more. What can be made of that alone, ``complete`` makes: in the thread that
-    writes, so that the event loop need not.
+    writes, so that the event loop need not. That calls ``before_write`` first, which brings to the
+    disk what the content rests on.
     """
 
     def __init__(
@@ -131,10 +132,12 @@ class StateFile:
         storage: Storage | None,
         content: Callable[[], Mapping[str, Any]],
         complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda content: content,
+        before_write: Callable[[], None] | None = None,
     ) -> None:
         self._storage = storage
         self._content = content
         self._complete = complete
+        self._before_write = before_write
         self.behind = False
         self._refused = False
         self.unsynced = False  # whether something was kept that is perhaps not on the disk
@@ -203,6 +206,8 @@ class StateFile:
 
         def write(rest: Rest) -> None:
             try:
+                if self._before_write is not None:
+                    self._before_write()
                 storage.write(self._complete(content), rest)
             except OSError as error:
                 log.error(
