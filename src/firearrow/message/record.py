@@ -295,9 +295,18 @@ def decode_content(record: bytes) -> Content:
 
     Raises MessageError like that, also for a body that is damaged.
     """
-    head, body_at, topic_at, _, properties_at = _locate(record, 0, None)
-    if head[0] != len(record):
-        raise MessageError(f"{head[0]}, but there are {len(record)} bytes", "totalSize", 0)
+    size = len(record)
+    head = _HEADS[0].unpack_from(record) if size >= RECORD_BYTES_MIN else (0,)
+    body_at, properties_at = 88, size
+    if head[0] == size and head[1] == MAGIC_V1 and not head[7] & HOSTS_V6_MASK:
+        topic_at = body_at + head[-1]
+        if body_at <= topic_at < size - 2:
+            properties_at = topic_at + 1 + record[topic_at]
+    stated = int.from_bytes(record[properties_at : properties_at + 2], "big")
+    if properties_at + 2 + stated != size:  # no usual one
+        head, body_at, topic_at, _, properties_at = _locate(record, 0, None)
+        if head[0] != size:
+            raise MessageError(f"{head[0]}, but there are {size} bytes", "totalSize", 0)
     body = record[body_at:topic_at]
     if crc32(body) & 0x7FFF_FFFF != head[2]:
         raise MessageError("is not the CRC-32 of the body", "bodyCRC", 8)
