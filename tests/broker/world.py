@@ -104,7 +104,7 @@ ENDS: Final = {
 OPERATIONS: Final = LIVELY | ENDS
 
 
-class _Disk(CrashableFileSystem):
+class Disk(CrashableFileSystem):
     """Loses power, and always the wheel, which is too large to compare: it follows from the timer
     log."""
 
@@ -247,7 +247,7 @@ class World:
         self._clock.start_ms = self._now_ms
         self.owed.begins_ms.append(self._now_ms)
         if self._has_power_losses:
-            self._fs = _Disk(self._root, others=self._others)
+            self._fs = Disk(self._root, others=self._others)
         self._run(self._open())
 
     async def _open(self) -> None:

@@ -277,6 +277,44 @@ def decode_record(
     )
 
 
+class Content(NamedTuple):
+    """A record as far as another one is made of it; ``properties`` are as stored."""
+
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    reconsume_times: int
+    body: bytes
+    properties: bytes
+
+
+def decode_content(record: bytes) -> Content:
+    """Read of a record what is needed to make another one, in half the time of `decode_record`.
+
+    Raises MessageError like that, also for a body that is damaged.
+    """
+    size = len(record)
+    head = _HEADS[0].unpack_from(record) if size >= RECORD_BYTES_MIN else (0,)
+    body_at, properties_at = 88, size
+    if head[0] == size and head[1] == MAGIC_V1 and not head[7] & HOSTS_V6_MASK:
+        topic_at = body_at + head[-1]
+        if body_at <= topic_at < size - 2:
+            properties_at = topic_at + 1 + record[topic_at]
+    stated = int.from_bytes(record[properties_at : properties_at + 2], "big")
+    if properties_at + 2 + stated != size:  # no usual one
+        head, body_at, topic_at, _, properties_at = _locate(record, 0, None)
+        if head[0] != size:
+            raise MessageError(f"{head[0]}, but there are {size} bytes", "totalSize", 0)
+    body = record[body_at:topic_at]
+    if crc32(body) & 0x7FFF_FFFF != head[2]:
+        raise MessageError("is not the CRC-32 of the body", "bodyCRC", 8)
+    return Content(
+        head[3], head[4], head[7], head[8], head[10], head[12], body, record[properties_at + 2 :]
+    )
+
+
 def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
     """Return the properties string, as stored, of the record from ``at`` to ``end``.
 
@@ -320,7 +358,7 @@ def append_crc_property(record: bytes) -> bytes:
     malformed, when the properties grow too long, or when they end in a CRC property already.
     """
     length_at, properties = _find_properties(record)
-    if _has_crc(properties):
+    if has_crc_property(properties):
         raise MessageError("there is a CRC property already", "properties", length_at + 2)
     if properties and not properties.endswith(_PAIR_END):
         properties += _PAIR_END
@@ -344,7 +382,7 @@ def verify_crc_property(record: bytes) -> bool | None:
     Raises MessageError when the record is malformed.
     """
     _, properties = _find_properties(record)
-    if not _has_crc(properties):
+    if not has_crc_property(properties):
         return None
     covered = memoryview(record)[: len(record) - CRC_PROPERTY_BYTES]
     return crc_property(crc32(covered) & 0x7FFF_FFFF) == properties[-CRC_PROPERTY_BYTES:]
@@ -369,7 +407,8 @@ def readdress(record: bytes, topic: str, name: str, value: str) -> bytes:
     )
 
 
-def _has_crc(properties: bytes) -> bool:
+def has_crc_property(properties: bytes) -> bool:
+    """Whether a properties string, as stored, ends in the CRC of its record."""
     return properties[-CRC_PROPERTY_BYTES:].startswith(_CRC_NAME)
 
 

@@ -21,7 +21,7 @@ from firearrow.clock import Clock
 from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
 from firearrow.message.names import java_hash
-from firearrow.message.record import decode_record
+from firearrow.message.record import Content, decode_content, decode_record
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.index import Index
@@ -141,14 +141,28 @@ class Lookup:
     def view_at(self, physical_offset: int) -> MessageView:
         """The message that begins at an offset, sound to the last byte of its body; MessageError
         says why there is none."""
-        record = self._log.record_at(physical_offset)
-        if record is None:
-            raise MessageError(self.explain_offset(physical_offset), "record")
+        record = self._record(physical_offset)
         try:
             return decode_record(record, check_body_crc=True)
         except MessageError:
             self._fault(physical_offset, record)
             raise
+
+    def content_at(self, physical_offset: int) -> Content:
+        """The message that begins at an offset, as far as another is made of it; else as
+        `view_at`."""
+        record = self._record(physical_offset)
+        try:
+            return decode_content(record)
+        except MessageError:
+            self._fault(physical_offset, record)
+            raise
+
+    def _record(self, physical_offset: int) -> bytes:
+        record = self._log.record_at(physical_offset)
+        if record is None:
+            raise MessageError(self.explain_offset(physical_offset), "record")
+        return record
 
     def _fault(self, physical_offset: int, record: bytes) -> Fault | None:
         fault = fault_of(record, physical_offset, check_crc=self._check_crc)

@@ -192,9 +192,16 @@ _LONG_NAMES: Final = {
 }  # fmt: skip
 
 
+_decode_checkpoint: Final = msgspec.json.Decoder(Checkpoint).decode
+_decode_acknowledgement: Final = msgspec.json.Decoder(Acknowledgement).decode
+
+
 def checkpoint_of(body: bytes) -> Checkpoint:
     """Read the body of a checkpoint; MessageError if it can't be one."""
-    checkpoint = _read(body, Checkpoint)
+    try:
+        checkpoint = _decode_checkpoint(body)
+    except (ValueError, RecursionError):
+        checkpoint = _read(body, Checkpoint)
     deltas = checkpoint.deltas
     if deltas and (len(deltas) < checkpoint.count or min(deltas) + checkpoint.start_offset < 0):
         raise MessageError(f"{deltas[:32]} are not {checkpoint.count} distances", "d")
@@ -203,7 +210,10 @@ def checkpoint_of(body: bytes) -> Checkpoint:
 
 def acknowledgement_of(body: bytes) -> Acknowledgement:
     """Read the body of an acknowledgement, of one or several; MessageError if it can't be one."""
-    return _read(body, Acknowledgement)
+    try:
+        return _decode_acknowledgement(body)
+    except (ValueError, RecursionError):
+        return _read(body, Acknowledgement)
 
 
 def _read(body: bytes, kind: type[Record]) -> Record:

@@ -11,16 +11,35 @@ Source: upstream ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``.
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.puts import Draft, draft_of
 from firearrow.broker.state.attributes import MESSAGE_TYPE
-from firearrow.errors import BrokerError, MessageError
+from firearrow.errors import MessageError
 from firearrow.message import names, properties
-from firearrow.message.model import MessageView
+from firearrow.message.record import Content, has_crc_property
+from firearrow.message.sysflag import HOSTS_V6_MASK
 from firearrow.store import QueueEntry
+from firearrow.wire.bodies import TopicConfig
+
+ENTRIES_AHEAD: Final = 32  # read at a time of a queue: a pop gives as many messages
+
+_PAIR_END: Final = properties.PAIR_END.encode()
+_first_pop: Final = properties.finder(properties.FIRST_POP_TIME)
+_origin_group: Final = properties.finder(properties.ORIGIN_GROUP)
+
+
+class Target(NamedTuple):
+    """Where what is left of a checkpoint goes: so many queues of a topic. ``entries`` are those of
+    its messages that are known."""
+
+    checkpoint: Checkpoint
+    topic: str
+    queue_nums: int
+    entries: dict[int, QueueEntry]
 
 
 class Retries:
@@ -28,84 +47,91 @@ class Retries:
 
     def __init__(self, context: BrokerContext) -> None:
         self._store = context.store
-        self._puts = context.puts
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
         self._settings = context.settings
 
-    def are_wanted(self, checkpoint: Checkpoint) -> bool:
-        """Whether topic and group of a checkpoint are still there; DiskFull if that can't be."""
-        topic = popped_topic(checkpoint.topic, checkpoint.group)
-        has_topic = self._topics.get(topic) is not None
-        return has_topic and self._groups.find(checkpoint.group) is not None
+    def target(self, checkpoint: Checkpoint) -> Target | None:
+        """Give where messages of a checkpoint go, which is there with its queues then; None if
+        their topic or group is gone. Raises DiskFull if that can't be."""
+        popped = self._topics.get(popped_topic(checkpoint.topic, checkpoint.group))
+        if popped is None or self._groups.find(checkpoint.group) is None:
+            return None
+        queue_nums = self._queue_nums(popped)
+        topic = self._topic_of(checkpoint, queue_nums)
+        return Target(checkpoint, topic, queue_nums, {})
 
-    def put(self, checkpoint: Checkpoint, queue_offset: int, now_ms: int) -> None:
+    def put(self, target: Target, queue_offset: int, now_ms: int) -> None:
         """Put one message of a checkpoint into its retry topic, unless it is gone from the store.
 
         MessageError says why that can't be done with this message for now; StoreError and OSError,
         why nothing can be put.
         """
-        entry = self._entry(checkpoint, queue_offset)
+        entry = self._entry(target, queue_offset)
         if entry is None:
             return
         try:
-            view = self._store.view_at(entry.physical_offset)
+            content = self._store.content_at(entry.physical_offset)
         except MessageError:
             if entry.physical_offset < self._store.log_start_offset:
                 return
             raise
-        self._put(checkpoint, view, now_ms)
+        self._put(target, content, now_ms)
 
-    def _entry(self, checkpoint: Checkpoint, queue_offset: int) -> QueueEntry | None:
+    def _entry(self, target: Target, queue_offset: int) -> QueueEntry | None:
         """Where a message is, None if it is gone; MessageError if that is not known yet.
 
         Java: PopReviveService#getBizMessage takes whatever the queue can't give for gone.
         """
-        store, topic, queue_id = self._store, checkpoint.topic, checkpoint.queue_id
+        store, entries = self._store, target.entries
+        topic, queue_id = target.checkpoint.topic, target.checkpoint.queue_id
+        if queue_offset in entries:
+            return entries[queue_offset]
         if queue_offset < store.min_queue_offset(topic, queue_id):
             return None
-        for entry in store.iterate_from(topic, queue_id, queue_offset, 1):
-            return entry if entry.queue_offset == queue_offset else None
-        if queue_offset < store.queue(topic, queue_id).next_offset:
+        ahead = {
+            entry.queue_offset: entry
+            for entry in store.iterate_from(topic, queue_id, queue_offset, ENTRIES_AHEAD)
+        }
+        if not ahead and queue_offset < store.queue(topic, queue_id).next_offset:
             raise MessageError("its queue does not reach it yet", "queue offset")
-        return None
+        entries.update(ahead)
+        return entries.get(queue_offset)
 
-    def _put(self, checkpoint: Checkpoint, view: MessageView, now_ms: int) -> None:
-        topic = self._topic_of(checkpoint)
-        draft = self._draft(checkpoint, view)
-        draft.topic = topic
-        draft.queue_id = self._queue_id(checkpoint, topic, view.queue_id)
-        noted = draft.properties
-        if not view.reconsume_times or properties.FIRST_POP_TIME not in noted:
-            noted = noted | {properties.FIRST_POP_TIME: str(checkpoint.pop_ms)}
-        noted = noted | {properties.ORIGIN_GROUP: checkpoint.group}
+    def _put(self, target: Target, content: Content, now_ms: int) -> None:
+        """Put the message as it was, born here, and failed once more unless it was set aside."""
+        store, checkpoint = self._store, target.checkpoint
+        queue_id = content.queue_id if content.queue_id < target.queue_nums else 0
+        queue = store.queue(target.topic, queue_id)
+        reconsume_times = content.reconsume_times + (not checkpoint.is_suspended)
         # The notes may make it too large. Java: tries it again, for ever.
-        for kept in (noted, view.properties):
-            draft.properties = kept
+        for kept in (_noted(checkpoint, content), content.properties):
             try:
-                self._puts.deliver(draft, now_ms)
-            except (MessageError, BrokerError) as error:
-                refusal = str(error)
+                store.put(
+                    queue,
+                    content.body,
+                    kept,
+                    content.flag,
+                    content.sys_flag & ~HOSTS_V6_MASK,
+                    content.born_timestamp_ms,
+                    store.store_host,
+                    now_ms,
+                    reconsume_times,
+                )
+            except MessageError as error:
+                refusal = error
             else:
                 return
-        raise MessageError(refusal, "message")
+        raise refusal
 
-    def _draft(self, checkpoint: Checkpoint, view: MessageView) -> Draft:
-        """The message as it was, born here, and failed once more unless it was set aside."""
-        draft = draft_of(view)
-        draft.born_host = self._store.store_host
-        draft.reconsume_times += not checkpoint.is_suspended
-        return draft
-
-    def _topic_of(self, checkpoint: Checkpoint) -> str:
-        """The retry topic for a checkpoint; it is there with its queues when this returns."""
+    def _topic_of(self, checkpoint: Checkpoint, queue_nums: int) -> str:
+        """The retry topic for a checkpoint; it is there with so many queues when this returns."""
         topic, group = checkpoint.topic, checkpoint.group
         if not names.is_retry(topic):
-            topic = names.pop_retry_topic(
-                topic, group, v2=self._settings.broker.enable_retry_topic_v2
-            )
-        config, queue_nums = self._topics.get(topic), self._queue_nums(checkpoint)
+            v2 = self._settings.broker.enable_retry_topic_v2
+            topic = names.pop_retry_topic(topic, group, v2=v2)
+        config = self._topics.get(topic)
         if config is None:
             self._topics.create(topic, queue_nums)
             known = 0
@@ -122,21 +148,30 @@ class Retries:
                 self._offsets.commit(group, topic, queue_id, 0)
         return topic
 
-    def _queue_nums(self, checkpoint: Checkpoint) -> int:
-        """How many queues the retry topic for a checkpoint is to have at least."""
-        popped = self._topics.get(popped_topic(checkpoint.topic, checkpoint.group))
-        if popped is None:
-            return 1
+    def _queue_nums(self, popped: TopicConfig) -> int:
+        """How many queues the retry topic of a topic is to have at least."""
         has_priorities = popped.attributes.get(MESSAGE_TYPE) == "PRIORITY"
         if has_priorities or self._settings.broker.use_separate_retry_queue:
             return max(popped.write_queue_nums, 1)
         return 1
 
-    def _queue_id(self, checkpoint: Checkpoint, topic: str, queue_id: int) -> int:
-        """The queue for a message that was in a queue."""
-        config = self._topics.get(topic)
-        count = 0 if config is None else config.write_queue_nums
-        return queue_id if queue_id < min(self._queue_nums(checkpoint), count) else 0
+
+def _noted(checkpoint: Checkpoint, content: Content) -> bytes:
+    """The properties with what is noted of a message that comes again: when it was popped first,
+    and by whom."""
+    stored, group = content.properties, checkpoint.group
+    first_pop, origin_group = _first_pop(stored), _origin_group(stored)
+    if first_pop and origin_group == group.encode() and content.reconsume_times:
+        return stored
+    first_pop_ms = checkpoint.pop_ms
+    if not (first_pop or origin_group or has_crc_property(stored)) and stored.endswith(_PAIR_END):
+        return stored + f"1ST_POP_TIME\1{first_pop_ms}\2ORIGIN_GROUP\1{group}\2".encode()
+    found = properties.parse(stored)
+    if not (first_pop and content.reconsume_times):
+        found[properties.FIRST_POP_TIME] = str(first_pop_ms)
+    found[properties.ORIGIN_GROUP] = group
+    found.pop(properties.CRC32, None)
+    return properties.encode(found)
 
 
 def popped_topic(topic: str, group: str) -> str:

@@ -7,7 +7,7 @@ acknowledgement may be. It waits for longer if what was acknowledged in time may
 (``revivequeue``). Checkpoints that are open stay in memory, so each record is read once.
 
 The group ``CID_RMQ_SYS_REVIVE_GROUP`` has in each revive queue the offset of the last record that a
-start needs no more. It is committed when the disk has what came of that: so a crash repeats some
+start needs no more. Offsets are written when the log is on the disk: so a crash repeats some
 messages, and loses none.
 
 Java: PopReviveService reads all queues every second, each time from the last checkpoint that is
@@ -22,14 +22,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from heapq import heappop, heappush, heapreplace
 from typing import Final, NamedTuple, Protocol
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.merging import Open
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.pop.retries import Retries
+from firearrow.broker.pop.retries import Retries, Target
 from firearrow.broker.pop.revivequeue import LATE_MS, ReviveQueue
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
@@ -43,7 +42,7 @@ TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one ste
 TURN_STEPS_MAX: Final = 64  # where a clock does not say
 GATHER_SECONDS: Final = 0.25  # records that came gather for so long before they are read
 BEHIND_SECONDS: Final = 0.2  # how soon it is looked whether acknowledgements are there by now
-SETTLE_SECONDS: Final = 1.0  # how soon it is looked whether the disk has what came again
+EARLY_SECONDS: Final = 1.0  # how soon acknowledgements that came too late are forgotten
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 LOOK_SECONDS_MAX: Final = 10.0  # how soon it is noticed that the wall clock was set
 SAID_MAX: Final = 1000  # messages, topics and groups that are named in the log
@@ -105,8 +104,6 @@ class Reviving(Service):
         self._unread: dict[ReviveQueue, None] = {}
         self._due: list[_Due] = []  # a heap; some are acknowledged meanwhile
         self._number = 0
-        self._settling: list[tuple[ReviveQueue, int]] = []
-        self._settling_end = 0
         self._runs = False
         self._said: set[object] = set()
         self._trouble: str | None = None
@@ -136,14 +133,9 @@ class Reviving(Service):
         return ReviveQueue(self._store, topic, queue_id, at, broker_name)
 
     async def stop(self) -> None:
-        """Have nothing come again; what did is not repeated."""
+        """Have nothing come again."""
         self._runs = False
         self._alarm.cancel()
-        moved = self._moved()
-        if moved:
-            with suppress(OSError):  # it was logged, and what is not there comes again
-                self._store.flush_log()
-                self._commit(moved)
 
     @property
     def trouble(self) -> str | None:
@@ -173,7 +165,7 @@ class Reviving(Service):
             error = str(refused)
         finally:
             self._note_trouble(error or None)
-            self._settle()
+            self._commit()
             seconds = RETRY_SECONDS if error else 0.0 if is_busy else self._seconds()
             if self._runs and seconds < math.inf:
                 self._alarm.set(seconds)
@@ -199,8 +191,8 @@ class Reviving(Service):
         if due:
             ahead = (due[0].at_ms - self._clock.now_ms()) / 1000
             seconds = min(ahead, LOOK_SECONDS_MAX) if ahead > 0 else BEHIND_SECONDS
-        if self._settling or any(queue.merging.has_early for queue in self._queues.values()):
-            seconds = min(seconds, SETTLE_SECONDS)
+        if any(queue.merging.has_early for queue in self._queues.values()):
+            seconds = min(seconds, EARLY_SECONDS)
         return seconds
 
     def _note_trouble(self, error: str | None) -> None:
@@ -250,19 +242,22 @@ class Reviving(Service):
     def _revive(self, due: _Due, now_ms: int, until: float) -> None:
         """Have what is left of a checkpoint come again, as much as there is time for."""
         popped, checkpoint = due.open, due.open.checkpoint
-        if not self._retries.are_wanted(checkpoint):
+        target = self._retries.target(checkpoint)
+        if target is None:
             topic, group = checkpoint.topic, checkpoint.group
             if self._is_news((topic, group)):
-                what = "popped messages do not come again: their topic or group is gone"
-                log.warning(what, extra={"topic": topic, "group": group})
+                log.warning(
+                    "popped messages do not come again: their topic or group is gone",
+                    extra={"topic": topic, "group": group},
+                )
             popped.left = 0
-        while popped.left:
+        while target is not None and popped.left:
             at = (popped.left & -popped.left).bit_length() - 1
             try:
-                self._revive_one(due, at, now_ms)
+                self._revive_one(due, target, at, now_ms)
             except (MessageError, BrokerError) as error:
                 # Neither it nor a checkpoint can be put now: others go on.
-                self._say_failure("popped message can't come again now", due, at, error)
+                self._say_failure(due, at, "waits", error)
                 waits_until = now_ms + int(RETRY_SECONDS * 1000) + LATE_MS
                 heapreplace(self._due, due._replace(at_ms=waits_until))
                 return
@@ -272,33 +267,41 @@ class Reviving(Service):
         if not popped.left:
             due.queue.merging.close(popped)
 
-    def _revive_one(self, due: _Due, at: int, now_ms: int) -> None:
+    def _revive_one(self, due: _Due, target: Target, at: int, now_ms: int) -> None:
         """Put one message into its retry topic, or else have it tried again later."""
         checkpoint = due.open.checkpoint
         queue_offset = checkpoint.queue_offset(at)
         try:
-            self._retries.put(checkpoint, queue_offset, now_ms)
+            self._retries.put(target, queue_offset, now_ms)
             self._in_flight.done(checkpoint.topic, checkpoint.group, checkpoint.queue_id, 1)
         except MessageError as error:
             times = checkpoint.put_again_times
             again_max = len(PUT_AGAIN_SECONDS)
             if times >= again_max and self._settings.broker.skip_when_ck_re_put_reach_max_times:
-                self._say_failure("popped message does not come again", due, at, error)
+                self._say_failure(due, at, "is given up", error)
                 return
-            self._say_failure("popped message can't come again yet", due, at, error)
+            self._say_failure(due, at, "is tried again later", error)
             waits_ms = PUT_AGAIN_SECONDS[min(times, again_max - 1)] * 1000
             queue_id = due.queue.queue_id % self._settings.broker.revive_queue_num
             self._put_checkpoint(
                 checkpoint.put_again_for(queue_offset, now_ms + waits_ms), queue_id, now_ms
             )
 
-    def _say_failure(self, what: str, due: _Due, at: int, error: Exception) -> None:
+    def _say_failure(self, due: _Due, at: int, outcome: str, error: Exception) -> None:
         checkpoint = due.open.checkpoint
         place = checkpoint.topic, checkpoint.queue_id, checkpoint.queue_offset(at)
-        if self._is_news((what, checkpoint.group, *place)):
-            topic, queue_id, queue_offset = place
-            fields = {"topic": topic, "queue_id": queue_id, "queue_offset": queue_offset}
-            log.error(what, extra={**fields, "group": checkpoint.group, "error": error})
+        if self._is_news((*place, checkpoint.group, outcome)):
+            log.error(
+                "popped message can't be put into its retry topic",
+                extra={
+                    "topic": place[0],
+                    "queue_id": place[1],
+                    "queue_offset": place[2],
+                    "group": checkpoint.group,
+                    "outcome": outcome,
+                    "error": error,
+                },
+            )
 
     def _is_news(self, subject: object) -> bool:
         """Whether something was not named in the log yet."""
@@ -307,22 +310,10 @@ class Reviving(Service):
         self._said.add(subject)
         return True
 
-    # --- how far it is ---
-
-    def _moved(self) -> list[tuple[ReviveQueue, int]]:
-        """Queues of which less is needed than is noted, and from where on."""
-        needed = ((queue, queue.needed) for queue in self._queues.values())
-        return [(queue, offset) for queue, offset in needed if offset > queue.saved]
-
-    def _settle(self) -> None:
-        """Commit what the disk has, and note what it is to have for the next time."""
-        if self._settling and self._store.flushed_offset >= self._settling_end:
-            self._commit(self._settling)
-            self._settling = []
-        if not self._settling:
-            self._settling, self._settling_end = self._moved(), self._store.log_end_offset
-
-    def _commit(self, moved: list[tuple[ReviveQueue, int]]) -> None:
-        for queue, needed in moved:
-            queue.saved = needed
-            self._offsets.commit(REVIVE_GROUP, queue.topic, queue.queue_id, needed - 1)
+    def _commit(self) -> None:
+        """Note what a start needs no more."""
+        for queue in self._queues.values():
+            needed = queue.needed
+            if needed > queue.saved:
+                queue.saved = needed
+                self._offsets.commit(REVIVE_GROUP, queue.topic, queue.queue_id, needed - 1)

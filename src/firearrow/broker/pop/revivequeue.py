@@ -26,7 +26,8 @@ from firearrow.broker.pop.records import (
 )
 from firearrow.errors import MessageError, StoreError
 from firearrow.message import properties
-from firearrow.message.model import MessageView
+from firearrow.message.names import tag_code
+from firearrow.message.record import Content
 from firearrow.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,10 @@ LATE_MS: Final = 2000  # so late an acknowledgement still counts; Java: ackTimeI
 READ_RECORDS: Final = 16  # in a step: some 0.3 ms
 OPEN_MAX: Final = 25_000  # checkpoints in memory: some 20 MB
 FAILURES_SAID_MAX: Final = 100  # records that are named in the log
+
+_CHECKPOINT: Final = tag_code(CHECKPOINT_TAG)
+_ACKS: Final = frozenset(map(tag_code, (ACK_TAG, BATCH_ACK_TAG)))
+_timer_out: Final = properties.finder(properties.TIMER_OUT_MS)
 
 
 class ReviveQueue:
@@ -75,34 +80,37 @@ class ReviveQueue:
         store, topic, queue_id = self._store, self.topic, self.queue_id
         at = max(self._next, store.min_queue_offset(topic, queue_id))
         added: list[Open] = []
-        view = None
-        for entry in store.iterate_from(topic, queue_id, at, READ_RECORDS):
+        content = None
+        for revive_offset, physical_offset, _, kind in store.iterate_from(
+            topic, queue_id, at, READ_RECORDS
+        ):
             try:
-                view = store.view_at(entry.physical_offset)
-                new = self._take(view, entry.queue_offset)
+                content = store.content_at(physical_offset)
+                new = self._take(kind, content, revive_offset)
             except MessageError as error:
-                self._note_failure(entry.queue_offset, error)
+                self._note_failure(revive_offset, error)
             else:
                 if new is not None:
                     added.append(new)
-            self._next = entry.queue_offset + 1
+            self._next = revive_offset + 1
         if self._next <= at:
             raise StoreError(f"queue {queue_id} of {topic} can't be read at {at}")
-        if view is not None:
-            slot = view.properties.get(properties.TIMER_OUT_MS, "")
-            delivered_ms = int(slot) if slot.isascii() and slot.isdecimal() else 0
-            self.known_ms = min(delivered_ms, view.store_timestamp_ms - LATE_MS)
+        if content is not None:
+            slot = _timer_out(content.properties) or b""
+            delivered_ms = int(slot) if slot.isdigit() and len(slot) < 19 else 0
+            self.known_ms = min(delivered_ms, content.store_timestamp_ms - LATE_MS)
         return added
 
-    def _take(self, view: MessageView, revive_offset: int) -> Open | None:
+    def _take(self, kind: int, content: Content, revive_offset: int) -> Open | None:
         """Note what a record says; MessageError if that can't be read."""
-        tag, has_room = view.tags, self._put_off < 0
-        if tag == CHECKPOINT_TAG:
+        has_room = self._put_off < 0
+        if kind == _CHECKPOINT:
             if has_room and len(self.merging) >= OPEN_MAX:
                 self._put_off, has_room = revive_offset, False
-            return self.merging.add(checkpoint_of(view.body), revive_offset) if has_room else None
-        if tag in (ACK_TAG, BATCH_ACK_TAG):
-            ack, stored_ms = acknowledgement_of(view.body), view.store_timestamp_ms
+            if has_room:
+                return self.merging.add(checkpoint_of(content.body), revive_offset)
+        elif kind in _ACKS:
+            ack, stored_ms = acknowledgement_of(content.body), content.store_timestamp_ms
             self.merging.acknowledge(ack, revive_offset, stored_ms, may_be_early=has_room)
         return None
 
