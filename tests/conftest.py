@@ -4,8 +4,9 @@
 where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
 busy machine is no counterexample.
 
-Interop tests share one worker of pytest-xdist, since the servers they share live there; those that
-use Spark share one, since one session takes ten seconds to start.
+Interop tests that share a server share one worker of pytest-xdist, and so do those that start
+servers of their own, a JVM at a time; those that use Spark share one, since one session takes ten
+seconds to start.
 """
 
 import os
@@ -34,9 +35,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        for name in ("interop", "spark"):
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.xdist_group(name))
+        group = _group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    if item.get_closest_marker("spark"):
+        return "spark"
+    if item.get_closest_marker("interop"):
+        has_own = "server" not in getattr(item, "fixturenames", ())
+        return "interop with servers of its own" if has_own else "interop"
+    return None
 
 
 @pytest.fixture

@@ -37,6 +37,9 @@ def test_rows_are_read_back_in_order(tmp_path: Path) -> None:
         assert list(table.rows(b"k01")) == rows[10:20]
         assert table.some(b"k250", 10) == rows[250:260]
         assert table.some(b"k295", 10) == rows[295:]
+        assert table.some(b"k250", 10, b"k255") == rows[250:255]
+        assert table.some(b"k250", 3, b"k255") == rows[250:253]
+        assert table.some(b"k250", 10, b"k250") == []
         assert (table.get(b"k007"), table.get(b"nothing")) == (b"value 7", None)
         assert list(other.rows()) == [(b"k001", b"elsewhere")]
         batch = database.batch()

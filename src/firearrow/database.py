@@ -99,10 +99,18 @@ class Table:
             value: bytes | None = self._rows.get(key)
             return value
 
-    def some(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """Up to ``count`` rows from a key on."""
+    def some(self, start: bytes, count: int, end: bytes | None = None) -> list[tuple[bytes, bytes]]:
+        """Up to ``count`` rows from a key on, to before the ``end`` if there is one.
+
+        Rows that were removed behind the end cost nothing.
+        """
+        options = None
+        if end is not None:
+            options = _library().ReadOptions()
+            options.set_iterate_upper_bound(end)
         with self._errors:
-            return list(islice(self._rows.items(from_key=start), count))  # type: ignore[arg-type]
+            rows = self._rows.items(from_key=start, read_opt=options)
+            return list(islice(rows, count))  # type: ignore[arg-type]
 
     def rows(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All rows whose keys begin with a prefix, as they were at the call."""

@@ -176,6 +176,9 @@ class FakeStore:
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         return self.queues.get((topic, queue_id), (0, 0, False))[1]
 
+    def topics_from(self, prefix: str) -> Iterator[str]:
+        return iter({topic for topic, _ in self.queues if topic.startswith(prefix)})
+
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
         first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
         return NOW_MS + queue_offset if first <= queue_offset < after else -1
@@ -212,6 +215,10 @@ class FakeStore:
         if self.is_full:
             raise DiskFull(f"topic {topic} can't be deleted")
         self.deleted.append(topic)
+
+    def delete_lmqs(self, names: Collection[str]) -> None:
+        for name in names:
+            self.delete_topic(name)
 
     def admit_batches(self, topic: str) -> bool:
         return all(name != topic for name, _ in self.queues)

@@ -15,7 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.broker.world import ENDS, LIVELY, OPERATIONS, World, scratch
+from tests.broker.popworld import POP_LIVELY, POP_OPERATIONS, PopWorld
+from tests.broker.world import ENDS, scratch
 from tests.store.stores import KINDS
 
 EVENTS_OF_RUN: Final = 50_000
@@ -36,12 +37,14 @@ class Simulation:
         ends = dict(ENDS) if has_crashes else {"restart": ENDS["restart"]}
         self._choices = [
             (list(operations), [operation.weight for operation in operations.values()])
-            for operations in (LIVELY, ends)
+            for operations in (POP_LIVELY, ends)
         ]
         in_database, is_sync, has_power_losses = (bool(seed >> bit & 1) for bit in range(3))
-        self._world = World(
+        is_buffered, has_v2 = (bool(seed >> bit & 1) for bit in range(3, 5))
+        self._world = PopWorld(
             directory, seed, kind=KINDS[in_database], is_sync=is_sync,
             has_power_losses=has_power_losses, **LARGER,
+            config={"enable_pop_buffer_merge": is_buffered, "enable_retry_topic_v2": has_v2},
         )  # fmt: skip
 
     @property
@@ -67,7 +70,7 @@ class Simulation:
     def _happen(self) -> None:
         names, weights = self._choices[self._chance.randrange(1000) < ENDS_A_THOUSAND]
         [name] = self._chance.choices(names, weights)
-        drawn = OPERATIONS[name].arguments
+        drawn = POP_OPERATIONS[name].arguments
         arguments = {key: self._chance.choice(values) for key, values in drawn.items()}
         getattr(self._world, name)(**arguments)
 

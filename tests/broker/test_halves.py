@@ -8,10 +8,22 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from firearrow.broker.halves import committed, copied, half_of, waits_as_half
+from firearrow.broker.halves import (
+    PlainHalf,
+    as_half,
+    committed,
+    copied,
+    half_of,
+    plain_half,
+    waits_as_half,
+)
 from firearrow.broker.puts import Draft, Puts, wait_elsewhere
+from firearrow.message import properties
 from firearrow.message.hosts import Host, pack_host
+from firearrow.message.record import decode_content, decode_record, encode_record
 from firearrow.testing.loop import START_MS
 from tests.broker.fakes import FakeBroker
 from tests.broker.serving import Serving, bodies, stored
@@ -23,6 +35,7 @@ from tests.broker.transacting import (
     in_virtual_time,
     producing,
 )
+from tests.message.strategies import hosts, i32, i64, property_maps, texts
 from tests.message.writing import encode_view
 
 
@@ -144,3 +157,143 @@ def test_what_the_broker_notes_is_not_taken_from_a_client(tmp_path: Path) -> Non
             assert noted.keys().isdisjoint(stored(served)[0].properties)
 
     in_virtual_time(tmp_path, main)
+
+
+# --- what is spared ---
+
+
+@pytest.mark.parametrize("trailing", ["", "\x02"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01U\x02WAIT\x01true",
+        "UNIQ_KEY\x01U\x02PGROUP\x01pg\x02TRAN_MSG\x01true",
+        "PGROUP\x01pg\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U",
+        "XTRAN_MSG\x01true\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U",
+        "TRAN_MSG\x01true\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02CLUSTER\x01other\x02TAGS\x01A\x02TAGS\x01B",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02TRACE_ON\x01false\x02__RMQ.TRANSIENT.x\x01y",
+        "TRAN_MSG\x01TRUE\x02UNIQ_KEY\x01U\x02a_b\x01c",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02KEYS\x01DELAY",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02DELAY\x013",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02TRANSACTION_CHECK_TIMES\x013",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02TRAN_PREPARED_QUEUE_OFFSET\x013",
+    ],
+)
+def test_a_half_has_the_properties_that_it_was_sent_with(
+    tmp_path: Path, sent: str, trailing: str
+) -> None:
+    dropped = ("__RMQ.TRANSIENT.x", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET")
+    own = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "C"}
+    noted = {"__transactionId__": "U", "REAL_TOPIC": "T", "REAL_QID": "1"}
+
+    async def main(served: Serving) -> None:
+        async with served.caller() as caller:
+            answer = await caller.sent(b"x", i=sent + trailing, queue_id=1, f=4)
+            assert answer["transactionId"] == "U"
+            (view,) = stored(served, HALF)
+            assert (view.sys_flag, view.body) == (0, b"x")
+            found = properties.parse(sent)
+            expected = {name: it for name, it in found.items() if name not in dropped}
+            assert view.properties == {**expected, **own, **noted}
+            raw = served.broker.store.content_at(view.physical_offset).properties
+            assert raw.endswith(b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02")
+
+    in_virtual_time(tmp_path, main)
+
+
+NAMES = [
+    "TAGS", "WAIT", "PGROUP", "UNIQ_KEY", "TRAN_MSG", "DELAY", "TIMER_DELIVER_MS", "REAL_QID",
+    "INNER_MULTI_DISPATCH", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "TRANSACTION_CHECK_TIMES", "__CRC32#", "x" * 20_000,
+]  # fmt: skip
+known = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["1", "true", "-1", "né"]))
+sent = st.builds(lambda one, other: one | other, property_maps, known)
+real_topics = st.sampled_from(["T", "é", "", "%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC"])
+real_queue_ids = st.sampled_from(["0", "7", "+3", "-1", "x", "", "9" * 19])
+
+
+def halves_are_alike(text: bytes, reads_alike: bool, **fields: Any) -> PlainHalf | None:
+    """Compare what becomes of a half when its properties are left as they are, and when they are
+    read and written."""
+    numbers = {"queue_id": 0, "queue_offset": 5, "physical_offset": 7, "flag": 0, "sys_flag": 0}
+    times = {"born_timestamp_ms": 1, "store_timestamp_ms": 2}
+    host = pack_host(Host("127.0.0.1", 1))
+    about = {"topic": HALF, "body": b"b", "born_host": host, "store_host": host}
+    record = encode_record(properties=text, **(numbers | times | about | fields))
+    plain = plain_half(decode_content(record))
+    if plain is None:
+        return None
+    half = as_half(decode_record(record))
+    assert half is not None
+    assert (plain.queue_offset, plain.root) == (half.queue_offset, half.root)
+    assert (plain.producer_group, plain.immunity) == (half.producer_group, half.immunity)
+    assert (plain.real_topic, plain.born_timestamp_ms) == (half.real_topic, half.born_timestamp_ms)
+    draft, expected = committed(plain), committed(half)
+    assert draft.properties == {}
+    if reads_alike:
+        assert properties.parse(draft.stored) == expected.properties
+    else:
+        assert draft.stored == properties.encode(expected.properties)
+    draft.stored, draft.properties = b"", expected.properties
+    assert draft == expected
+    return plain
+
+
+@given(
+    sent, real_topics, real_queue_ids, st.binary(max_size=50), i32, i32, i64, hosts, hosts, i32, i64
+)
+def test_a_plain_half_becomes_what_it_would_become_if_all_of_it_were_read(
+    found: dict[str, str],
+    topic: str,
+    queue_id: str,
+    body: bytes,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: Host,
+    store_host: Host,
+    reconsume_times: int,
+    queue_offset: int,
+) -> None:
+    noted = {**found, "REAL_TOPIC": topic, "REAL_QID": queue_id}
+    halves_are_alike(
+        properties.encode(noted),
+        reads_alike=False,
+        body=body,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_timestamp_ms=born_ms,
+        born_host=pack_host(born_host),
+        store_host=pack_host(store_host),
+        reconsume_times=reconsume_times,
+        queue_offset=queue_offset,
+    )
+
+
+ODD_PAIRS = [
+    "", "a", "\x01", "a\x01", "\x01b", "a\x01b", "a\x01c", "a\x01b\x01c", "REAL_TOPIC\x01T",
+    "REAL_QID\x011", "xREAL_TOPIC\x01T", "PGROUP\x01one", "PGROUP\x01two", "\udcff",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(ODD_PAIRS), max_size=6), st.booleans(), st.booleans())
+def test_odd_properties_of_a_half_read_alike(pairs: list[str], ends: bool, is_half: bool) -> None:
+    """As other programs than a broker may write them."""
+    more = ["REAL_TOPIC\x01T", "REAL_QID\x011"] if is_half else []
+    text = "\x02".join(pairs + more) + "\x02" * ends
+    halves_are_alike(text.encode("utf-8", "surrogateescape"), reads_alike=True)
+
+
+@given(st.dictionaries(texts.filter(lambda name: name.isalpha()), texts, max_size=3))
+def test_usual_halves_are_plain_and_other_messages_are_not(found: dict[str, str]) -> None:
+    usual = found | {"UNIQ_KEY": "U", "TRAN_MSG": "true", "PGROUP": "pg", "WAIT": "true"}
+    place = {"__transactionId__": "U", "REAL_TOPIC": "T", "REAL_QID": "3"}
+    text = properties.encode(usual | place)
+    plain = halves_are_alike(text, reads_alike=False)
+    assert plain is not None
+    assert (plain.producer_group, plain.real_topic, plain.real_queue_id) == ("pg", "T", 3)
+    assert halves_are_alike(text, reads_alike=False, topic="T") is None
+    assert halves_are_alike(text[:-1], reads_alike=False) is None
+    assert halves_are_alike(properties.encode(usual), reads_alike=False) is None

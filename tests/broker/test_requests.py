@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.processors.pull import PullProcessor
@@ -26,14 +27,16 @@ from firearrow.broker.requests import (
     transaction_handlers_of,
 )
 from firearrow.broker.transactions import Transactions
-from firearrow.broker.unserved import LOST, NOT_YET
+from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
+from firearrow.events import Events
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import Routes
 from firearrow.net.server import Handler, Peer, PeerRequest, Server
+from firearrow.services import Scheduler
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, request
 from firearrow.wire.frame import AnyCommand, encode_response
@@ -60,7 +63,8 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
         ends = TransactionProcessor(context, cast(Transactions, None))
         others = reply_handlers_of(context, sends) | transaction_handlers_of(ends)
         books = Books(context)
-        others |= pop_handlers_of(context, Popping(context, books), books)
+        lite = LiteTopics(context, context.held_pops, cast(Scheduler, None), Events())
+        others |= pop_handlers_of(context, Popping(context, books), books, lite)
         return {**handlers_of(context), **messages, **others}
 
 
@@ -100,8 +104,6 @@ def test_handlers_are_of_codes_that_their_server_has(tmp_path: Path) -> None:
     of_broker = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.BROKER}
     assert in_broker.keys() | NOT_YET.keys() == of_broker
     assert not in_broker.keys() & NOT_YET.keys()
-    assert LOST.keys() <= NOT_YET.keys()
-    assert {REQUESTS[code].served_by for code in LOST} == {ServedBy.BROKER}
 
 
 def test_what_a_handler_reads_is_what_the_table_says(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def directory() -> Iterator[Path]:
 def test_what_is_acknowledged_is_delivered_when_it_is_due(directory: Path, seed: int) -> None:
     """In either kind of queue, with either way to flush, with kills and with losses of power."""
     simulation = Simulation(seed, directory)
-    simulation.run(EVENTS_OF_RUN)
+    simulation.run(EVENTS_OF_RUN // 3)
     assert simulation.crashes
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.stats import BrokerStats
 from firearrow.wire.client_bodies import StatsSnapshot
 from tests.broker.fakes import HandClock, count_puts
@@ -99,7 +100,7 @@ def test_deleting_keeps_the_totals(clock: HandClock, stats: BrokerStats) -> None
     for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
         assert stats.view(name, "T@g") is None
         assert stats.view(name, "U@g") is not None
-    stats.delete_group("g")
+    stats.group_gone(GroupDeleted("g"))
     for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
         assert stats.view(name, "U@g") is None
     pass_time(clock, stats, 10)

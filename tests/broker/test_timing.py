@@ -255,6 +255,27 @@ def test_what_waits_outlives_restarts(tmp_path: Path) -> None:
         in_virtual_time(tmp_path, main)
 
 
+def test_a_stop_leaves_nothing_off_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ delivers what is late and not on the wheel in any order."""
+
+    async def stopping(served: Serving, caller: Caller) -> None:
+        for number in range(50):
+            key = f"U{number}"
+            await caller.sent(b"timed", i=timed(key, TIMER_DELIVER_MS=START_MS + 5000))
+
+    def placed() -> int:
+        check = (tmp_path / "config" / "timercheck").read_bytes()
+        return int(CHECK.unpack_from(check)[2])
+
+    in_virtual_time(tmp_path, stopping)
+    assert placed() == 50
+    monkeypatch.setattr(timing_module, "AT_STOP_MAX", 10)
+    in_virtual_time(tmp_path, stopping)
+    assert 50 <= placed() < 100
+
+
 def test_a_topic_that_has_shrunk_gets_its_messages(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"timed", queue_id=3, i=timed(TIMER_DELAY_SEC=5))
@@ -337,7 +358,7 @@ def recall_fields(handle: str, **changed: object) -> dict[str, Any]:
     return {"producerGroup": "p", "topic": "T", "recallHandle": handle} | changed
 
 
-ALLOWED = {"recall_message_enable": True}
+ALLOWED: dict[str, Any] = {"recall_message_enable": True}
 
 
 def test_a_message_is_recalled(tmp_path: Path) -> None:
@@ -358,6 +379,39 @@ def test_a_message_is_recalled(tmp_path: Path) -> None:
         assert (late.code, late.remark) == (604, "recall failed, timestamp invalid")
 
     in_virtual_time(tmp_path, main, **ALLOWED)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_recalled_twice_keeps_nobody_waiting(tmp_path: Path, restarts: bool) -> None:
+    """Though each recall counts as one message less that waits (61)."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"kept", i=timed("U2", TIMER_DELAY_SEC=5))
+        sent = await caller.sent(b"recalled", i=timed("U1", TIMER_DELAY_SEC=5))
+        for _ in range(2):
+            answer = await caller.call(370, recall_fields(sent["recallHandle"]))
+            assert answer.code == 0
+        await asyncio.sleep(1)
+        assert left(served) == 0
+
+    async def after(served: Serving, caller: Caller) -> None:
+        await asyncio.sleep(6)
+        assert [view.body for view in await caller.stored()] == [b"kept"]
+        assert left(served) == 0
+
+    async def both(served: Serving, caller: Caller) -> None:
+        await main(served, caller)
+        await after(served, caller)
+
+    async def lives(clock: VirtualClock) -> None:
+        for life in [main, after] if restarts else [both]:
+            async with (
+                serving(tmp_path, clock=clock, background=False, **ALLOWED) as served,
+                served.caller() as caller,
+            ):
+                await life(served, caller)
+
+    loop.run(lives)
 
 
 def test_a_recall_counts_before_there_is_room_for_it_on_the_wheel(

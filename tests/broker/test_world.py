@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.broker.owed import GROUPS, QUEUES
-from tests.broker.world import OPERATIONS, World, scratch
+from tests.broker.popworld import POP_OPERATIONS, PopWorld
+from tests.broker.world import World, scratch
 from tests.store.stores import KINDS
 
 EXAMPLES = settings.default.max_examples // 8 if settings.default else 12
@@ -24,11 +25,17 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._directory = scratch()
-        self._world: World | None = None
+        self._world: PopWorld | None = None
 
-    @initialize(kind=st.sampled_from(KINDS), is_sync=st.booleans(), seed=st.integers(0, 999))
-    def begin_world(self, kind: str, is_sync: bool, seed: int) -> None:
-        self._world = World(self._directory, seed, kind=kind, is_sync=is_sync)
+    @initialize(
+        kind=st.sampled_from(KINDS),
+        is_sync=st.booleans(),
+        is_buffered=st.booleans(),
+        seed=st.integers(0, 999),
+    )
+    def begin_world(self, kind: str, is_sync: bool, is_buffered: bool, seed: int) -> None:
+        config = {"enable_pop_buffer_merge": is_buffered}
+        self._world = PopWorld(self._directory, seed, kind=kind, is_sync=is_sync, config=config)
 
     def happens(self, name: str, **arguments: Any) -> None:
         world, self._world = self._world, None
@@ -49,13 +56,13 @@ def _add_rule(name: str) -> None:
 
     happens.__name__ = name
     drawn: dict[str, Any] = {
-        key: st.sampled_from(values) for key, values in OPERATIONS[name].arguments.items()
+        key: st.sampled_from(values) for key, values in POP_OPERATIONS[name].arguments.items()
     }
     decorated: Any = rule(**drawn)
     setattr(Delivery, name, decorated(happens))
 
 
-for _name in OPERATIONS:
+for _name in POP_OPERATIONS:
     _add_rule(_name)
 
 TestDelivery = Delivery.TestCase

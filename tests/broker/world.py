@@ -189,7 +189,7 @@ class _Line(asyncio.Protocol):
 class World:
     """A broker, its clients, and time. ``events`` counts requests, and messages that came.
 
-    ``kind`` is how queues are kept, ``store`` any other configuration of the store. Without
+    ``kind`` is how queues are kept, ``config`` and ``store`` are any other configuration. Without
     ``has_power_losses`` the process is killed in their place.
     """
 
@@ -201,9 +201,11 @@ class World:
         kind: str = "default",
         is_sync: bool = False,
         has_power_losses: bool = True,
+        config: dict[str, Any] | None = None,
         **store: Any,
     ) -> None:
         self.events = 0
+        self._config = config or {}
         self.owed = Owed()
         self._directory = directory
         self._chance = Random(seed)
@@ -255,6 +257,7 @@ class World:
             broker_name="b", broker_cluster_name="C", recall_message_enable=True,
             enable_property_filter=True, flush_consumer_offset_interval=30_000,
             server_channel_max_idle_time_seconds=10**7, channel_expired_timeout=10**12,
+            **self._config,
         )  # fmt: skip
         store = small_config(self._root, **self._settings)
         self._broker = _Watched(
@@ -594,15 +597,14 @@ class World:
         self._leap()
         for _ in range(STEPS_MAX):
             self._run(self._consume_all())
-            if not any(map(self.owed.missing, GROUPS)):
+            if not any(self._missing().values()):
                 break
             self._run(asyncio.sleep(STEP_SECONDS))
-        for group in GROUPS:
-            missing = self.owed.missing(group)
-            assert not missing, f"{group.name} never got {len(missing)}: {missing[:10]}"
+        for name, missing in self._missing().items():
+            assert not missing, f"{name} never got {len(missing)}: {missing[:10]}"
         self._run(asyncio.sleep(QUIET_MS / 1000))
         self._run(self._consume_all())
-        self.owed.check_dead(self._run(self._dead()))
+        self._run(self._check_dead())
         assert not self._broker.troubles
         self.close()
 
@@ -613,13 +615,20 @@ class World:
         if ahead_ms > FAR_MS:
             self.restart(ahead_ms)
 
+    def _missing(self) -> dict[str, list[int]]:
+        """What each group must get still."""
+        return {group.name: self.owed.missing(group) for group in GROUPS}
+
     async def _consume_all(self) -> None:
         for group in GROUPS:
             for queue in range(QUEUES + (group is FAILING)):
                 await self._consume(group, *self._queue(queue))
 
-    async def _dead(self) -> list[MessageView]:
-        key = FAILING, names.dlq_topic(FAILING.name), 0
+    async def _check_dead(self) -> None:
+        self.owed.check_dead(await self._dead(FAILING))
+
+    async def _dead(self, group: Group) -> list[MessageView]:
+        key = group, names.dlq_topic(group.name), 0
         self._positions[key] = 0
         found: list[MessageView] = []
         while views := await self._pull(key):

@@ -84,14 +84,25 @@ def life(
         process.wait(30)
 
 
+MEMORY = ("enablePopBufferMerge=true", "popCkStayBufferTime=1500", "popCkStayBufferTimeOut=100")
+ROCKSDB = ("popConsumerKVServiceInit=true", "popConsumerKVServiceEnable=true")
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("buffered", ["false", "true"])
-def test_a_killed_broker_loses_no_popped_message(tmp_path: Path, buffered: str) -> None:
+@pytest.mark.parametrize("settings", [(), MEMORY, ROCKSDB], ids=["topic", "memory", "rocksdb"])
+def test_a_killed_broker_loses_no_popped_message(tmp_path: Path, settings: tuple[str, ...]) -> None:
     consumer = Consumer()
-    settings = (f"enablePopBufferMerge={buffered}", "popCkStayBufferTime=1500",
-                "popCkStayBufferTimeOut=100")  # fmt: skip
     for _ in range(ROUNDS):
         life(tmp_path / "store", consumer.load, *settings)
     left = consumer.sent - consumer.acknowledged
     assert left
     life(tmp_path / "store", consumer.drain, *settings)
+
+
+@pytest.mark.timeout(240)
+def test_none_is_lost_when_each_life_notes_pops_elsewhere(tmp_path: Path) -> None:
+    consumer = Consumer()
+    for settings in (ROCKSDB, (), ROCKSDB):
+        life(tmp_path / "store", consumer.load, *settings)
+    assert consumer.sent - consumer.acknowledged
+    life(tmp_path / "store", consumer.drain)

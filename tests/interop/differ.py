@@ -17,7 +17,7 @@ from firearrow.message import names, properties
 from firearrow.message.batch import encode_batch
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient
+from firearrow.net.blocking import BlockingClient, Pending
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 from tests.interop.differ_tools import Printing, Tools
@@ -62,7 +62,11 @@ class Side:
 
     def ask(self, code: int, fields: Fields, body: bytes = b"") -> AnyCommand:
         """Ask the broker, and give its answer whatever the code is."""
-        return self._client.begin(self.address, code, fields, body).answer()
+        return self.begin(code, fields, body).answer()
+
+    def begin(self, code: int, fields: Fields, body: bytes = b"") -> Pending:
+        """Ask the broker, which may answer later."""
+        return self._client.begin(self.address, code, fields, body)
 
     def close(self) -> None:
         """End the connection."""

@@ -31,6 +31,22 @@ _Popped = list[tuple[str, int]]
 """Handle and queue offset of each message."""
 
 
+def create_topic(topic: str, queues: int, kind: str) -> Named:
+    """Create a topic of a message type."""
+    fields: dict[str, FieldValue] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
+        "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0, "order": False, "attributes": f"+message.type={kind}",
+    }  # fmt: skip
+    return Named(f"create topic {topic}", lambda side: side.ask(17, fields).code)
+
+
+def create_group(group: str) -> Named:
+    """Create a group."""
+    body = json.dumps({"groupName": group}).encode()
+    return Named(f"create group {group}", lambda side: side.ask(200, {}, body).code)
+
+
 class PopScript:
     """The steps of a seed."""
 
@@ -46,10 +62,10 @@ class PopScript:
 
     def steps(self) -> Iterator[Named]:
         """Give all steps."""
-        yield self._create(self._topic, QUEUES, "FIFO")
-        yield self._create(self._by_priority, PRIORITIES, "PRIORITY")
+        yield create_topic(self._topic, QUEUES, "FIFO")
+        yield create_topic(self._by_priority, PRIORITIES, "PRIORITY")
         for group in self._groups:
-            yield self._create_group(group)
+            yield create_group(group)
         for _ in range(6):
             yield self._send()
         makers = [
@@ -61,18 +77,6 @@ class PopScript:
         for _ in range(STEPS):
             [maker] = self._chance.choices([make for _, make in makers], weights)
             yield maker()
-
-    def _create(self, topic: str, queues: int, kind: str) -> Named:
-        fields: dict[str, FieldValue] = {
-            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
-            "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0, "order": False, "attributes": f"+message.type={kind}",
-        }  # fmt: skip
-        return Named(f"create topic {topic}", lambda side: side.ask(17, fields).code)
-
-    def _create_group(self, group: str) -> Named:
-        body = json.dumps({"groupName": group}).encode()
-        return Named(f"create group {group}", lambda side: side.ask(200, {}, body).code)
 
     # --- sends ---
 
@@ -135,7 +139,7 @@ class PopScript:
 
         def do(side: Side) -> Seen:
             answer = side.ask(200050, fields)
-            self._popped[side.name, number] = _handles(answer)
+            self._popped[side.name, number] = handles_of(answer)
             if fields["invisibleTime"] == SHORT_MS:
                 time.sleep(SHORT_S)
             return _told(answer, repeats=len(str(fields.get("attemptId"))) == 1)
@@ -270,7 +274,7 @@ class PopScript:
         return Named(f"wrong: {code} {fields}", lambda side: side.ask(code, fields).code)
 
 
-def _handles(answer: AnyCommand) -> _Popped:
+def handles_of(answer: AnyCommand) -> _Popped:
     """The handles of the messages in an answer, as RocketMQ's client makes them."""
     if answer.code != 0:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
@@ -42,8 +42,9 @@ class JavaError(Exception):
 class Driver:
     """The running Java process. Calls are answered one after the other."""
 
-    def __init__(self, requests: IO[bytes], answers: IO[bytes]) -> None:
+    def __init__(self, requests: IO[bytes], answers: IO[bytes], kill: Callable[[], None]) -> None:
         self._requests = requests
+        self.kill = kill
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=(answers,), daemon=True)
         self._reader.start()
@@ -88,7 +89,7 @@ def running_driver(directory: Path) -> Iterator[Driver]:
     ):
         assert process.stdin is not None
         assert process.stdout is not None
-        driver = Driver(process.stdin, process.stdout)
+        driver = Driver(process.stdin, process.stdout, process.kill)
         try:
             yield driver
         finally:

@@ -101,6 +101,16 @@ class PullReport(msgspec.Struct, frozen=True, rename="camel"):
     messages: list[Received]
 
 
+class PopReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What one pop gave: each message has its handle as the property ``POP_CK``."""
+
+    status: str
+    pop_ms: int
+    invisible_ms: int
+    left: int
+    messages: list[Received]
+
+
 class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
     """Where the broker and a group stand in a queue."""
 
@@ -202,6 +212,14 @@ class PushConsumer(_Handle):
         """Return the ids of the queues that rebalancing gave to this consumer."""
         return self._call("push.allocation", list[int], topic=topic)
 
+    def popped_queues(self, topic: str) -> list[int]:
+        """Return the ids of the queues that the broker has this consumer pop; -1 stands for all."""
+        return self._call("push.popped", list[int], topic=topic)
+
+    def rebalance(self) -> None:
+        """Have the consumer ask at once which queues are its own, as it does every 20 s."""
+        self._call("push.rebalance", bool)
+
 
 class PullConsumer(_Handle):
     """A ``DefaultMQPullConsumer``, the classic one."""
@@ -248,6 +266,67 @@ class PullConsumer(_Handle):
         """Return the group's offset in the broker, -1 without one."""
         place = {"topic": topic, "broker": BROKER_NAME, "queue": queue}
         return self._call("pull.committed", int, **place)
+
+
+class PopCalls(_Handle):
+    """The ``MQClientAPIExt`` with which RocketMQ's proxy pops for the clients of a group."""
+
+    def __init__(self, driver: Driver, number: int, topic: str, group: str) -> None:
+        super().__init__(driver, number)
+        self._names = {"topic": topic, "group": group}
+
+    def pop(
+        self,
+        queue: int = -1,
+        count: int = 32,
+        *,
+        invisible_ms: int = 60_000,
+        poll_ms: int = 0,
+        expression: str = "*",
+        attempt: str | None = None,
+    ) -> PopReport:
+        """Pop once; an ``attempt`` pops in order."""
+        return self._call(
+            "calls.pop",
+            PopReport,
+            **self._names,
+            queue=queue,
+            count=count,
+            invisibleMs=invisible_ms,
+            pollMs=poll_ms,
+            expression=expression,
+            attempt=attempt,
+            order=attempt is not None,
+        )
+
+    def ack(self, receipt: str) -> str:
+        """Acknowledge a message by its handle; gives OK or NO_EXIST."""
+        return self._call("calls.ack", str, **self._names, receipt=receipt)
+
+    def ack_all(self, receipts: Sequence[str]) -> str:
+        """Acknowledge messages with one request; gives OK or NO_EXIST."""
+        return self._call("calls.ackBatch", str, **self._names, receipts=receipts)
+
+    def change(self, receipt: str, invisible_ms: int) -> str:
+        """Have a message be invisible for so long from now on; gives its new handle, or none."""
+        return self._call(
+            "calls.change", str, **self._names, receipt=receipt, invisibleMs=invisible_ms
+        )
+
+    def has_messages(self, queue: int = -1, poll_ms: int = 0) -> bool:
+        """Ask, or wait, whether there is anything to pop."""
+        return self._call("calls.notify", bool, **self._names, queue=queue, pollMs=poll_ms)
+
+    def give_up(self, message: Received) -> int:
+        """Put a copy of a popped message to the dead letters; gives the broker's code."""
+        return self._call(
+            "calls.giveUp",
+            int,
+            **self._names,
+            receipt=message.properties["POP_CK"],
+            physicalOffset=message.physical_offset,
+            id=message.msg_id,
+        )
 
 
 class LiteConsumer(_Handle):
@@ -332,11 +411,13 @@ class JavaClient:
         times_max: int = -1,
         trace: bool = False,
         sql: bool = False,
+        **sharing: int,
     ) -> PushConsumer:
         """Open a push consumer, which begins at the first offset if its group has none.
 
         It fails each message so many times, and asks for this delay level then (0: that which
-        follows from the failures); ``times_max`` is its maxReconsumeTimes.
+        follows from the failures); ``times_max`` is its maxReconsumeTimes. For ``sharing`` see
+        `shared_consumer`.
         """
         number = self.call(
             "push.open",
@@ -351,8 +432,43 @@ class JavaClient:
             maxReconsumeTimes=times_max,
             trace=trace,
             sql=sql,
+            **sharing,
         )
         return self._keep(PushConsumer(self._driver, number))
+
+    def shared_consumer(
+        self,
+        group: str,
+        topic: str,
+        expression: str = "*",
+        *,
+        invisible_ms: int = 5000,
+        again_s: int = 0,
+        holds: bool = False,
+        failures: int = 0,
+        times_max: int = -1,
+    ) -> PushConsumer:
+        """Open a push consumer that asks the broker for its queues, and whether to pull or pop.
+
+        What it pops is invisible for ``invisible_ms`` (5000 at least), what it fails for
+        ``again_s`` from then on (0: for 10 s, then longer). If it ``holds``, it does not return
+        from messages that have the property ``held``.
+        """
+        return self.push_consumer(
+            group, topic, expression, failures=failures, times_max=times_max,
+            shared=True, invisibleMs=invisible_ms, againS=again_s, holds=holds,
+        )  # fmt: skip
+
+    def pop_calls(self, group: str, topic: str) -> PopCalls:
+        """Open a client that pops message by message."""
+        server = self.server
+        number = self.call("calls.open", int, broker=server.broker, brokerName=BROKER_NAME)
+        return self._keep(PopCalls(self._driver, number, topic, group))
+
+    def set_request_mode(self, topic: str, group: str, mode: str, share: int = -1) -> None:
+        """Have the consumers of a group ``PULL`` or ``POP`` a topic (SET_MESSAGE_REQUEST_MODE)."""
+        names = {"broker": self.server.broker, "topic": topic, "group": group}
+        self.call("admin.requestMode", bool, **names, mode=mode, share=share)
 
     def replier(self, group: str, topic: str, compress_over_bytes: int = NO_COMPRESSION) -> _Handle:
         """Open a push consumer that replies to each request with ``re: `` and its body."""

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from firearrow.message import names
-from tests.interop import differ_pops
+from tests.interop import differ_lites, differ_popped, differ_pops
 from tests.interop.differ import SETTINGS, STEPS, Side, compare
+from tests.interop.differ_lites import SETTINGS as LITE
+from tests.interop.differ_lites import LiteScript
+from tests.interop.differ_popped import PoppedScript
 from tests.interop.differ_pops import PopScript
 from tests.interop.differ_tools import masked
 from tests.interop.driver import Driver
@@ -23,6 +26,7 @@ from tests.interop.waiting import wait_until
 
 START = int(os.environ.get("FIREARROW_DIFFER_START", "0"))
 SEEDS = range(START, START + int(os.environ.get("FIREARROW_DIFFER_SEEDS", "3")))
+SLOW_SEEDS = SEEDS if "FIREARROW_DIFFER_SEEDS" in os.environ else SEEDS[:1]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +34,8 @@ def sides(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """RocketMQ's broker and ours, with the same configuration."""
     root = tmp_path_factory.mktemp("differ")
     with (
-        serve("real", root / "real", root / "real-logs", settings=SETTINGS) as real,
-        serve("firearrow", root / "own", root / "own-logs", settings=SETTINGS) as own,
+        serve("real", root / "real", root / "real-logs", settings=SETTINGS | LITE) as real,
+        serve("firearrow", root / "own", root / "own-logs", settings=SETTINGS | LITE) as own,
     ):
         pair = Side(real, JavaClient(driver, real)), Side(own, JavaClient(driver, own))
         yield pair
@@ -48,6 +52,16 @@ def test_both_answer_the_same(sides: tuple[Side, Side], seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_give_the_same_to_pops(sides: tuple[Side, Side], seed: int) -> None:
     assert compare(sides, seed, PopScript) > differ_pops.STEPS
+
+
+@pytest.mark.parametrize("seed", SLOW_SEEDS)
+def test_both_give_the_same_again(sides: tuple[Side, Side], seed: int) -> None:
+    assert compare(sides, seed, PoppedScript) > differ_popped.STEPS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_give_the_same_to_lite_pops(sides: tuple[Side, Side], seed: int) -> None:
+    assert compare(sides, seed, LiteScript) > differ_lites.STEPS
 
 
 if "FIREARROW_DIFFER_SEEDS" in os.environ:  # it takes two minutes

@@ -71,12 +71,14 @@ class Handover:
         self._broker_port = 0
 
     @contextmanager
-    def opened_by(self, kind: Kind) -> Iterator[JavaClient]:
-        """Serve the store for a ``with`` block, then stop cleanly."""
+    def opened_by(self, kind: Kind, *, killed: bool = False) -> Iterator[JavaClient]:
+        """Serve the store for a ``with`` block, then stop cleanly, or kill the server."""
         self._turns += 1
         logs = self._directory / f"{self._turns}-{kind}"
-        port = self._broker_port
-        with serve(kind, self.store, logs, broker_port=port, settings=self._settings) as server:
+        with serve(
+            kind, self.store, logs, broker_port=self._broker_port, settings=self._settings,
+            killed=killed,
+        ) as server:  # fmt: skip
             self._broker_port = server.broker_port
             client = JavaClient(self._driver, server)
             yield client

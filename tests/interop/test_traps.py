@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from firearrow.message import names, properties
+from firearrow.message.record import iter_records
 from firearrow.wire.command import FieldValue, Response, request
 from firearrow.wire.frame import encode_response
+from tests.broker.popping import pop_fields
 from tests.broker.serving import send_fields
 from tests.interop.differ import Side, pull
 from tests.interop.driver import Driver
@@ -31,6 +33,7 @@ TOPIC = "traps"
 COMMIT = 8
 LATE_S = 20.0
 LATER_MS = 4000
+SOON_MS = 1000
 CHECKS = {  # of transactions, soon
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "1000",
@@ -129,6 +132,34 @@ async def answer_to_empty_reply(port: int) -> int:
             asker.write(encode_response(Response(), pushed.result().opaque))
         pushed.cancel()
         return (await answered).code
+
+
+def test_who_pops_a_retry_topic_holds_nobody_up(side: Side) -> None:
+    """The original looks there for the name of a topic. If that fails, it begins the revive queue
+    again: nothing comes again of what is noted in this one, for good. Else it finds none."""
+    topic, retry_topic = "traps-popped", names.retry_topic("traps")
+    longer = names.retry_topic("others-than-traps")
+    assert side.ask(200, {}, json.dumps({"groupName": "traps"}).encode()).code == 0
+    queue_id, _ = popped(side, retry_topic, 0, SOON_MS), popped(side, longer, 0, SOON_MS)
+    others = [(popped(side, topic, n, SOON_MS + n // 8 * 2000), b"%d" % n) for n in range(16)]
+    expected = [body for queue, body in others if side.name == "firearrow" or queue != queue_id]
+    assert len(expected) == (14 if side.name == "real" else 16), "one of 8 queues holds them up"
+    side.wait_for(names.pop_retry_topic(topic, "traps"), 0, len(expected))
+    came = [view.body for view in side.contents(names.pop_retry_topic(topic, "traps"), 0)]
+    assert sorted(came) == sorted(expected)
+    for name in (retry_topic, longer):
+        assert side.max_offset(name, 0) == (1 if side.name == "real" else 2)
+
+
+def popped(side: Side, topic: str, number: int, invisible_ms: int) -> str:
+    """Send a message to a topic, and pop it; gives the revive queue where that is noted."""
+    send(side, b"%d" % number, {"UNIQ_KEY": f"{number:0>32}"}, topic=topic)
+    side.wait_for(topic, 0, number + 1)
+    fields = pop_fields(topic=topic, consumerGroup="traps", invisibleTime=invisible_ms)
+    answer = side.ask(200050, fields)
+    assert [view.body for view in iter_records(answer.body)] == [b"%d" % number]
+    queue_id: str = answer.ext["reviveQid"]
+    return queue_id
 
 
 @pytest.mark.parametrize(("kind", "due_s"), TIMERS)

@@ -6,6 +6,7 @@ run starts neither Maven nor Go: ``$FIREARROW_CACHE`` or ``~/.cache/firearrow``.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shlex
@@ -73,22 +74,16 @@ def _cached(name: str, sources: Path, build: Callable[[Path], None]) -> Path:
     """Return the directory with the build of ``sources``; a build that fails leaves none."""
     cache = Path(os.environ.get("FIREARROW_CACHE") or Path.home() / ".cache" / "firearrow")
     home = cache / f"{name}-{_fingerprint(sources)}"
-    if not home.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache))
-        build(fresh)
-        _publish(fresh, home)
-    return home
-
-
-def _publish(fresh: Path, home: Path) -> None:
-    """Move a finished build to its place, unless another process was quicker."""
-    try:
-        fresh.rename(home)
-    except OSError:
+    if home.is_dir():
+        return home
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own files bear one build at a time only
         if not home.is_dir():
-            raise
-        shutil.rmtree(fresh)
+            fresh = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cache))
+            build(fresh)
+            fresh.rename(home)
+    return home
 
 
 def _fingerprint(sources: Path) -> str:

@@ -16,6 +16,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.record import (
     append_crc_property,
     crc_property,
+    decode_content,
     decode_record,
     encode_blank,
     encode_record,
@@ -179,6 +180,44 @@ def test_a_replaced_topic_changes_the_size() -> None:
     assert decode_record(encode_view(seen)) == msgspec.structs.replace(
         seen, store_size=seen.store_size + 4
     )
+
+
+def content_or_refusal(record: bytes) -> object:
+    try:
+        return decode_content(record)
+    except MessageError:
+        return None
+
+
+@given(records, st.integers(0, 300), st.integers(0, 255))
+def test_content_is_what_the_whole_record_says(record: bytes, at: int, changed: int) -> None:
+    """Also of damaged ones, but for what stands behind a record."""
+    for data in (record, record[:at] + bytes([changed]) + record[at + 1 :], record[:at]):
+        content = content_or_refusal(data)
+        try:
+            view = decode_record(data, check_body_crc=True)
+        except MessageError:
+            assert content is None
+            continue
+        if view.store_size != len(data):
+            assert content is None
+            continue
+        head = record_codec._HEADS[view.sys_flag & HOSTS_V6_MASK].unpack_from(data)
+        assert content == (
+            view.topic,
+            view.queue_id,
+            view.queue_offset,
+            view.physical_offset,
+            view.flag,
+            view.sys_flag,
+            view.born_timestamp_ms,
+            head[9],
+            view.store_timestamp_ms,
+            head[11],
+            view.reconsume_times,
+            view.body,
+            record_codec.properties_in(data, 0, len(data)),
+        )
 
 
 @given(st.lists(records, max_size=5))

@@ -60,6 +60,10 @@ class Talker:
             except ConnectionResetError:
                 return b""
 
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         """Close our end."""
         self._writer.close()

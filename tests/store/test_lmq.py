@@ -225,3 +225,36 @@ def test_verify_misses_a_lmq(tmp_path: Path) -> None:
         path.unlink()
     found = {(one.invariant, one.topic, one.times) for one in verify(Layout(root)).findings}
     assert ("queue-entry-missing", "%LMQ%a", 30) in found
+
+
+def test_lmqs_are_deleted_together(tmp_path: Path) -> None:
+    names = [f"%LMQ%{number}" for number in range(6)]
+    left = [names[0], *names[4:]]
+    with opened(tmp_path, **LMQ) as store:
+        for name in names:
+            send(store, b"1", name)
+        settle(store)
+        assert sorted(filter(None, store.topics_from("%LMQ%"))) == names
+        gone: list[str] = []
+        store.queues_deleted.listen(lambda event: gone.append(event.topic))
+        store.delete_lmqs(names[1:4])
+        store.delete_lmqs([])
+        assert gone == names[1:4]
+        assert sorted(filter(None, store.topics_from("%LMQ%"))) == left
+    with opened(tmp_path, **LMQ) as store:
+        assert sorted(filter(None, store.topics_from(""))) == [*left, "T"]
+        assert set(store.topics_from("%LMQ%none")) == {None}
+
+
+def test_ranges_may_leave_lmqs_out(tmp_path: Path) -> None:
+    with opened(tmp_path, **LMQ) as store:
+        fill(store)
+        every = {(one.topic, one.queue_id) for one in store.queues.ranges()}
+    with opened(tmp_path, **LMQ) as store:
+        others = {(one.topic, one.queue_id) for one in store.queues.ranges(lmqs=False)}
+        assert others == {one for one in every if not one[0].startswith("%LMQ%")}
+        assert len(every) > len(others) > 0
+        for topic, queue_id in every:
+            store.queue(topic, queue_id)
+        used = {(one.topic, one.queue_id) for one in store.queues.ranges(lmqs=False)}
+        assert used == others

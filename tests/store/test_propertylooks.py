@@ -161,11 +161,51 @@ def test_what_was_kept_is_of_the_same_entries_only(tmp_path: Path) -> None:
         queue, wanted = store.queues.open("T", 0), Even(names=NUMBER)
         looks = propertylooks.Looks(store.log.segments)
         entries = queue.read(0, 400)
-        _, following = looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
-        assert following == 99
+        numbers, found, following = looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
+        assert (numbers, following) == ([*range(0, 100, 2)], 99)
+        assert found == b"".join([entries[20 * at : 20 * at + 20] for at in numbers])
         others = entries[20 * (following + 1) :]
-        found, _ = looks.wanted_entries(queue, others, following, wanted, lambda _: 5)
-        assert [at for at, _ in found] == [99, 101, 103, 105, 107]
+        numbers, found, _ = looks.wanted_entries(queue, others, following, wanted, lambda _: 5)
+        assert numbers == [99, 101, 103, 105, 107]
+        assert found == b"".join([entries[20 * at + 20 : 20 * at + 40] for at in numbers])
+
+
+def test_more_may_be_taken_of_what_is_recent(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        fill(store, 400, Random(10))
+        queue = store.queues.open("T", 0)
+        entries = queue.read(0, 400)
+        for few in (10, 60):  # the first look is at 32, one by one; then at all the others
+            recent_from, _, _ = queue.entry(few)
+            looks = propertylooks.Looks(store.log.segments)
+            numbers, _, following = looks.wanted_entries(
+                queue,
+                entries,
+                0,
+                Even(names=NUMBER),
+                lambda physical, first=recent_from: 100 if physical >= first else 40,  # type: ignore[misc]
+            )
+            assert (numbers, following) == ([*range(0, 200, 2)], 199)
+
+
+def test_answers_are_remembered_from_one_look_to_the_next_but_not_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 4
+    with opened(tmp_path, mapped_file_size_consume_queue=80_000) as store:
+        queue = store.queue("T", 0)
+        for number in range(looks * propertylooks.MANY):
+            properties = f"k\x01{number:09}\x02n\x01{number % 10}\x02".encode()
+            store.put(queue, b"", properties, 0, 0, 1, HOSTS[0], 1, 0)
+        settle(store)
+        asked = []
+        for kinds_max in (10, 9):
+            monkeypatch.setattr(propertylooks, "KINDS_MAX", kinds_max)
+            wanted = Even(names=NUMBER)
+            assert len(chosen(store, wanted)) == looks * propertylooks.MANY // 2
+            asked.append(len(wanted.asked) - propertylooks.FEW)
+        assert asked[0] <= 10
+        assert asked[1] >= looks * 10
 
 
 def test_messages_that_differ_in_other_properties_are_asked_about_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Fixed-size files as one address space."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,32 @@ def test_all_behind_a_place_becomes_zero(tmp_path: Path, at: int) -> None:
     zero_after(segment, at)
     assert segment.map[:] == b"x" * at + bytes(SIZE - at)
     segments.attach(segment)
+    segments.close()
+
+
+def test_what_is_read_is_not_taken_for_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reads ahead, and says of that, too, that it is data."""
+    mebibyte = 1 << 20
+    segments = Segments(tmp_path, 8 * mebibyte)
+    segment = segments.create(0)
+    segments.attach(segment)
+    for at in (0, 3 * mebibyte, 6 * mebibyte):
+        segment.map[at] = 1
+    asked = []
+
+    def seek(fd: int, at: int, how: int) -> int:
+        asked.append(at)
+        return lseek(fd, at, how)
+
+    lseek = os.lseek
+    monkeypatch.setattr(os, "lseek", seek)
+    found = segments.data(0)
+    first = next(found)
+    before = len(asked)
+    assert [at for _, at, _ in (first, *found)] == [0, 3 * mebibyte, 6 * mebibyte]
+    assert len(asked) == before > 0
     segments.close()
 
 

@@ -23,6 +23,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayedDelivery, DelayRedirection
 from firearrow.broker.events import (
+    GroupDeleted,
     GroupLeft,
     MembersChanged,
     SettingsChanged,
@@ -31,11 +32,16 @@ from firearrow.broker.events import (
 )
 from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
+from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.inflight import InFlight
+from firearrow.broker.pop.kvbooks import KvBooks
+from firearrow.broker.pop.kvrevive import KvReviving
+from firearrow.broker.pop.kvstore import KvStore, kv_store_of
 from firearrow.broker.pop.popping import Popping
+from firearrow.broker.pop.resuming import go_on_behind_pops
 from firearrow.broker.pop.revive import Reviving
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
@@ -45,6 +51,7 @@ from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.registration import Identity, Registration, addresses_of
 from firearrow.broker.requests import (
+    NOTING,
     Admission,
     bulk_handlers_of,
     handlers_of,
@@ -71,7 +78,8 @@ from firearrow.broker.takeover import warn_of_waiting
 from firearrow.broker.timercounts import TimerCounts
 from firearrow.broker.timing import TimedMessages, TimerRedirection
 from firearrow.broker.transactions import Transactions
-from firearrow.broker.unserved import Unserved
+from firearrow.broker.unserved import NOT_YET
+from firearrow.broker.unservedtopics import refuse_static_topics, warn_of_compaction
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
@@ -80,7 +88,6 @@ from firearrow.net.server import (
     BulkHandler,
     ConnectionClosed,
     Handler,
-    RequestUnserved,
     Server,
 )
 from firearrow.services import Every, Service
@@ -140,12 +147,16 @@ class Broker:
             self._handlers,
             clock,
             bulk_handlers=self._bulk_handlers,
+            unserved=NOT_YET,
             events=self.events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
             patience=FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock),
         )
         self.services: list[Service] = []
+        self._kv: KvStore | None = None
+        self._kv_reviving: list[Service] = []
+        self._noting: list[Saving] = []
         self.address = ""
 
     async def start(self, host: str, port: int) -> int:
@@ -197,12 +208,21 @@ class Broker:
         )
         try:
             store.lock()
+            refuse_static_topics(root)
             self.topics.load()  # the store asks of what kind a topic's queues are
+            self._kv = kv_store_of(config, root)
             store.open(background=self._background)
         except BaseException:
+            if self._kv is not None:
+                self._kv.close()
             self.topics.close()
             store.release()
             raise
+        self._make_state(config, in_database=in_database)
+
+    def _make_state(self, config: BrokerConfig, *, in_database: bool) -> None:
+        """Make what a broker keeps besides its messages; nothing of it is read yet."""
+        clock, events, root = self._clock, self.events, self._store_config.root_path
         self.groups = GroupTable(self.settings, clock, root, in_database=in_database, events=events)
         self.offsets = ConsumerOffsets(
             clock,
@@ -211,7 +231,7 @@ class Broker:
             generations=config.config_generations,
             in_database=in_database,
             lmq=self._store_config.enable_lmq,
-            before_write=store.flush_log,  # what was popped is noted there
+            before_write=self._flush_pops,
         )
         self._in_flight = InFlight(self.settings)
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
@@ -228,12 +248,18 @@ class Broker:
         )
         self._timer_counts = TimerCounts(self._timers, clock, root / "config")
 
+    def _flush_pops(self) -> None:
+        """Return once all that says what was popped is on the disk, in any thread."""
+        self.store.flush_log()
+        if self._kv is not None:
+            self._kv.sync()
+
     def _load(self) -> None:
         """Read the state files and connect the parts."""
         try:
             self.groups.load()
             self.offsets.load()
-            self._go_back()
+            self._place_groups()
             store = self.store
             self.orders.load(store.max_queue_offset if store.may_have_lost else None)
             self.filters.load()
@@ -248,6 +274,7 @@ class Broker:
         self._adopt_queues()
         self._save_state()
         warn_of_waiting(self.store, self.topics, self.offsets)
+        warn_of_compaction(self.topics.table)
         self.store.know_progress(self._progress)
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._hold_pops()
@@ -259,8 +286,13 @@ class Broker:
         self._serve(context)
         self.services = self._make_services(self._timing(context))
 
-    def _go_back(self) -> None:
-        """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`)."""
+    def _place_groups(self) -> None:
+        """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`),
+        and after a kill go on behind what they popped."""
+        if not self.store.was_closed:
+            seconds = 2 * self.config.flush_consumer_offset_interval / 1000
+            pops = go_on_behind_pops(self.store, self.offsets, seconds)
+            log.info("groups go on behind their pops", extra={"count": pops})
         if not self.store.may_have_lost:
             return
         found = self.offsets.go_back(self.store.max_queue_offset)
@@ -335,6 +367,7 @@ class Broker:
         self._held_notifications = HeldPops(
             "held notifications", settings, store, clock, loop, newest_first=True
         )
+        self._held_lite = HeldPops("held lite pops", settings, store, clock, loop)
         held = self._held_pops, self._held_notifications
         self._unblocking = Unblocking(settings, store, self.orders, self.offsets, held, clock, loop)
 
@@ -375,12 +408,28 @@ class Broker:
         handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
         handlers |= message_handlers_of(sends, PullProcessor(context))
         handlers |= reply_handlers_of(context, sends)
-        books = self._books = BufferedBooks(context, self._loop)
+        books = self._books = self._make_books(context)
         self._popping = Popping(context, books)
-        handlers |= pop_handlers_of(context, self._popping, books)
+        self._lite = LiteTopics(context, self._held_lite, self._loop, self.events)
+        handlers |= pop_handlers_of(context, self._popping, books, self._lite)
+        for noting in self._noting:
+            handlers |= noting.holding({code: handlers[code] for code in NOTING})
         self._handlers.update(admission.before(handlers))
         self._bulk_handlers.update(admission.before_bulk(bulk_handlers_of(sends)))
         self._listen(sends)
+
+    def _make_books(self, context: BrokerContext) -> BufferedBooks:
+        """Make what notes pops; with a database, also what has messages come again by it, and has
+        answers wait for it."""
+        records = self._kv
+        if records is None:
+            return BufferedBooks(context, self._loop)
+        reviving = KvReviving(context, records, self._loop)
+        self._kv_reviving.append(reviving)
+        self._noting.append(Saving((records,), "saving of pops"))
+        books = KvBooks(context, self._loop, records, reviving.expect)
+        self.events.listen(SettingsChanged, books.settings_changed)
+        return books
 
     def _listen(self, sends: SendProcessor) -> None:
         """Who hears of what."""
@@ -391,6 +440,13 @@ class Broker:
             listen(MessagesArrived, held.arrived)
             listen(QueuesDeleted, held.topic_gone)
             listen(ConnectionClosed, held.closed)
+            listen(GroupDeleted, held.group_gone)
+        for who in (self.orders, self._in_flight, self.stats, self._lite):
+            listen(GroupDeleted, who.group_gone)
+        listen(ConnectionClosed, self._held_lite.closed)
+        listen(ConnectionClosed, lambda _: self._lite.events.closed())
+        listen(QueuesDeleted, self._held_lite.topic_gone)
+        listen(QueuesDeleted, self._lite.queues_gone)
         listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
@@ -405,7 +461,6 @@ class Broker:
         listen(WaitsElsewhere, self._transactions.waits)
         listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
-        listen(RequestUnserved, Unserved(self._clock).note)
 
     def _make_services(self, timing: list[Service]) -> list[Service]:
         """What is done by time, in the order in which it is started; stopped is it backwards."""
@@ -413,16 +468,20 @@ class Broker:
         delays_seconds = self._store_config.flush_delay_offset_interval / 1000
         counts_seconds = self.config.transaction_metric_flush_interval / 1000
         clean_seconds = self._store_config.clean_resource_interval / 1000
+        ttl_seconds = self.config.min_lite_ttl / 1000
+        lite_seconds = self.config.lite_subscription_check_interval / 1000
         store, saving = self.store, self._saving
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
         return [
             *store.services,
             *timing,
+            *self._kv_reviving,
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
             self._transactions,
             _Serving(self._server),
             saving,
+            *self._noting,
             self._every("tables", WRITE_SECONDS, partial(saving.write, *tables)),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
             self._every("delay offsets", delays_seconds, self._write_delay_offsets),
@@ -437,6 +496,10 @@ class Broker:
             self._held_pops,
             self._held_notifications,
             self._unblocking,
+            self._held_lite,
+            self._lite,
+            self._every("lite clients", lite_seconds, self._lite.expire),
+            self._every("lite topics' time", ttl_seconds, self._lite.expiry.step),
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
@@ -494,7 +557,8 @@ class Broker:
         """Take leave of the name servers, answer who waits, and close the store cleanly."""
         for service in reversed(self.services):
             await service.stop()
-        await self._saving.finish()
+        for each in (self._saving, *self._noting):
+            await each.finish()
         self._save_state()
         self._close_state()
         self.store.close()
@@ -543,6 +607,8 @@ class Broker:
         self.modes.file.close()
         self.filters.close()
         self.orders.file.close()
+        if self._kv is not None:
+            self._kv.close()
         self._timers.close()
 
     def _write_filters(self) -> None:

@@ -7,6 +7,7 @@ from msgspec import Meta, field
 
 from firearrow.config.table import (
     LIVE,
+    AnyInt,
     CountInt,
     CountLong,
     Host,
@@ -20,6 +21,7 @@ from firearrow.config.table import (
     ServerConfig,
     ServerList,
 )
+from firearrow.errors import ConfigError
 from firearrow.files import GENERATIONS
 
 # The groups of RocketMQ's keys that belong to a broker, see `firearrow.config.table.load`.
@@ -90,9 +92,17 @@ class BrokerConfig(ServerConfig, frozen=True):
 
     # --- who consumes what, and how ---
     default_message_request_mode: Annotated[Literal["PULL", "POP"], "how a group consumes a topic of which nothing else was said (code 401)", LIVE] = "PULL"
-    default_pop_share_queue_num: Annotated[int, "further clients that pop from the queues of each, for those groups; 0 or less: all clients from all queues", LIVE] = -1
+    default_pop_share_queue_num: Annotated[AnyInt, "further clients that pop from the queues of each, for those groups; 0 or less: all clients from all queues", LIVE] = -1
     server_load_balancer_enable: Annotated[bool, "whether a client that asks for its queues gets a part; else all", LIVE] = True
     load_balance_poll_name_server_interval: Annotated[PositiveLong, "ms after which name servers are asked again where the queues of a topic are", LIVE] = 30_000
+
+    # --- lite topics ---
+    max_lite_subscription_count: Annotated[PositiveInt, "subscriptions of all clients to lite topics; more are refused with 2018", LIVE] = 100_000
+    lite_subscription_check_interval: Annotated[PositiveLong, "ms between looks for clients that are gone"] = 120_000
+    lite_subscription_check_timeout_mills: Annotated[PositiveLong, "ms without a word after which a client's subscriptions to lite topics are forgotten", LIVE] = 180_000
+
+    min_lite_ttl: Annotated[PositiveLong, "ms that a lite topic lives after its last message, whatever `lite.topic.expiration` of its parent says", LIVE] = field(name="minLiteTTl", default=900_000)
+    lite_ttl_check_interval: Annotated[PositiveLong, "ms between looks for lite topics whose time is over", LIVE] = 120_000
 
     # --- pulling ---
     long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True
@@ -118,6 +128,15 @@ class BrokerConfig(ServerConfig, frozen=True):
     pop_ck_max_buffer_size: Annotated[CountInt, "pops that are noted in memory", LIVE] = 200_000
     pop_ck_offset_max_queue_size: Annotated[CountInt, "the same of a group in a queue", LIVE] = 20_000
     skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is given up after 17 times", LIVE] = False
+
+    # --- POP, noted in RocksDB ---
+    pop_consumer_kv_service_init: Annotated[bool, "whether `kvStore/` is opened, which takes the package rocksdict (extra rocksdb); it is anyway if there is one"] = field(name="popConsumerKVServiceInit", default=False)
+    pop_consumer_kv_service_enable: Annotated[bool, "whether what is popped is noted there, and not in the revive topic; needs popConsumerKVServiceInit", LIVE] = field(name="popConsumerKVServiceEnable", default=False)
+    pop_revive_max_return_size_per_read: Annotated[PositiveInt, "records that are read from there at once, of those that are due", LIVE] = 16384
+    pop_revive_concurrency: Annotated[PositiveInt, "messages of them that come again in one turn of the event loop", LIVE] = 32
+    pop_revive_max_attempt_times: Annotated[CountInt, "times that one is tried again which can't be put into its retry topic, before it is given up", LIVE] = 16
+    pop_revive_skip_if_group_absent: Annotated[bool, "whether messages of a group that is gone come again no more", LIVE] = True
+    pop_consumer_kv_service_log: Annotated[bool, "whether each message that is popped, acknowledged or comes again is logged", LIVE] = field(name="popConsumerKVServiceLog", default=False)
 
     # --- pops that wait ---
     pop_polling_size: Annotated[PositiveInt, "pops that may wait for one queue of a group; one more is answered with 209", LIVE] = 1024
@@ -169,3 +188,11 @@ class BrokerConfig(ServerConfig, frozen=True):
     # --- administration ---
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;brokerConfigPath"
     # fmt: on
+
+    def __post_init__(self) -> None:
+        """Refuse what no broker can do. Java: PopMessageProcessor then fails at each pop."""
+        if self.pop_consumer_kv_service_enable and not self.pop_consumer_kv_service_init:
+            raise ConfigError(
+                "popConsumerKVServiceEnable=true needs popConsumerKVServiceInit=true: write that "
+                "into the server's file and restart the server"
+            )

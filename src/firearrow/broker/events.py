@@ -27,6 +27,12 @@ class GroupsChanged(NamedTuple):
     configs: Sequence[SubscriptionGroupConfig]
 
 
+class GroupDeleted(NamedTuple):
+    """A consumer group is no more, if there was one."""
+
+    group: str
+
+
 class MembersChanged(NamedTuple):
     """A consumer group has other members or other topics than before; ``notify`` says whether its
     configuration wants them to be told."""

@@ -18,14 +18,22 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from firearrow.broker.puts import Draft, Placed, Redirection, draft_of, wait_elsewhere
+from firearrow.broker.puts import (
+    Draft,
+    Placed,
+    Redirection,
+    asks_nothing,
+    draft_of,
+    draft_of_content,
+    wait_elsewhere,
+)
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError
 from firearrow.message import names, properties
 from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import encode_offset_id
 from firearrow.message.model import MessageView
-from firearrow.message.record import decode_record, encode_record
+from firearrow.message.record import Content, decode_record, encode_record
 from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -40,6 +48,12 @@ GIVEN_UP_TOPIC: Final = names.TRANS_CHECK_MAX_TIME_TOPIC
 QUEUE_ID: Final = 0
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_REAL_TOPIC: Final = b"\x02REAL_TOPIC\x01"
+_REAL_PLACE: Final = re.compile(
+    rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02"
+)
+_IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
+_producer_group: Final = properties.finder(properties.PRODUCER_GROUP)
 _ROOT: Final = properties.TRANSACTION_PREPARED_QUEUE_OFFSET
 # What the broker notes in halves; of a client that forwards a message, it would be of another.
 _NOTES: Final = (_ROOT, properties.TRANSACTION_CHECK_TIMES, properties.INNER_MULTI_QUEUE_OFFSET)
@@ -50,6 +64,16 @@ class Half(NamedTuple):
 
     view: MessageView
     root: int
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue of halves."""
+        return self.view.queue_offset
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        """When it was made."""
+        return self.view.born_timestamp_ms
 
     @property
     def real_topic(self) -> str:
@@ -70,6 +94,57 @@ class Half(NamedTuple):
     def immunity(self) -> str | None:
         """The seconds for which it is not to be checked, as its sender wrote them."""
         return self.view.properties.get(properties.CHECK_IMMUNITY_SEC)
+
+
+class PlainHalf(NamedTuple):
+    """A half that was never put again, and of which nothing is asked but to be decided; ``stored``
+    are the properties of its message."""
+
+    queue_offset: int
+    born_timestamp_ms: int
+    producer_group: str
+    real_topic: str
+    real_queue_id: int
+    stored: bytes
+    content: Content
+
+    @property
+    def root(self) -> int:
+        """It is the first half of its transaction."""
+        return self.queue_offset
+
+    @property
+    def immunity(self) -> None:
+        """It may be checked like any other."""
+        return
+
+
+AnyHalf = Half | PlainHalf
+
+
+def plain_half(content: Content) -> PlainHalf | None:
+    """Give a message as the plain half that it is; None if it may be another one, or none.
+
+    Nearly all halves are: what the broker has added to their properties is cut off. To read them
+    all, and to write them again for a commit, takes as long as all the rest of it.
+    """
+    text = content.properties
+    at = text.rfind(_REAL_TOPIC) + 1
+    tail = _REAL_PLACE.fullmatch(text, at) if at else None
+    if tail is None or content.topic != HALF_TOPIC:
+        return None
+    stored = text[:at]
+    if not asks_nothing(stored) or stored.find(_IMMUNITY) >= 0:
+        return None
+    return PlainHalf(
+        content.queue_offset,
+        content.born_timestamp_ms,
+        str(_producer_group(stored) or b"", "utf-8", "replace"),
+        str(tail[1], "ascii"),
+        int(tail[2]),
+        stored,
+        content,
+    )
 
 
 def half_of(record: bytes | None) -> Half | None:
@@ -162,17 +237,25 @@ def _draft(view: MessageView, topic: str, found: dict[str, str]) -> Draft:
     return draft
 
 
-def committed(half: Half) -> Draft:
+def committed(half: AnyHalf) -> Draft:
     """Give the message that a half becomes when it is committed."""
+    if isinstance(half, PlainHalf):
+        draft = draft_of_content(half.content, half.stored, {})
+        draft.topic = half.real_topic
+        return _as_committed(draft, half.real_queue_id, half.content.physical_offset)
     view = half.view
     found = _as_sent(view.properties)
     queue_id = int(found.pop(properties.REAL_QUEUE_ID))
     draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
     if _delay_level(found) > 0 or not found.keys().isdisjoint(properties.DELIVERY_TIMES):
         found.pop(properties.TRANSACTION_PREPARED, None)  # upstream: where it waits once more
+    return _as_committed(draft, queue_id, view.physical_offset)
+
+
+def _as_committed(draft: Draft, queue_id: int, half_physical_offset: int) -> Draft:
     draft.queue_id = queue_id
     draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-    draft.prepared_transaction_offset = view.physical_offset
+    draft.prepared_transaction_offset = half_physical_offset
     return draft
 
 

@@ -1,14 +1,16 @@
 """Which function serves which request code, and what is decided before it is called.
 
 The broker's whole surface is the tables here; what a code is, ``wire.requests`` says. A code
-that is in none is answered with 3 by the server (``unserved`` warns of it).
+that is in none is answered with 3 by the server (why, ``unserved`` says).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.processors.acks import AckProcessor
@@ -18,6 +20,9 @@ from firearrow.broker.processors.admin_topics import TopicAdminProcessor
 from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.assignment import AssignmentProcessor
 from firearrow.broker.processors.clients import ClientProcessor
+from firearrow.broker.processors.lite import LiteProcessor
+from firearrow.broker.processors.lite_admin import LiteAdminProcessor
+from firearrow.broker.processors.liteacks import LiteAcks
 from firearrow.broker.processors.notifications import NotificationProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.peeking import PeekProcessor
@@ -27,6 +32,7 @@ from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
 from firearrow.broker.processors.recall import RecallProcessor
 from firearrow.broker.processors.replies import ReplyProcessor
+from firearrow.broker.processors.rollback import RollbackProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
@@ -158,10 +164,24 @@ def transaction_handlers_of(transactions: TransactionProcessor) -> dict[int, Han
     )
 
 
-def pop_handlers_of(context: BrokerContext, popping: Popping, books: Books) -> dict[int, Handler]:
+NOTING: Final = frozenset(
+    {
+        int(RequestCode.ACK_MESSAGE),
+        int(RequestCode.BATCH_ACK_MESSAGE),
+        int(RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
+    }
+)
+"""What is said of popped messages."""
+
+
+def pop_handlers_of(
+    context: BrokerContext, popping: Popping, books: Books, lite: LiteTopics
+) -> dict[int, Handler]:
     """The handlers of pops and of what becomes of popped messages."""
     pops = PopProcessor(context, popping)
-    acks = AckProcessor(context, books)
+    acks = AckProcessor(context, books, LiteAcks(context, lite.popping))
+    lites = LiteProcessor(context, lite)
+    admin = LiteAdminProcessor(context, lite)
     notifications = NotificationProcessor(context, books)
     return _by_number(
         {
@@ -172,6 +192,15 @@ def pop_handlers_of(context: BrokerContext, popping: Popping, books: Books) -> d
             RequestCode.ACK_MESSAGE: acks.ack,
             RequestCode.BATCH_ACK_MESSAGE: acks.ack_batch,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks.change_invisible_time,
+            RequestCode.POP_ROLLBACK: RollbackProcessor(context, books).roll_back,
+            RequestCode.POP_LITE_MESSAGE: lites.pop,
+            RequestCode.LITE_SUBSCRIPTION_CTL: lites.subscribe,
+            RequestCode.GET_BROKER_LITE_INFO: admin.of_broker,
+            RequestCode.GET_PARENT_TOPIC_INFO: admin.of_parent,
+            RequestCode.GET_LITE_TOPIC_INFO: admin.of_topic,
+            RequestCode.GET_LITE_CLIENT_INFO: admin.of_client,
+            RequestCode.GET_LITE_GROUP_INFO: admin.of_group,
+            RequestCode.TRIGGER_LITE_DISPATCH: admin.dispatch,
         }
     )
 

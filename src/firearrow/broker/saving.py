@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from firearrow.broker.state.persistence import Rest, StateFile
-from firearrow.net.server import Answer, Finished, Handler, Peer, Steps
+from firearrow.net.server import FINISHED, Answer, Finished, Handler, Peer, Steps
 from firearrow.services import Service
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
@@ -33,14 +33,25 @@ REST_SECONDS: Final = 0.003
 _Waiting = tuple[Peer, AnyCommand, Response]
 
 
-class Saving(Service):
-    """Syncs and writes state files, in the default executor of the running event loop.
+class Kept(Protocol):
+    """What keeps changes at once, so that they outlive the process."""
 
-    ``kept`` are those of which changes are kept at once; any others are only written.
+    unsynced: bool  # whether something was kept that is perhaps not on the disk
+
+    def sync(self) -> None:
+        """Return once what was kept is on the disk, in any thread; OSError if it refuses."""
+        ...
+
+
+class Saving(Service):
+    """Syncs what keeps changes, and writes state files, in the default executor of the running
+    event loop.
+
+    ``kept`` are those of which changes are kept at once; files may be any.
     """
 
-    def __init__(self, kept: Sequence[StateFile]) -> None:
-        super().__init__("saving")
+    def __init__(self, kept: Sequence[Kept], name: str = "saving") -> None:
+        super().__init__(name)
         self._loop = asyncio.get_running_loop()
         self._kept = kept
         self._waiting: list[_Waiting] = []
@@ -56,9 +67,9 @@ class Saving(Service):
     def _holding(self, handler: Handler) -> Handler:
         def handle(peer: Peer, request: AnyCommand) -> Answer:
             answer = handler(peer, request)
-            if isinstance(answer, Generator):
-                return self._held_in_the_end(peer, request, answer)
-            return self._held(peer, request, answer)
+            if isinstance(answer, FINISHED):
+                return self._held(peer, request, answer)
+            return self._held_in_the_end(peer, request, answer)
 
         return handle
 
@@ -134,6 +145,6 @@ class Saving(Service):
             await asyncio.wait([self._writing])
 
 
-def _sync_all(files: Iterable[StateFile]) -> None:
+def _sync_all(files: Iterable[Kept]) -> None:
     for file in files:
         file.sync()

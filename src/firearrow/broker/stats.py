@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import Final, Literal, NamedTuple
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.clock import Clock
 from firearrow.message.names import is_system_topic
 from firearrow.store import PutCounters
@@ -302,9 +303,9 @@ class BrokerStats:
                 self._deleted_system_puts += counters.put_count
         self._forget(lambda key: key.startswith(f"{topic}@"))
 
-    def delete_group(self, group: str) -> None:
-        """Forget the counters of a group."""
-        self._forget(lambda key: key.endswith(f"@{group}"))
+    def group_gone(self, gone: GroupDeleted) -> None:
+        """Forget the counters of a group that is deleted."""
+        self._forget(lambda key: key.endswith(f"@{gone.group}"))
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
         """Forget what is counted by topic and group, of some of these."""

@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 
 STEP_MESSAGES: Final = 192  # some 6 ms: requests wait for no longer at a time
 STEP_UNITS: Final = 4096  # of a slot that is read
+AT_STOP_MAX: Final = 10_000  # messages that a stop puts on the wheel, in some seconds at most
 GATHER_SECONDS: Final = 0.1  # messages that came gather for so long before they go on the wheel
 RETRY_SECONDS: Final = 0.5  # how soon a full disk is tried again
 AHEAD_MS: Final = 3_600_000  # how far ahead the next time is looked for
@@ -189,16 +190,20 @@ class TimedMessages(Service):
         self._recalled: set[str] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
         self._placed_ms = 0  # what was put before this time is on the wheel
+        self._late_slot_ms = 0  # the last slot that may have what should be in one that was read
+        self._late_ms = 0  # the earliest time of that; 0 at a start, which does not know it
         self._runs = False
         self._trouble: str | None = None
 
     async def start(self) -> None:
         """Begin with what is due already."""
         self._runs = True
+        self._late_slot_ms = self._timers.slot_of(self._clock.now_ms())
         self._alarm.set(0)
 
     async def stop(self) -> None:
-        """Finish the slot that is being read, so that nothing of it is delivered twice."""
+        """Finish the slot that is being read, so that nothing of it is delivered twice; then put on
+        the wheel what came last, unless that takes too long."""
         self._runs = False
         self._alarm.cancel()
         steps = self._steps
@@ -206,6 +211,11 @@ class TimedMessages(Service):
             continue
         if self._reads_slot:
             log.warning("messages may be delivered again: some of their time could not be put")
+        if not self._settings.store.timer_stop_enqueue and self._behind() <= AT_STOP_MAX:
+            # Java: TimerMessageStore#doEnqueue delivers what is late and not on the wheel in any
+            # order: an acknowledgement before what it acknowledges, which comes again then.
+            for _ in self._place_all(self._timers.slot_of(self._clock.now_ms())):
+                continue
 
     @property
     def trouble(self) -> str | None:
@@ -240,7 +250,7 @@ class TimedMessages(Service):
         """How long there is nothing to do; -1 as long as nobody wakes it."""
         timers, config = self._timers, self._settings.store
         now_ms = self._clock.now_ms()
-        waits = bool(timers.pending) and not config.timer_stop_dequeue
+        waits = timers.has_units and not config.timer_stop_dequeue
         if waits and timers.progress.read_ms < timers.slot_of(now_ms):
             return RETRY_SECONDS if self._trouble else 0.0
         # A slot is over when the next begins.
@@ -250,7 +260,8 @@ class TimedMessages(Service):
         if not waits:
             return -1.0
         at, end_ms = timers.progress.read_ms, timers.slot_of(now_ms + AHEAD_MS)
-        found = False
+        # Until then `delivered_ms` can't tell, and who asks waits for it.
+        found = at <= self._late_slot_ms
         while not found and at < end_ms:
             at, found = timers.wheel.next_used(at, end_ms)
         return max(at + timers.precision_ms - now_ms, 1) / 1000
@@ -345,12 +356,20 @@ class TimedMessages(Service):
             -1, magic, now_ms, delay_ms, view.physical_offset, view.store_size, topic_hash
         )
         try:
+            self._note_late(due_ms)
             timers.place(unit, queue_offset)
         except OSError as error:
             self._stuck(error)
             return False
         self._trouble = None
         return True
+
+    def _note_late(self, due_ms: int) -> None:
+        """Note that a message is delivered later than it should be, if it is."""
+        read_ms = self._timers.progress.read_ms
+        if due_ms < read_ms:
+            self._late_ms = min(self._late_ms, due_ms) if read_ms <= self._late_slot_ms else due_ms
+            self._late_slot_ms = max(self._late_slot_ms, read_ms)
 
     def _deliver_before(self, now_ms: int) -> _Steps:
         """Deliver all slots before a time."""
@@ -491,6 +510,8 @@ class TimedMessages(Service):
             now_ms = min(now_ms, self._placed_ms)
         if self._store.behind_bytes:
             return 0
+        if timers.pending and timers.progress.read_ms <= self._late_slot_ms:
+            now_ms = min(now_ms, self._late_ms)
         return min(timers.wheel.next_used(timers.progress.read_ms, now_ms)[0], now_ms)
 
     # --- what the store must keep ---

@@ -38,6 +38,7 @@ from firearrow.broker.halves import (
     HALF_TOPIC,
     OP_TOPIC,
     QUEUE_ID,
+    AnyHalf,
     Half,
     check_age_ms,
     check_request,
@@ -210,11 +211,12 @@ class Transactions(Service):
 
     # --- decisions ---
 
-    def is_decided(self, half: Half) -> bool:
+    def is_decided(self, half: AnyHalf) -> bool:
         """Whether a half, or another copy of it, was committed or rolled back."""
-        return half.view.queue_offset in self._decided or half.root in self._decided
+        queue_offset, root = half.queue_offset, half.root
+        return queue_offset in self._decided or (root != queue_offset and root in self._decided)
 
-    def commit(self, half: Half) -> None:
+    def commit(self, half: AnyHalf) -> None:
         """Put the message of a half where it belongs.
 
         Raises what `Puts.put` raises; the half is then as before.
@@ -222,7 +224,7 @@ class Transactions(Service):
         self._puts.put(committed(half))
         self._decide(half)
 
-    def roll_back(self, half: Half) -> None:
+    def roll_back(self, half: AnyHalf) -> None:
         """Have the message of a half never be delivered.
 
         Raises DiskFull if that can't be written.
@@ -230,8 +232,8 @@ class Transactions(Service):
         self._ops.check_room()
         self._decide(half)
 
-    def _decide(self, half: Half) -> None:
-        queue_offset, root = half.view.queue_offset, half.root
+    def _decide(self, half: AnyHalf) -> None:
+        queue_offset, root = half.queue_offset, half.root
         last = self._last_copies.pop(root, queue_offset)
         self._decided.add(queue_offset)
         others: Sequence[int] = ()
@@ -384,20 +386,20 @@ class Transactions(Service):
         if self.is_decided(half):
             self._forget_copy(half)
             return _Verdict.DONE
-        if self._last_copies.get(half.root, -1) > half.view.queue_offset:
+        if self._last_copies.get(half.root, -1) > half.queue_offset:
             return _Verdict.DONE  # after a kill, or 323, there may be another chain of copies
-        age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
+        age_ms = self._clock.now_ms() - half.born_timestamp_ms
         if self._is_to_be_given_up(half):
             return _Verdict.DUE
         limit_ms = check_age_ms(half.immunity, self._settings.broker.transaction_time_out)
         is_immune = half.immunity is not None
         if age_ms > limit_ms or (age_ms < 0 and not is_immune):
             return _Verdict.DUE
-        self._due_ms = min(self._due_ms, half.view.born_timestamp_ms + limit_ms)
+        self._due_ms = min(self._due_ms, half.born_timestamp_ms + limit_ms)
         return _Verdict.HELD if is_immune else _Verdict.YOUNG
 
     def _is_to_be_given_up(self, half: Half) -> bool:
-        age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
+        age_ms = self._clock.now_ms() - half.born_timestamp_ms
         return (
             half.check_times >= self._settings.broker.transaction_check_max
             or age_ms > self._settings.store.file_reserved_time * 3_600_000
@@ -476,5 +478,5 @@ class Transactions(Service):
         self._open_counts.add(half.real_topic, -1)
 
     def _forget_copy(self, half: Half) -> None:
-        if self._last_copies.get(half.root) == half.view.queue_offset:
+        if self._last_copies.get(half.root) == half.queue_offset:
             del self._last_copies[half.root]

@@ -37,6 +37,7 @@ from firearrow.errors import ConfigError
 INT_MAX = 2**31 - 1  # Java's int and long bound every number that a file can set
 LONG_MAX = 2**63 - 1
 
+AnyInt = Annotated[int, Meta(ge=-INT_MAX - 1, le=INT_MAX)]
 CountInt = Annotated[int, Meta(ge=0, le=INT_MAX)]
 PositiveInt = Annotated[int, Meta(ge=1, le=INT_MAX)]
 CountLong = Annotated[int, Meta(ge=0, le=LONG_MAX)]

@@ -23,6 +23,9 @@ from struct import unpack
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 LMQ_PREFIX = "%LMQ%"
+LITE_MARK = "$"
+LITE_PREFIX = LMQ_PREFIX + LITE_MARK
+LITE_CHARS_MAX = 64
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
@@ -95,6 +98,7 @@ LMQ_BYTES_MAX = 255  # of a directory's name
 GROUP_LENGTH_MAX = 120  # characters: leaves room for the retry prefix in 127
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LITE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME_RULE = "only letters, digits and the characters % | _ - are allowed"
 
 
@@ -212,6 +216,33 @@ def validate_lmq(name: str) -> str | None:
     size = len(name.encode("utf-8", "replace"))
     if size > LMQ_BYTES_MAX:
         return f"the name of an LMQ is {size} bytes long, the limit is {LMQ_BYTES_MAX}"
+    return None
+
+
+def lite_queue(parent: str, lite_topic: str) -> str:
+    """Return the LMQ of a lite topic of a parent topic."""
+    return f"{LITE_PREFIX}{parent}{LITE_MARK}{lite_topic}"
+
+
+def lite_parts(name: str) -> tuple[str, str] | None:
+    """Return parent topic and lite topic of an LMQ, None if it is none of a lite topic."""
+    if not name.startswith(LITE_PREFIX):
+        return None
+    parts = name[len(LITE_PREFIX) :].split(LITE_MARK)
+    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
+
+
+def validate_lite(name: str) -> str | None:
+    """Return why a name cannot be a lite topic, or None if it can.
+
+    Java: the proxy asks this, the broker does not, whose dispatch a ``$`` in a name ends.
+    """
+    if not name:
+        return "the name of the lite topic is blank"
+    if len(name) > LITE_CHARS_MAX:
+        return f"the name of the lite topic is longer than {LITE_CHARS_MAX} characters"
+    if not _LITE_NAME.fullmatch(name):
+        return f"the lite topic {name!r} contains illegal characters: only a-z, A-Z, 0-9, _ and -"
     return None
 
 

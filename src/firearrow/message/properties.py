@@ -12,7 +12,7 @@ MessageDecoder, MessageConst.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from firearrow.errors import MessageError
 
@@ -159,6 +159,17 @@ def finder(name: str) -> Callable[[bytes], bytes | None]:
         return None
 
     return value
+
+
+def lacks(text: bytes, names: Iterable[bytes]) -> bool:
+    """Whether some names are nowhere in a stored properties string, and it ends with a pair, so
+    that others may follow it. It reads no pair: a fifth of the time of `parse`."""
+    if not text.endswith(b"\x02"):
+        return False
+    for name in names:  # noqa: SIM110 - `any` with a generator takes twice as long
+        if text.find(name) >= 0:
+            return False
+    return True
 
 
 def format(properties: Mapping[str, str]) -> str:  # noqa: A001 - callers say properties.format

@@ -278,13 +278,18 @@ def decode_record(
 
 
 class Content(NamedTuple):
-    """A record as far as another one is made of it; ``properties`` are as stored."""
+    """A record as far as another one is made of it; hosts and properties are as stored."""
 
+    topic: str
     queue_id: int
+    queue_offset: int
+    physical_offset: int
     flag: int
     sys_flag: int
     born_timestamp_ms: int
+    born_host: bytes
     store_timestamp_ms: int
+    store_host: bytes
     reconsume_times: int
     body: bytes
     properties: bytes
@@ -296,22 +301,36 @@ def decode_content(record: bytes) -> Content:
     Raises MessageError like that, also for a body that is damaged.
     """
     size = len(record)
-    head = _HEADS[0].unpack_from(record) if size >= RECORD_BYTES_MIN else (0,)
+    head = _HEADS[0].unpack_from(record) if size >= RECORD_BYTES_MIN else (-1,)
     body_at, properties_at = 88, size
+    topic_start = size
     if head[0] == size and head[1] == MAGIC_V1 and not head[7] & HOSTS_V6_MASK:
         topic_at = body_at + head[-1]
         if body_at <= topic_at < size - 2:
-            properties_at = topic_at + 1 + record[topic_at]
+            topic_start = topic_at + 1
+            properties_at = topic_start + record[topic_at]
     stated = int.from_bytes(record[properties_at : properties_at + 2], "big")
     if properties_at + 2 + stated != size:  # no usual one
-        head, body_at, topic_at, _, properties_at = _locate(record, 0, None)
+        head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
         if head[0] != size:
             raise MessageError(f"{head[0]}, but there are {size} bytes", "totalSize", 0)
     body = record[body_at:topic_at]
     if crc32(body) & 0x7FFF_FFFF != head[2]:
         raise MessageError("is not the CRC-32 of the body", "bodyCRC", 8)
     return Content(
-        head[3], head[4], head[7], head[8], head[10], head[12], body, record[properties_at + 2 :]
+        _read_topic(record, topic_start, properties_at),
+        head[3],
+        head[5],
+        head[6],
+        head[4],
+        head[7],
+        head[8],
+        head[9],
+        head[10],
+        head[11],
+        head[12],
+        body,
+        record[properties_at + 2 :],
     )
 
 

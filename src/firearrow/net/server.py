@@ -28,6 +28,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
+from types import NoneType
 from typing import Final, NamedTuple, cast
 
 from firearrow.clock import Clock
@@ -52,6 +53,8 @@ from firearrow.wire.frame import (
 log = logging.getLogger(__name__)
 
 Finished = Response | bytes | None
+FINISHED: Final = (Response, bytes, NoneType)
+"""Its types: to ask whether an answer is `Steps` takes five times as long."""
 Steps = Generator[None, None, Finished]
 """An answer that is made in steps, each of which takes some milliseconds at most."""
 Answer = Finished | Steps
@@ -61,6 +64,7 @@ PeerRequest = tuple["Peer", AnyCommand]
 # nothing and gives None.
 BulkHandler = Callable[[Sequence[PeerRequest]], list[bytes] | None]
 NO_BULK_HANDLERS: Final[Mapping[int, BulkHandler]] = {}
+NO_REASONS: Final[Mapping[int, str]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
@@ -236,7 +240,7 @@ class Peer(asyncio.Protocol):
             except Exception as error:  # the boundary: one bad request must not end a server
                 answer = self._refusal(request, error)
             if type(answer) is not bytes or flag:
-                if isinstance(answer, Generator):
+                if not isinstance(answer, FINISHED):
                     self._steps = answer
                     frame = None
                     if self._server.begins_at_once(began_ms):
@@ -350,8 +354,7 @@ class Peer(asyncio.Protocol):
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
         if isinstance(error, KeyError) and request.code not in self._server.handlers:
-            self._server.unserved(RequestUnserved(self, request))
-            return not_supported(request.code)
+            return not_supported(request.code, self._server.unserved.get(request.code, ""))
         log.error(
             "request failed",
             extra={"code": request.code, "address": self.address},
@@ -376,7 +379,7 @@ class Peer(asyncio.Protocol):
             answer = handler(self, request)
         except Exception as error:  # the boundary, as in _handle
             answer = self._refusal(request, error)
-        assert not isinstance(answer, Generator), "what was left open is answered at once"
+        assert isinstance(answer, FINISHED), "what was left open is answered at once"
         self._send_all([self._encoded(request, answer)])
 
     def push(self, command: AnyCommand) -> bool:
@@ -513,13 +516,6 @@ class ConnectionClosed(NamedTuple):
     peer: Peer
 
 
-class RequestUnserved(NamedTuple):
-    """A request is refused because its code has no handler."""
-
-    peer: Peer
-    request: AnyCommand
-
-
 def _size_in_backlog(request: AnyCommand) -> int:
     return len(request.body) + WAITING_REQUEST_BYTES
 
@@ -542,7 +538,7 @@ class Server:
     """Listens and hands each request to the handler of its code.
 
     ``bulk_handlers`` come first where reads have only requests of their code, all of which want an
-    answer. ``events`` get `ConnectionClosed` and `RequestUnserved`.
+    answer. ``unserved`` says why codes have no handler. ``events`` get `ConnectionClosed`.
     ``memory_bytes_max`` is what unfinished requests and unread answers may hold; 0 is a quarter of
     the memory. ``patience`` says how long requests may wait.
     """
@@ -553,6 +549,7 @@ class Server:
         clock: Clock,
         *,
         bulk_handlers: Mapping[int, BulkHandler] = NO_BULK_HANDLERS,
+        unserved: Mapping[int, str] = NO_REASONS,
         events: Events | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
@@ -561,6 +558,7 @@ class Server:
     ) -> None:
         self.handlers = handlers
         self.bulk_handlers = bulk_handlers
+        self.unserved = unserved
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
         self.frame_bytes_max = frame_bytes_max
@@ -582,7 +580,6 @@ class Server:
         self._gathered_bytes = 0
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
-        self.unserved = events.of(RequestUnserved)
         self._idle_seconds_max = idle_seconds_max
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None

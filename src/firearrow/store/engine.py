@@ -18,7 +18,7 @@ from firearrow.errors import CorruptStore, DiskFull, StoreError
 from firearrow.events import Events
 from firearrow.machine import memory_bytes
 from firearrow.message.model import MessageView
-from firearrow.message.names import is_lmq, is_system_topic
+from firearrow.message.names import is_system_topic
 from firearrow.message.record import Content, decode_record
 from firearrow.services import Scheduler, Service
 from firearrow.store import inventory
@@ -38,6 +38,7 @@ from firearrow.store.flushservice import FlushService, LoopWorker, ThreadWorker
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.index import Index
 from firearrow.store.inventory import Inventory
+from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
 from firearrow.store.lmq import Lmqs
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
@@ -75,6 +76,7 @@ class MessageStore(Doors):
     _background = True
     _end: End | None = None  # how the last run ended, once the directory is locked
     may_have_lost = False  # known once it is open
+    was_closed = True  # by whoever had it before; the same
 
     def __init__(
         self,
@@ -191,6 +193,7 @@ class MessageStore(Doors):
                 "changed"
             )
         self.may_have_lost = end is End.LOST  # what was not synced may be gone
+        self.was_closed = end is End.CLEAN
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
@@ -594,10 +597,14 @@ class MessageStore(Doors):
                 yield topic
 
     def _unused(self, kept: Collection[str]) -> Iterator[QueueRange]:
-        for queue in self.queues.ranges():
-            topic = queue.topic
-            if topic not in kept and not is_system_topic(topic) and not is_lmq(topic):
+        for queue in self.queues.ranges(lmqs=False):
+            if queue.topic not in kept and not is_system_topic(queue.topic):
                 yield queue
+
+    def topics_from(self, prefix: str) -> Iterator[str | None]:
+        """The topics with messages whose names begin so, and None now and then while others are
+        passed over; other things may be done between two."""
+        return self.queues.topics_from(prefix)
 
     def queues_left(self, kept: Collection[str]) -> list[QueuesLeft]:
         """The queues with messages of topics that are neither ``kept``, of the system nor lmq
@@ -652,16 +659,30 @@ class MessageStore(Doors):
         What is not dispatched yet is dispatched first: it must not come to a later topic of the
         same name. Raises DiskFull, having deleted nothing, where that can't be.
         """
-        try:
-            self._dispatch_all()
-        except OSError as error:
-            raise DiskFull(
-                f"topic {topic} can't be deleted before its last messages are dispatched: {error}"
-            ) from error
+        self._dispatch_before_deletion(f"topic {topic}")
         self._catch_up.stop()
         with self._cleaner.paused():
             self.queues.delete_topic(topic)
         self.queues_deleted(QueuesDeleted(topic))
+
+    def delete_lmqs(self, names: Collection[str]) -> None:
+        """Delete LMQs, as `delete_topic` does each, at the cost of one."""
+        if not names:
+            return
+        self._dispatch_before_deletion(f"{len(names)} LMQs")
+        self._catch_up.stop()
+        with self._cleaner.paused():
+            self.queues.delete_queues({(name, LMQ_QUEUE_ID) for name in names})
+        for name in names:
+            self.queues_deleted(QueuesDeleted(name))
+
+    def _dispatch_before_deletion(self, what: str) -> None:
+        try:
+            self._dispatch_all()
+        except OSError as error:
+            raise DiskFull(
+                f"{what} can't be deleted before its last messages are dispatched: {error}"
+            ) from error
 
     def admit_batches(self, topic: str) -> bool:
         """Whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.

@@ -41,6 +41,7 @@ from firearrow.store.queues import (
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+_SCAN_STEP_TOPICS: Final = 2000  # that are passed over in a row; a millisecond
 assert _ENTRY.itemsize == ENTRY_BYTES
 AnyQueue = FileConsumeQueue | FileBatchQueue
 
@@ -319,10 +320,19 @@ class FileConsumeQueues:
             (queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1
         )
 
-    def ranges(self) -> Iterator[QueueRange]:
+    def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
         """What each queue has."""
         for (topic, queue_id), queue in self._by_key.items():
-            yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+            if lmqs or not is_lmq(topic):
+                yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+
+    def topics_from(self, prefix: str) -> Iterator[str | None]:
+        """The topics with messages whose names begin so, see ``ConsumeQueues.topics_from``."""
+        for number, topic in enumerate(dict.fromkeys(topic for topic, _ in list(self._by_key))):
+            if topic.startswith(prefix):
+                yield topic
+            elif number % _SCAN_STEP_TOPICS == 0:
+                yield None
 
     def lmq_count(self) -> int:
         """How many LMQs there are."""

@@ -285,8 +285,12 @@ class ConsumeQueues(WritableQueues, Protocol):
         """Where the last record is that has an entry and begins before a physical offset; -1 if
         that is not known."""
 
-    def ranges(self) -> Iterator[QueueRange]:
-        """What each queue has."""
+    def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
+        """What each queue has; without ``lmqs``, each that is no LMQ."""
+
+    def topics_from(self, prefix: str) -> Iterator[str | None]:
+        """The topics with messages whose names begin so, and None now and then while others are
+        passed over; other things may be done between two."""
 
     def lmq_count(self) -> int:
         """How many LMQs there are."""

@@ -12,7 +12,7 @@ Source: upstream ``DefaultMessageStore#getMessage``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final
@@ -25,7 +25,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
-from firearrow.store.propertylooks import Looks, Numbered, PropertyFilter, is_wanted
+from firearrow.store.propertylooks import Looks, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.residency import Fetch, Stretch, is_resident
 from firearrow.store.soundness import (
@@ -166,51 +166,53 @@ class Reader:
         if not entries:
             following = queue.gap_end(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
-        first = int.from_bytes(entries[:8], "big")
-        is_own = first >= self._own_from()
-        if only_resident and not is_own:
+        if only_resident and int.from_bytes(entries[:8], "big") < self._own_from():
             self._check_resident(entries, count_max, wanted)
-        if wanted is None:
-            result = self._collect_all(queue, queue_offset, entries, lowest, first, is_own=is_own)
+        following = queue_offset + len(entries) // ENTRY_BYTES
+        numbers: Sequence[int] = range(queue_offset, following)
+        tag_codes = None
+        if isinstance(wanted, frozenset):
+            tag_codes = wanted
+        elif wanted is not None:
+            numbers, entries, following = self._looks.wanted_entries(
+                queue, entries, queue_offset, wanted, self._counts(count_max)
+            )
+        if tag_codes is None and entries:
+            result = self._collect_all(queue, numbers, entries, following, lowest)
             if result is not None:
                 return result
-        elif not isinstance(wanted, frozenset):
-            recent_from = self._recent_from()
+        numbered = zip(numbers, ENTRY.iter_unpack(entries), strict=True)
+        return self._collect(queue, numbered, following, count_max, tag_codes)
 
-            def count_of(physical: int) -> int:
-                limits = self._recent_limits if physical >= recent_from else self._old_limits
-                return min(count_max, limits[0])
-
-            found, following = self._looks.wanted_entries(
-                queue, entries, queue_offset, wanted, count_of
-            )
-            return self._collect(queue, found, following, count_max, None)
-        following = queue_offset + len(entries) // ENTRY_BYTES
-        numbered = enumerate(ENTRY.iter_unpack(entries), queue_offset)
-        return self._collect(queue, numbered, following, count_max, wanted)
+    def _counts(self, count_max: int) -> Callable[[int], int]:
+        """Give the function of how many messages there may be when one at a physical offset is the
+        last."""
+        recent_from = self._recent_from()
+        recent, old = min(count_max, self._recent_limits[0]), min(count_max, self._old_limits[0])
+        return lambda physical: recent if physical >= recent_from else old
 
     def _collect_all(
         self,
         queue: ConsumeQueue,
-        queue_offset: int,
+        numbers: Sequence[int],
         entries: bytes,
+        following: int,
         lowest: int,
-        first: int,
-        *,
-        is_own: bool,
     ) -> GetResult | None:
-        """Copy the records of all entries, if they are sound, in one file and within the limits."""
+        """Copy the records of all entries, if they are sound, in one file and within the limits;
+        ``following`` is where to go on then."""
+        queue_offset, first = numbers[0], int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
         recent = first >= recent_from
-        count = len(entries) // ENTRY_BYTES
-        sound = is_own or self._are_checked(queue, queue_offset, queue_offset + count)
+        sound = first >= self._own_from() or self._are_checked(queue, queue_offset, numbers[-1] + 1)
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
             return None  # from there on more may be taken
-        count = min(len(entries) // ENTRY_BYTES, most)
-        entries = entries[: count * ENTRY_BYTES]
-        following = queue_offset + count
+        if most < len(numbers):
+            following = numbers[most]
+            numbers, entries = numbers[:most], entries[: most * ENTRY_BYTES]
+        count = len(numbers)
         fields = _struct_of(count).unpack(entries)
         positions, sizes = fields[0::3], fields[1::3]
         start, end, total = positions[0], positions[-1] + sizes[-1], sum(sizes)
@@ -232,11 +234,13 @@ class Reader:
         if len(records) != total:
             return None
         if not sound or records[_PLACE_AT : _PLACE_AT + 8] != entries[:8]:
+            if numbers[-1] - queue_offset >= count:
+                return None  # some between them are not wanted
             if not self._are_plain(records, entries, queue_offset, queue):
-                places = Places(positions, sizes, tuple(range(queue_offset, following)))
+                places = Places(positions, sizes, tuple(numbers))
                 if faults_of(records, places, queue, check_crc=self._check_crc):
                     return None
-            self._found_sound(queue, queue_offset, following)
+            self._found_sound(queue, queue_offset, numbers[-1] + 1)
         return GetResult(GetStatus.FOUND, following, lowest, queue.max_offset, records, count)
 
     def _check_resident(self, entries: bytes, count_max: int, wanted: Wanted) -> None:
@@ -341,7 +345,7 @@ class Reader:
     def _collect(
         self,
         queue: ConsumeQueue,
-        numbered: Iterable[Numbered],
+        numbered: Iterable[tuple[int, tuple[int, int, int]]],
         following: int,
         count_max: int,
         tag_codes: frozenset[int] | None,

@@ -48,6 +48,7 @@ _OFFSET_BUFFER_BYTES: Final = 16 * MiB
 _OFFSET_BLOCK_BYTES: Final = 4 * KiB  # a topic's rows are read when it is first used: often few
 _FLUSH_STEP_QUEUES: Final = 1024  # bounds how long a flush keeps dispatch waiting
 _FLUSH_ENTRIES: Final = 262_144  # what a kill may cost the next start: some two seconds
+_SCAN_STEP_TOPICS: Final = 200  # that are passed over in a row; a millisecond
 _END_KEY: Final = b"\xff"
 
 
@@ -237,19 +238,30 @@ class RocksConsumeQueues:
         if queue is not None:
             self.ends.give_up(queue)
 
-    def _rows(self, prefix: bytes = b"") -> Iterator[rows.OffsetRow]:
+    def _rows(self, prefix: bytes = b"", *, lmqs: bool = True) -> Iterator[rows.OffsetRow]:
         for key, value in self._offsets.rows(prefix):
+            if not lmqs and rows.is_of_lmq(key):
+                continue
             row = rows.offset_row(key, value)
             if row is not None:
                 yield row
 
     def _filled(self) -> Iterator[RocksConsumeQueue]:
         """All queues that have messages; those whose topic was not used are made for the caller."""
+        return (queue for queue in self._scanned() if queue is not None)
+
+    def _scanned(self, *, lmqs: bool = True) -> Iterator[RocksConsumeQueue | None]:
+        """The same, perhaps without LMQs, with None now and then where rows are passed over."""
         used = dict(self._topics)
-        for of_topic in used.values():
-            yield from [queue for queue in of_topic.queues.values() if queue.max_offset]
-        others = (row for row in self._rows() if row.kind == rows.MAX and row.topic not in used)
-        for topic, some in groupby(others, attrgetter("topic")):
+        for name, of_topic in used.items():
+            if lmqs or not is_lmq(name):
+                yield from [queue for queue in of_topic.queues.values() if queue.max_offset]
+        of_queues = (row for row in self._rows(lmqs=lmqs) if row.kind == rows.MAX)
+        for number, (topic, some) in enumerate(groupby(of_queues, attrgetter("topic"))):
+            if topic in used:
+                if number % _SCAN_STEP_TOPICS == 0:
+                    yield None
+                continue
             of_topic = RocksTopic(self, topic)
             for row in some:
                 place = row.physical_offset, row.queue_offset
@@ -261,10 +273,21 @@ class RocksConsumeQueues:
                     with self._writing:
                         self.ends.give_up(queue)
 
-    def ranges(self) -> Iterator[QueueRange]:
+    def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
         """What each queue has."""
-        for queue in self._filled():
-            yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+        for queue in self._scanned(lmqs=lmqs):
+            if queue is not None:
+                yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+
+    def topics_from(self, prefix: str) -> Iterator[str | None]:
+        """The topics with messages whose names begin so, see ``ConsumeQueues.topics_from``."""
+        last = ""
+        for number, queue in enumerate(self._scanned()):
+            if queue is not None and queue.topic != last and queue.topic.startswith(prefix):
+                last = queue.topic
+                yield last
+            elif queue is None or number % _SCAN_STEP_TOPICS == 0:
+                yield None
 
     def lmq_count(self) -> int:
         """How many LMQs there are."""

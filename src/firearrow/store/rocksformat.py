@@ -58,6 +58,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.message.names import LMQ_PREFIX
 from firearrow.store.queues import Entries
 from firearrow.store.scan import Ints
 
@@ -74,6 +75,7 @@ STORE_MS_AT: Final = 20
 PLACE: Final = struct.Struct(">qq")
 DISPATCHED: Final = struct.Struct(">q")
 _TOPIC_HEAD: Final = struct.Struct(">IB")
+_LMQ: Final = LMQ_PREFIX.encode()
 QUEUE_ID: Final = struct.Struct(">I")
 ENTRY_KEY_MIDDLE: Final = struct.Struct(">IB")
 _OFFSET_KEY_REST_BYTES: Final = 3 + 1 + 4
@@ -175,6 +177,11 @@ def offset_row(key: bytes, value: bytes) -> OffsetRow | None:
     topic = key[_TOPIC_HEAD.size : at - 1].decode("utf-8", "replace")
     kind, (queue_id,) = key[at : at + 3], QUEUE_ID.unpack_from(key, at + 4)
     return OffsetRow(topic, queue_id, kind, *PLACE.unpack(value))
+
+
+def is_of_lmq(key: bytes) -> bool:
+    """Whether a row of the column family ``offset`` is of an LMQ."""
+    return key.startswith(_LMQ, _TOPIC_HEAD.size)
 
 
 def queue_of(key: bytes) -> tuple[str, int] | None:

@@ -307,7 +307,9 @@ def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
 def _written(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
     """The stretches of a file from ``start`` on with bytes that are not zero, to a mebibyte."""
     begin = written = start
-    for at, end_of_data in _data(segment, start):
+    # All are asked for before any is read: what the system reads ahead then counts as data, too,
+    # and a preallocated gigabyte would be read to its end.
+    for at, end_of_data in list(_data(segment, start)):
         for piece in range(at, end_of_data, _STEP_BYTES):
             end = min(piece + _STEP_BYTES, end_of_data)
             if segment.map[piece:end] == _ZEROS[: end - piece]:

@@ -124,6 +124,7 @@ class TimerStore:
         self.pending: dict[int, int] = {}
         """How many units wait, by the hash of their topic; those that delete count as -1."""
         self.spared: set[int] = set()  # queue offsets
+        self._newest_ms = -1  # nothing waits for longer
         self._oldest = 0  # no unit before this position waits
 
     # --- start and end ---
@@ -150,6 +151,7 @@ class TimerStore:
             read_ms = max(read_ms, newest_ms - self.wheel.span_ms + self.precision_ms)
             kept = times >= read_ms // self.precision_ms
             rows, times = rows[kept], times[kept]
+            self._newest_ms = newest_ms
         self._cut(found.end)
         self._make_wheel(read_ms, rows, times)
         self.progress = self.saved = Progress(read_ms, queue_offset, found.end)
@@ -225,6 +227,12 @@ class TimerStore:
             self.pending.pop(topic_hash, None)
 
     @property
+    def has_units(self) -> bool:
+        """Whether there is a unit on the wheel that was not read: ``pending`` may count a message
+        and others that delete it as none."""
+        return self._newest_ms >= self.progress.read_ms
+
+    @property
     def last_ms(self) -> int:
         """The last time that the wheel has a slot for: also for a start after a loss of power."""
         return self.saved.read_ms + self.wheel.span_ms - self.precision_ms
@@ -255,6 +263,7 @@ class TimerStore:
         else:
             self.wheel.put(slot_ms, WheelSlot(known.first, position, known.number + number))
         self.count(unit.topic_hash, number)
+        self._newest_ms = max(self._newest_ms, slot_ms)
         self.progress = Progress(read_ms, queue_offset + 1, self.units.end)
 
     def spare(self, queue_offsets: Iterable[int]) -> None:

@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from msgspec import Raw, field
 
-from firearrow.wire.client_bodies import Body, MessageQueue, SubscriptionData
+from firearrow.wire.client_bodies import (
+    Body,
+    MessageQueue,
+    OffsetWrapper,
+    SubscriptionData,
+    TopicOffset,
+)
 
 
 class QueueOffset(Body, frozen=True):
@@ -120,3 +126,79 @@ class QueueCheck(Body, frozen=True):
 
     check_result: str
     check_status: int
+
+
+class LiteBrokerInfo(Body, frozen=True):
+    """200074: how much a broker has of lite topics; parents with the minutes that theirs live, and
+    the groups of each."""
+
+    cq_table_size: int
+    current_lmq_num: int
+    event_map_size: int
+    group_meta: dict[str, list[str]]
+    lite_subscription_count: int
+    max_lmq_num: int
+    offset_table_size: int
+    order_info_count: int
+    store_type: str
+    topic_meta: dict[str, int]
+
+
+class LiteParentInfo(Body, frozen=True):
+    """200075: how many lite topics a topic has, and which groups consume them."""
+
+    groups: list[str]
+    lite_topic_count: int
+    lmq_num: int
+    topic: str
+    ttl: int
+
+
+class LiteSubscriber(Body, frozen=True):
+    """A client that subscribes to a lite topic; ``*`` for all of a group."""
+
+    client_id: str
+    group: str
+
+
+class LiteTopicInfo(Body, frozen=True):
+    """200076: who subscribes to a lite topic, and what it has."""
+
+    lite_topic: str
+    parent_topic: str
+    sharding_to_broker: bool
+    subscriber: list[LiteSubscriber]
+    topic_offset: TopicOffset
+
+
+class LiteClientInfo(Body, frozen=True):
+    """200077: what a client subscribes to."""
+
+    client_id: str
+    group: str
+    last_access_time: int
+    lite_topic_count: int
+    parent_topic: str
+    last_consume_time: int = 0
+    lite_topic_set: list[str] | None = None
+
+
+class LiteLag(Body, frozen=True):
+    """How far a group is behind in a lite topic."""
+
+    earliest_unconsumed_timestamp: int
+    lag_count: int
+    lite_topic: str
+
+
+class LiteGroupInfo(Body, frozen=True):
+    """200078: how far a group is behind, in all or in one lite topic."""
+
+    group: str
+    parent_topic: str
+    total_lag_count: int
+    earliest_unconsumed_timestamp: int = -1
+    lite_topic: str | None = None
+    lite_topic_offset_wrapper: OffsetWrapper | None = None
+    lag_count_top_k: list[LiteLag] | None = None
+    lag_timestamp_top_k: list[LiteLag] | None = None

@@ -338,3 +338,32 @@ class BatchAckBody(Body, frozen=True):
 
     broker_name: str | None = None
     acks: list[BatchAck] = []
+
+
+class OffsetOption(Body, frozen=True):
+    """Where a group is to begin with a lite topic.
+
+    POLICY: 0 where it is, 1 at the first message, 2 behind the last; OFFSET: there; TAIL_N: so many
+    before where it is. TIMESTAMP has no effect.
+    """
+
+    type: Literal["POLICY", "OFFSET", "TAIL_N", "TIMESTAMP"] = "POLICY"
+    value: int = 0
+
+
+class LiteSubscription(Body, frozen=True):
+    """A change of what a client subscribes to: names to add or remove, or all that it has."""
+
+    action: Literal["PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"]
+    client_id: str | None = None
+    group: str | None = None
+    topic: str | None = None
+    lite_topic_set: list[str] | None = None
+    offset_option: OffsetOption | None = None
+    version: int = 0
+
+
+class LiteSubscriptionChanges(Body, frozen=True):
+    """200071: changes, in their order."""
+
+    subscription_set: list[LiteSubscription] | None = None

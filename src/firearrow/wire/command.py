@@ -61,9 +61,12 @@ class Response(msgspec.Struct, gc=False):
     body: bytes = b""
 
 
-def not_supported(code: int) -> Response:
-    """Answer a request of a code that is not served, in RocketMQ's words."""
-    return Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+def not_supported(code: int, reason: str = "") -> Response:
+    """Answer a request of a code that is not served, in RocketMQ's words, and say why."""
+    remark = f" request type {code} not supported"
+    return Response(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{remark}: {reason}" if reason else remark
+    )
 
 
 def request(

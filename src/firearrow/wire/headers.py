@@ -67,7 +67,10 @@ AnySendMessage = SendMessage | SendMessageV2
 
 
 class PullMessage(Header):
-    """11, 361: up to ``max_msg_nums`` messages of one queue from ``queue_offset`` on."""
+    """11, 361: up to ``max_msg_nums`` messages of one queue from ``queue_offset`` on.
+
+    With ``lite_topic`` it is that of a lite topic of ``topic``.
+    """
 
     consumer_group: str
     topic: str
@@ -81,6 +84,7 @@ class PullMessage(Header):
     sub_version: Int64 = 0
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
+    lite_topic: str | None = None
 
 
 class QueryMessage(Header):
@@ -155,6 +159,7 @@ class SearchOffset(Header):
     queue_id: Int32
     timestamp: Int64
     boundary_type: str | None = None
+    lite_topic: str | None = None
 
 
 class QueueHeader(Header):
@@ -500,6 +505,20 @@ class AckMessage(Header):
     lite_topic: str | None = None
 
 
+class PopLiteMessage(Header):
+    """200070: messages of the lite topics of ``topic`` that a client of a group subscribes to; the
+    fields as in 200050."""
+
+    client_id: str
+    consumer_group: str
+    topic: str
+    max_msg_num: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64
+    attempt_id: str | None = None
+
+
 class ChangeInvisibleTime(Header):
     """200053: a popped message becomes visible in so many ms from now; ``suspend``: without that
     its count of deliveries grows."""
@@ -543,3 +562,40 @@ class PollingInfo(Header):
     consumer_group: str
     topic: str
     queue_id: Int32
+
+
+class LiteParent(Header):
+    """200075: a topic that has lite topics."""
+
+    topic: str
+
+
+class LiteTopic(Header):
+    """200076: a lite topic and its parent."""
+
+    parent_topic: str
+    lite_topic: str
+
+
+class LiteClient(Header):
+    """200077: a client of a group; at most so many of its lite topics are told."""
+
+    parent_topic: str
+    group: str
+    client_id: str
+    max_count: Int32 = 1000
+
+
+class LiteGroup(Header):
+    """200078: a group, and one of its lite topics, or how many that are farthest behind."""
+
+    group: str
+    lite_topic: str = ""
+    top_k: Int32 = 0
+
+
+class LiteDispatch(Header):
+    """200079: a group, or one of its clients, that is to see all that is ready."""
+
+    group: str
+    client_id: str = ""

@@ -174,7 +174,7 @@ def test_a_message_that_was_set_aside_and_consumed_stays_off_it(tmp_path: Path) 
         answer = await caller.call(200053, fields)
         again = handle._replace(
             pop_ms=int(answer.ext["popTime"]),
-            invisible_ms=30_000,
+            invisible_ms=int(answer.ext["invisibleTime"]),
             revive_queue_id=int(answer.ext["reviveQid"]),
         )
         await ack(caller, again)

@@ -18,6 +18,7 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.testing.loop import START_MS, VirtualClock, VirtualLoop
 from firearrow.wire.pop import Handle
+from tests.broker.kvpops import KV
 from tests.broker.popping import ack_fields, popped
 from tests.broker.serving import Caller, Serving, kill
 from tests.broker.world import Disk
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 STEPS: Final = 60
 QUIET_SECONDS: Final = 200.0
-OTHERS: Final = ("config", "timerwheel")
+OTHERS: Final = ("config", "kvStore", "timerwheel")
 
 
 class History:
@@ -152,6 +153,19 @@ class History:
         """Let time pass."""
         self.run(asyncio.sleep(self.chance.choice((0.01, 1.0, 5.0, 30.0))))
 
+    def switch(self) -> None:
+        """Have pops noted elsewhere from now on."""
+        is_on = not self.broker.settings.broker.pop_consumer_kv_service_enable
+        self._config["pop_consumer_kv_service_enable"] = is_on
+        body = f"popConsumerKVServiceEnable={str(is_on).lower()}".encode()
+        [answer] = self.run(self._call(lambda caller: caller.call(25, {}, body)))
+        assert answer.code == 0
+
+    def roll_back(self) -> None:
+        """Have all that is noted in the database moved to the revive topics."""
+        [answer] = self.run(self._call(lambda caller: caller.call(200056, {})))
+        assert answer.code == 0
+
     def restart(self) -> None:
         """Stop the broker, and start it again."""
         self.run(self.broker.stop())
@@ -206,5 +220,20 @@ def test_each_message_is_consumed(tmp_path: Path, ends: str, buffered: bool, see
     history.send()
     for _ in range(STEPS):
         getattr(history, history.chance.choice(LIVELY + ENDS[ends]))()
+    history.finish()
+    assert history.sent - history.consumed - history.perhaps_consumed == set()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("others", [[], ["switch", "switch", "roll_back"]], ids=["kv", "switched"])
+@pytest.mark.parametrize("ends", ENDS)
+def test_each_message_is_consumed_by_records(
+    tmp_path: Path, ends: str, others: list[str], seed: int
+) -> None:
+    """That are in RocksDB, or now there and now in the revive topics."""
+    history = History(tmp_path, seed, is_sync=ends == "losses", **KV)
+    history.send()
+    for _ in range(STEPS):
+        getattr(history, history.chance.choice(LIVELY + others + ENDS[ends]))()
     history.finish()
     assert history.sent - history.consumed - history.perhaps_consumed == set()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.state.settings import Settings
 from firearrow.store import QueuesDeleted
@@ -51,7 +52,7 @@ def test_what_is_deleted_is_forgotten() -> None:
     assert [found.count("T", "g", 0), found.count("T", "g", 1)] == [0, 1]
     found.topic_gone(QueuesDeleted("T"))
     assert [found.count("T", "g", 1), found.count("TT", "g", 1)] == [0, 1]
-    found.group_gone("g")
+    found.group_gone(GroupDeleted("g"))
     assert found.count("TT", "g", 1) == 0
 
 

@@ -55,6 +55,22 @@ def test_the_highest_priority_comes_first(tmp_path: Path, ascending: bool, expec
     lives(tmp_path, main, priority_order_asc=ascending)
 
 
+def test_what_was_just_sent_comes_before_lower_ones(tmp_path: Path) -> None:
+    """Though its queue does not have it yet: the broker gathers messages for a moment."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await make(caller, served)
+        await send(served, caller, "111")
+        assert await taken(caller, 1) == "1"
+        for number in "23":
+            text = f"UNIQ_KEY\x01U\x02_SYS_MSG_PRIORITY_\x01{number}\x02"
+            await caller.sent(number.encode(), i=text)
+        assert served.broker.store.behind_bytes
+        assert await taken(caller) == "3211"
+
+    lives(tmp_path, main)
+
+
 def test_a_group_may_pop_otherwise_now_and_then(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await make(caller, served, priority_factor="50")

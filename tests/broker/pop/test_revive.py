@@ -24,7 +24,7 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue
 from firearrow.wire.pop import Handle
 from tests.broker.popping import REVIVE_TOPIC, ack, ack_fields, popped
-from tests.broker.serving import Caller, Serving, serving, stored
+from tests.broker.serving import Caller, Serving, left_by_kill, serving, stored
 from tests.golden import extract
 from tests.loglines import told
 from tests.store.stores import GOLDEN_SIZES, append
@@ -140,6 +140,36 @@ def test_what_is_acknowledged_does_not_come_again(tmp_path: Path) -> None:
     lives(tmp_path, main)
 
 
+@pytest.mark.parametrize("stops", [1, 2])
+def test_what_is_acknowledged_before_a_long_stop_does_not_come_again(
+    tmp_path: Path, stops: int
+) -> None:
+    """The checkpoint is in the revive queue already; its acknowledgement waits for its time, which
+    is over when the next start finds it, or the one after that."""
+
+    async def popping(served: Serving, caller: Caller) -> None:
+        [(_, handle)] = await sent_and_popped(served, caller, 1, invisibleTime=500)
+        await ack(caller, handle)
+
+    async def stopping(served: Serving, caller: Caller) -> None:
+        await asyncio.sleep(0.01)
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await asyncio.sleep(20)
+        assert await popped(caller) == []
+
+    async def run(clock: VirtualClock) -> None:
+        for test in (popping, *[stopping] * (stops - 1), main):
+            async with (
+                serving(tmp_path, clock=clock, background=False) as served,
+                served.caller() as caller,
+            ):
+                await test(served, caller)
+            clock.start_ms += 100_000
+
+    loop.run(run)
+
+
 def test_it_comes_again_until_it_is_acknowledged(tmp_path: Path) -> None:
     """In the same retry topic, with what was noted first."""
 
@@ -174,6 +204,39 @@ def test_what_is_to_be_visible_at_another_time_comes_again_then(tmp_path: Path) 
         await passed(served, now_ms + 120_000)
         _, view = stored(served, RETRY)
         assert (view.body, view.reconsume_times) == (b"1", 1)
+
+    lives(tmp_path, main)
+
+
+def test_a_time_may_be_changed_in_the_millisecond_of_its_pop(tmp_path: Path) -> None:
+    """What is acknowledged then is the last pop of the message, whose time is the one that counts.
+
+    Bodies say what becomes of a message: acknowledged, or visible again.
+    """
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(2):
+            await caller.sent(b"%d" % number, queue_id=number)
+        await served.dispatched()
+        now_ms = served.broker._clock.now_ms()
+        taken = await popped(caller, invisibleTime=500)
+        for view, first in taken:
+            handle = first
+            for invisible_ms in (1, 20_000):
+                changed = ack_fields(handle, invisibleTime=invisible_ms)
+                answer = await caller.call(200053, changed)
+                times = [int(answer.ext[name]) for name in ("popTime", "invisibleTime")]
+                assert sum(times) == now_ms + invisible_ms
+                handle = handle._replace(pop_ms=times[0], invisible_ms=times[1])
+            if view.body == b"0":
+                assert (await ack(caller, handle)).code == 0
+        assert served.broker._clock.now_ms() == now_ms
+        await passed(served, now_ms + 15_000)
+        assert again(served) == []
+        await passed(served, now_ms + 20_000)
+        assert again(served) == [b"1"]
+        await asyncio.sleep(100)
+        assert again(served) == [b"1"]
 
     lives(tmp_path, main)
 
@@ -311,6 +374,48 @@ def test_a_message_that_can_not_be_read_is_tried_again(
     lives(tmp_path, main)
 
 
+@pytest.mark.parametrize("before", ["", "ORIGIN_GROUP\x01other\x02"])
+def test_a_message_without_room_for_notes_comes_without(tmp_path: Path, before: str) -> None:
+    """Java: it never comes, as it can't be put."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        text = f"UNIQ_KEY\x01U\x02{before}a\x01"
+        await caller.sent(i=text + "x" * (32_710 - len(text)) + "\x02")
+        [(view, handle)] = await popped(caller)
+        await passed(served, handle.visible_ms)
+        [came] = stored(served, RETRY)
+        assert (came.properties, came.reconsume_times) == (view.properties, 1)
+
+    lives(tmp_path, main)
+
+
+def test_a_message_that_is_put_again_stays_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java: it counts as failed if it could not be put into its retry topic at first."""
+    once = iter([MessageError("damaged", "record")])
+    put_one = Retries.put
+
+    def fails(retries: Retries, *args: Any) -> None:
+        for error in once:
+            raise error
+        put_one(retries, *args)
+
+    async def main(served: Serving, caller: Caller) -> None:
+        [(_, handle)] = await sent_and_popped(served, caller, 1)
+        now_ms = served.broker._clock.now_ms()
+        fields = ack_fields(handle, invisibleTime=10_000, suspend=True)
+        assert (await caller.call(200053, fields)).code == 0
+        monkeypatch.setattr(Retries, "put", fails)
+        await passed(served, now_ms + 10_000)
+        assert again(served) == []
+        await passed(served, now_ms + 24_000)
+        [view] = stored(served, RETRY)
+        assert view.reconsume_times == 0
+
+    lives(tmp_path, main)
+
+
 def test_what_can_never_be_read_may_be_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -419,6 +524,26 @@ def test_records_that_can_not_be_read_stop_nobody(
 
 
 # --- whatever happens ---
+
+
+def test_what_came_again_does_not_with_the_next_broker(tmp_path: Path) -> None:
+    """Though a checkpoint before its own is open still, which a start reads."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(3):
+            await caller.sent(b"%d" % number)
+        await served.dispatched()
+        first = await popped(caller, invisibleTime=1000, maxMsgNums=2)
+        assert (await ack(caller, first[1][1])).code == 0
+        assert len(await popped(caller, invisibleTime=1)) == 1
+        await asyncio.sleep(2.5)
+        assert again(served) == [b"2"]
+
+    async def after(served: Serving, caller: Caller) -> None:
+        await asyncio.sleep(20)
+        assert again(served) == [b"2", b"0"]
+
+    lives(tmp_path, main, after, revive_queue_num=1)
 
 
 def test_what_is_open_goes_on_with_the_next_broker(tmp_path: Path) -> None:
@@ -538,3 +663,27 @@ def test_at_rest_nothing_runs(tmp_path: Path) -> None:
         assert not reviving._alarm.is_set  # type: ignore[attr-defined]
 
     lives(tmp_path, main)
+
+
+def test_what_is_due_after_a_kill_waits_for_no_other_timer(tmp_path: Path) -> None:
+    """The checkpoint is in the revive queue already, and nothing else is due for an hour."""
+
+    async def before(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"later", topic="L", i="UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x013600\x02")
+        await sent_and_popped(served, caller, 1, invisibleTime=5000)
+        await asyncio.sleep(5.5)
+        left_by_kill(tmp_path / "store", tmp_path / "killed")
+
+    async def after(served: Serving, _: Caller) -> None:
+        await asyncio.sleep(5)
+        assert again(served) == [b"0"]
+
+    async def run(clock: VirtualClock) -> None:
+        for name, main in (("store", before), ("killed", after)):
+            async with (
+                serving(tmp_path / name, clock=clock, background=False, **PATIENT) as served,
+                served.caller() as caller,
+            ):
+                await main(served, caller)
+
+    loop.run(run)

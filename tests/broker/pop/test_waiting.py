@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.pop import waiting
 from firearrow.broker.pop.waiting import (
     ANY_QUEUE,
@@ -185,7 +186,7 @@ def test_a_deleted_topic_or_group_ends_waits() -> None:
     stage.hold(3, topic="U")
     stage.held.topic_gone(QueuesDeleted("T"))
     assert stage.take() == [1, 2]
-    stage.held.group_gone("g")
+    stage.held.group_gone(GroupDeleted("g"))
     with pytest.raises(BrokerError, match="26"):
         stage.take()
     assert len(stage.held) == 0

@@ -73,6 +73,17 @@ def test_topics_that_an_online_group_has_left_are_not_told(broker: FakeBroker) -
     assert list(broker.ask(208, asked | {"topicList": "T1;T2"})["offsetTable"]) == [left, kept]
 
 
+@pytest.mark.parametrize("retry", ["%RETRY%G1_T1", "%RETRY%G1+T1"])
+def test_what_an_online_group_pops_again_is_told(broker: FakeBroker, retry: str) -> None:
+    for topic in ("T1", retry, "%RETRY%G1_T2"):
+        broker.topics.put(TopicConfig(topic, 1, 1))
+        broker.offsets.commit("G1", topic, 0, 1)
+    subscribe(broker, "G1", "T1")
+    told = broker.ask(208, {"consumerGroup": "G1"})["offsetTable"]
+    wanted = [key(MessageQueue(topic, "broker-a", 0)) for topic in (retry, "T1")]
+    assert list(told) == wanted
+
+
 def test_a_topic_that_is_named_often_is_looked_at_once(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

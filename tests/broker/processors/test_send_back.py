@@ -3,14 +3,18 @@
 import asyncio
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from firearrow.broker.processors import send_back
+from firearrow.broker.puts import asks_nothing
 from firearrow.broker.state.topics import UNIT_SUBSCRIBED_FLAG
+from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH
+from firearrow.testing.loop import START_MS
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import PROTOCOL_VERSION
 from firearrow.wire.command import Command, FieldValue, request
@@ -83,6 +87,58 @@ def test_a_message_that_always_fails_comes_sixteen_times(tmp_path: Path) -> None
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
     in_virtual_time(tmp_path, main, **PATIENT)
+
+
+ODD_PAIRS = [
+    "a\x01b", "a\x01c", "WAIT\x01true", "WAIT\x01false", "XWAIT\x01true", "DELAY\x013", "a\x01",
+    "RETRY_TOPIC\x01R", "ORIGIN_MESSAGE_ID\x01O", "ORIGIN_MESSAGE_ID\x01 ", "TRAN_MSG\x01true",
+    "TIMER_DELIVER_MS\x011", "INNER_MULTI_DISPATCH\x01q", "REAL_TOPIC\x01Q", "é\x01ü", "", "x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("level", [-1, 1, 18, 50])
+def test_what_is_left_unread_comes_again_as_if_it_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """A message is sent back for two groups, once with each of its properties read."""
+    chance = Random(level)
+    left_unread = 0
+
+    def counted(stored: bytes) -> bool:
+        nonlocal left_unread
+        left_unread += asks_nothing(stored)
+        return asks_nothing(stored)
+
+    async def main(served: Serving, caller: Caller) -> None:
+        store = served.broker.store
+        topic = "%DLQ%{}" if level < 0 else "SCHEDULE_TOPIC_XXXX"
+        await caller.sent(b"x")
+        for number in range(50):
+            pairs = ["UNIQ_KEY\x01U", *chance.sample(ODD_PAIRS, chance.randrange(3))]
+            pairs += ["WAIT\x01true"] * chance.randrange(2)
+            chance.shuffle(pairs)
+            text = "\x02".join(pairs) + "\x02" * chance.randrange(2)
+            host = chance.choice([bytes(4) + b"\0\0\0\1", bytes(15) + b"\1\0\0\0\1"])
+            flags = number, chance.choice([0, 1, 8])
+            queue = store.queue("T", 0)
+            place = store.put(queue, b"x", text.encode(), *flags, 5, host, START_MS, number % 3)
+            view, records = store.view_at(place), []
+            for name, asks in ("g", counted), ("h", lambda _: False):
+                with monkeypatch.context() as patch:
+                    patch.setattr(send_back, "asks_nothing", asks)
+                    assert (await back(caller, view, delayLevel=level, group=name)).code == 0
+                [last] = stored(served, topic.format(name), max(min(level, 18) - 1, 0))[-1:]
+                records.append(store.content_at(last.physical_offset))
+            one, other = records
+            expected = other.properties.replace(b"%RETRY%h", b"%RETRY%g")
+            assert properties.parse(one.properties) == properties.parse(expected)
+            if text.encode() == properties.encode(properties.parse(text)):
+                assert one.properties == expected
+            alike = {"queue_offset": 0, "physical_offset": 0, "topic": "", "properties": b""}
+            assert {**one._asdict(), **alike} == {**other._asdict(), **alike}
+        assert left_unread > 3
+
+    in_virtual_time(tmp_path, main)
 
 
 def test_what_is_sent_back_counts(tmp_path: Path) -> None:

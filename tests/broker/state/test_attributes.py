@@ -42,6 +42,8 @@ def test_changes_that_are_allowed(
         ("+message.type=FIFO,+message.type=NORMAL", {}, r"key duplication: \+message.type"),
         ("+message.type=A,-message.type", {"message.type": "FIFO"}, "not in set"),
         ("+message.type=NORMAL,-message.type", {"message.type": "FIFO"}, "duplication key"),
+        ("+cleanup.policy=COMPACTION", None, "there are no compaction topics"),
+        ("+cleanup.policy=COMPACT", None, "value is not in set"),
         ("+message.type=XX", {}, "value is not in set"),
         ("+message.type=fifo", {}, "value is not in set"),
         ("message.type=FIFO", {}, "add/alter attribute format is wrong: message.type"),

@@ -265,3 +265,29 @@ def test_a_commit_counts_though_it_made_no_new_version(tmp_path: Path) -> None:
         assert offsets.query("g", "T", 0) == (at - 1 if at > 7 else -1)
         offsets.commit("g", "T", 0, at)
         offsets.save()
+
+
+def test_what_is_being_written_does_not_change(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(HandClock(), tmp_path)
+    for topic in ("T", "U", "V"):
+        offsets.commit("g", topic, 0, 1)
+        offsets.commit_pull("g", topic, 0, 2)
+    write = offsets.file.prepare()
+    assert write is not None
+    offsets.commit("g", "T", 0, 10)
+    offsets.commit("g", "T", 1, 11)
+    offsets.commit_pull("g", "T", 0, 12)
+    offsets.delete_topic("U")
+    offsets.commit("g", "U", 0, 13)
+    assert offsets.clone("k", "g", "V")
+    offsets.go_back(lambda topic, queue_id: 0)
+    write(lambda: None)
+    read = ConsumerOffsets(HandClock(), tmp_path)
+    read.load()
+    assert read.committed == {f"{topic}@g": {0: 1} for topic in ("T", "U", "V")}
+    assert read.pulled == {f"{topic}@g": {0: 2} for topic in ("T", "U", "V")}
+    assert offsets.committed["T@g"] == {0: 0, 1: 0}
+    assert offsets.committed["U@g"] == {0: 0}
+    offsets.save()
+    read.load()
+    assert read.committed == offsets.committed

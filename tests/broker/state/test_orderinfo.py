@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.state import orderinfo
 from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.errors import ConfigError
@@ -254,7 +255,7 @@ def test_a_deleted_topic_takes_its_batches_with_it() -> None:
 
 def test_a_deleted_group_takes_its_batches_with_it() -> None:
     info = many()
-    info.group_gone("G")
+    info.group_gone(GroupDeleted("G"))
     assert keys(info) == {"T@GG0", "T@GG1", "TT@GG0", "TT@GG1"}
 
 

@@ -63,7 +63,7 @@ def test_a_stream_tells_each_alert_once(spark: SparkSession, tmp_path: Path) -> 
         schema = batch(spark).schema
         stream = spark.readStream.schema(schema).parquet(source)
         query = watch.start(stream, seen, checkpoint, {"availableNow": True})
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(180)
 
     seen = Watch(rules, told.append)
     run(seen)
@@ -84,7 +84,7 @@ def test_what_comes_too_late_is_counted(spark: SparkSession, tmp_path: Path) -> 
         one.select(*watch.MESSAGE_COLUMNS).write.mode("append").parquet(source)
         stream = spark.readStream.schema(batch(spark).schema).parquet(source)
         query = watch.start(stream, lag_only, checkpoint, {"availableNow": True})
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(180)
         counts.append(watch.late(query))
     assert counts == [0, 0, 1]
 

@@ -28,6 +28,7 @@ Source: upstream ``PopMessageProcessor#buildCkMsg``, ``AckMessageProcessor#appen
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from msgspec import UNSET
@@ -45,7 +46,7 @@ from firearrow.broker.pop.records import (
 )
 from firearrow.broker.state.offsets import UNKNOWN
 from firearrow.broker.timing import TimerRedirection
-from firearrow.errors import BrokerError
+from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.store import ConsumeQueue
 from firearrow.wire.codes import ResponseCode
@@ -197,6 +198,22 @@ class Books:
             batch.places.append(place)
             for queue_offset in queue_offsets:
                 self._close(batch, queue_offset)
+
+    def popped_again(self, batch: Batch, checkpoint: Checkpoint, now_ms: int) -> None:
+        """Note that a message of a batch is popped anew, by a checkpoint of it alone, and that what
+        was noted of it before is over; raises like `popped`."""
+        try:
+            self.put_checkpoint(checkpoint, batch.handle.revive_queue_id, now_ms)
+        except (BrokerError, MessageError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self.acknowledge(batch, checkpoint.start_offset, now_ms)
+
+    # --- what is noted elsewhere ---
+
+    def moved(self, now_ms: int) -> Generator[None, None, int]:
+        """Move here what is noted elsewhere, in steps; gives how many messages, which is none."""
+        yield from ()
+        return 0
 
     def _prepare(self, batch: Batch, now_ms: int) -> AckFormat:
         """Format what all acknowledgements of a batch have in common."""

@@ -10,6 +10,7 @@ Source: upstream ``PopInflightMessageCounter``.
 
 from __future__ import annotations
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.state.settings import Settings
 from firearrow.message.names import offset_key, topic_and_group
 from firearrow.store import QueuesDeleted
@@ -67,7 +68,7 @@ class InFlight:
             for queue_id in queue_ids:
                 self.clear(*topic_and_group(key), queue_id)
 
-    def group_gone(self, group: str) -> None:
+    def group_gone(self, gone: GroupDeleted) -> None:
         """Forget what was counted of a group that is deleted."""
-        for key in [key for key in self._counts if topic_and_group(key)[1] == group]:
+        for key in [key for key in self._counts if topic_and_group(key)[1] == gone.group]:
             del self._counts[key]

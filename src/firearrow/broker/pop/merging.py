@@ -80,6 +80,7 @@ class Merging:
         self._open: OrderedDict[Key, Open] = OrderedDict()  # as they came
         self._early: OrderedDict[Key, _Early] = OrderedDict()
         self._alike: dict[Key, int] = {}  # of some that are open, from where on a start must read
+        self._closed = -1  # the last checkpoint that was closed
 
     def __len__(self) -> int:
         """How many checkpoints are open."""
@@ -150,8 +151,25 @@ class Merging:
     def close(self, done: Open) -> None:
         """Note that nothing is left of a checkpoint."""
         done.left = 0
+        self._closed = max(self._closed, done.revive_offset)
         del self._open[done.key]
         self._alike.pop(done.key, None)
+
+    def before_closed(self) -> list[Open]:
+        """Give what is open, has the name that its record has, and is before what was closed: a
+        start that reads it finds that open, too."""
+        return (
+            []
+            if self._alike
+            else [popped for popped in self._open.values() if popped.revive_offset < self._closed]
+        )
+
+    def forget(self, moved: list[Open]) -> None:
+        """Forget what is noted behind all that is here."""
+        for popped in moved:
+            del self._open[popped.key]
+        while self._early and next(iter(self._early.values())).revive_offset < self._closed:
+            self._early.popitem(last=False)
 
     def needed_offset(self, next_offset: int) -> int:
         """Give the first offset of the revive queue that a start needs, if it was read up to

@@ -17,7 +17,7 @@ import msgspec
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.state.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
+from firearrow.broker.state.attributes import PRIORITY_FACTOR, has_priorities
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress
@@ -87,7 +87,7 @@ class _Source:
         self.name = config.topic_name or ""
         self.origin = origin_of(self.name)
         self.batches = batches
-        self.has_priorities = config.attributes.get(MESSAGE_TYPE) == "PRIORITY"
+        self.has_priorities = has_priorities(config)
         self.queues: list[ConsumeQueue | None] = [None] * config.read_queue_nums
 
 
@@ -136,6 +136,8 @@ class Popping:
         assert config is not None, "the processor checks it"
         source = self._source(config)
         pop.is_by_priority = source.has_priorities and self._is_by_priority(header)
+        if pop.is_by_priority:
+            self._store.catch_up()  # or what was just sent would come behind lower ones
         retry_first = self._is_retry_first(pop)
         if retry_first and not header.order:
             self._pop_retry(pop)

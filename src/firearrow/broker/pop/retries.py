@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.state.attributes import MESSAGE_TYPE
+from firearrow.broker.state.attributes import has_priorities
 from firearrow.errors import MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import Content, has_crc_property
@@ -52,11 +52,11 @@ class Retries:
         self._offsets = context.offsets
         self._settings = context.settings
 
-    def target(self, checkpoint: Checkpoint) -> Target | None:
+    def target(self, checkpoint: Checkpoint, *, any_group: bool = False) -> Target | None:
         """Give where messages of a checkpoint go, which is there with its queues then; None if
-        their topic or group is gone. Raises DiskFull if that can't be."""
+        their topic is gone, or their group and that matters. Raises DiskFull if that can't be."""
         popped = self._topics.get(popped_topic(checkpoint.topic, checkpoint.group))
-        if popped is None or self._groups.find(checkpoint.group) is None:
+        if popped is None or (not any_group and self._groups.find(checkpoint.group) is None):
             return None
         queue_nums = self._queue_nums(popped)
         topic = self._topic_of(checkpoint, queue_nums)
@@ -105,7 +105,7 @@ class Retries:
         queue_id = content.queue_id if content.queue_id < target.queue_nums else 0
         queue = store.queue(target.topic, queue_id)
         reconsume_times = content.reconsume_times + (not checkpoint.is_suspended)
-        # The notes may make it too large. Java: tries it again, for ever.
+        # The notes may make it too large for a file, too.
         for kept in (_noted(checkpoint, content), content.properties):
             try:
                 store.put(
@@ -150,28 +150,34 @@ class Retries:
 
     def _queue_nums(self, popped: TopicConfig) -> int:
         """How many queues the retry topic of a topic is to have at least."""
-        has_priorities = popped.attributes.get(MESSAGE_TYPE) == "PRIORITY"
-        if has_priorities or self._settings.broker.use_separate_retry_queue:
+        if has_priorities(popped) or self._settings.broker.use_separate_retry_queue:
             return max(popped.write_queue_nums, 1)
         return 1
 
 
 def _noted(checkpoint: Checkpoint, content: Content) -> bytes:
     """The properties with what is noted of a message that comes again: when it was popped first,
-    and by whom."""
+    and by whom. Where there is no room for that, without.
+
+    Java: PopReviveService#reviveRetry can't put it then, and tries again for ever.
+    """
     stored, group = content.properties, checkpoint.group
     first_pop, origin_group = _first_pop(stored), _origin_group(stored)
     if first_pop and origin_group == group.encode() and content.reconsume_times:
         return stored
     first_pop_ms = checkpoint.pop_ms
     if not (first_pop or origin_group or has_crc_property(stored)) and stored.endswith(_PAIR_END):
-        return stored + f"1ST_POP_TIME\1{first_pop_ms}\2ORIGIN_GROUP\1{group}\2".encode()
+        noted = stored + f"1ST_POP_TIME\1{first_pop_ms}\2ORIGIN_GROUP\1{group}\2".encode()
+        return noted if len(noted) <= properties.PROPERTIES_BYTES_MAX else stored
     found = properties.parse(stored)
     if not (first_pop and content.reconsume_times):
         found[properties.FIRST_POP_TIME] = str(first_pop_ms)
     found[properties.ORIGIN_GROUP] = group
     found.pop(properties.CRC32, None)
-    return properties.encode(found)
+    try:
+        return properties.encode(found)
+    except MessageError:
+        return stored
 
 
 def popped_topic(topic: str, group: str) -> str:

@@ -25,11 +25,14 @@ from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
 from typing import Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.merging import Open
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.retries import Retries, Target
 from firearrow.broker.pop.revivequeue import LATE_MS, ReviveQueue
+from firearrow.broker.pop.telling import Telling
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
 from firearrow.message.names import REVIVE_GROUP
@@ -45,7 +48,6 @@ BEHIND_SECONDS: Final = 0.2  # how soon it is looked whether acknowledgements ar
 EARLY_SECONDS: Final = 1.0  # how soon acknowledgements that came too late are forgotten
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 LOOK_SECONDS_MAX: Final = 10.0  # how soon it is noticed that the wall clock was set
-SAID_MAX: Final = 1000  # messages, topics and groups that are named in the log
 PUT_AGAIN_SECONDS: Final = (
     10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
@@ -105,8 +107,7 @@ class Reviving(Service):
         self._due: list[_Due] = []  # a heap; some are acknowledged meanwhile
         self._number = 0
         self._runs = False
-        self._said: set[object] = set()
-        self._trouble: str | None = None
+        self._telling = Telling()
 
     # --- life ---
 
@@ -133,14 +134,36 @@ class Reviving(Service):
         return ReviveQueue(self._store, topic, queue_id, at, broker_name)
 
     async def stop(self) -> None:
-        """Have nothing come again."""
-        self._runs = False
+        """Have nothing come again, now or when the next start reads it."""
         self._alarm.cancel()
+        if self._runs:
+            self._runs = False
+            for queue in self._queues.values():
+                self._note_again(queue)
+            self._commit()
+
+    def _note_again(self, queue: ReviveQueue) -> None:
+        """Note the checkpoints anew that keep a start from passing what came again already.
+
+        Java: PopReviveService has those messages come once more after a start.
+        """
+        is_ours = queue.topic == names.revive_topic(self._settings.broker.broker_cluster_name)
+        waiting = queue.merging.before_closed() if is_ours and not queue.is_put_off else []
+        now_ms = self._clock.now_ms()
+        try:
+            for popped in waiting:
+                bits = popped.acknowledged_bits
+                again = replace(popped.checkpoint, acknowledged_bits=bits)
+                self._put_checkpoint(again, queue.queue_id, now_ms)
+        except (BrokerError, MessageError, StoreError, OSError) as error:
+            log.warning("some popped messages come again twice", extra={"error": error})
+        else:
+            queue.merging.forget(waiting)
 
     @property
     def trouble(self) -> str | None:
         """Why messages can't come again."""
-        return self._trouble
+        return self._telling.trouble
 
     def arrived(self, arrivals: MessagesArrived) -> None:
         """Some queues have new messages: read those of revive queues soon."""
@@ -164,7 +187,7 @@ class Reviving(Service):
         except (StoreError, OSError) as refused:
             error = str(refused)
         finally:
-            self._note_trouble(error or None)
+            self._telling.note_trouble(error or None)
             self._commit()
             seconds = RETRY_SECONDS if error else 0.0 if is_busy else self._seconds()
             if self._runs and seconds < math.inf:
@@ -194,13 +217,6 @@ class Reviving(Service):
         if any(queue.merging.has_early for queue in self._queues.values()):
             seconds = min(seconds, EARLY_SECONDS)
         return seconds
-
-    def _note_trouble(self, error: str | None) -> None:
-        if error is not None and self._trouble != error:
-            log.error("popped messages can't come again now", extra={"error": error})
-        elif error is None and self._trouble is not None:
-            log.info("popped messages come again")
-        self._trouble = error
 
     # --- reading ---
 
@@ -244,12 +260,7 @@ class Reviving(Service):
         popped, checkpoint = due.open, due.open.checkpoint
         target = self._retries.target(checkpoint)
         if target is None:
-            topic, group = checkpoint.topic, checkpoint.group
-            if self._is_news((topic, group)):
-                log.warning(
-                    "popped messages do not come again: their topic or group is gone",
-                    extra={"topic": topic, "group": group},
-                )
+            self._telling.place_gone(checkpoint.topic, checkpoint.group)
             popped.left = 0
         while target is not None and popped.left:
             at = (popped.left & -popped.left).bit_length() - 1
@@ -290,25 +301,7 @@ class Reviving(Service):
     def _say_failure(self, due: _Due, at: int, outcome: str, error: Exception) -> None:
         checkpoint = due.open.checkpoint
         place = checkpoint.topic, checkpoint.queue_id, checkpoint.queue_offset(at)
-        if self._is_news((*place, checkpoint.group, outcome)):
-            log.error(
-                "popped message can't be put into its retry topic",
-                extra={
-                    "topic": place[0],
-                    "queue_id": place[1],
-                    "queue_offset": place[2],
-                    "group": checkpoint.group,
-                    "outcome": outcome,
-                    "error": error,
-                },
-            )
-
-    def _is_news(self, subject: object) -> bool:
-        """Whether something was not named in the log yet."""
-        if subject in self._said or len(self._said) >= SAID_MAX:
-            return False
-        self._said.add(subject)
-        return True
+        self._telling.failed((place, checkpoint.group), place, checkpoint.group, outcome, error)
 
     def _commit(self) -> None:
         """Note what a start needs no more."""

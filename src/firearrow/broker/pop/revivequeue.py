@@ -68,6 +68,11 @@ class ReviveQueue:
         return min(needed, self._put_off) if self._put_off >= 0 else needed
 
     @property
+    def is_put_off(self) -> bool:
+        """Whether there is no room for some checkpoints that were read."""
+        return self._put_off >= 0
+
+    @property
     def is_read(self) -> bool:
         """Whether it is read to its end."""
         return self._next >= self._store.max_queue_offset(self.topic, self.queue_id)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Protocol
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, lighten
 from firearrow.broker.pop.due import Due
 from firearrow.broker.state.settings import Settings
@@ -47,14 +48,19 @@ Arrival = tuple[int, int, int]
 Answer = Callable[[Peer, AnyCommand], Finished]
 
 
-class Waits(Protocol):
+class Timed(Protocol):
+    """What headers say of how long a request may wait."""
+
+    poll_time: int
+    born_time: int
+
+
+class Waits(Timed, Protocol):
     """What headers of requests that wait have (``wire.headers.PopMessage``, ``Notification``)."""
 
     consumer_group: str
     topic: str
     queue_id: int
-    poll_time: int
-    born_time: int
     exp: str | None
     attempt_id: str | None
 
@@ -159,13 +165,26 @@ class HeldPops(Service):
         codes ``wanted`` do not wake it; a filter by properties is not asked, as the pop itself
         looks at each message once.
         """
+        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
+        chars = len(header.exp or "") + len(header.attempt_id or "")
+        return self.hold_for(key, chars, peer, request, header, answer, wanted)
+
+    def hold_for(
+        self,
+        key: Key,
+        chars: int,
+        peer: Peer,
+        request: AnyCommand,
+        header: Timed,
+        answer: Answer,
+        wanted: Wanted = None,
+    ) -> Outcome:
+        """Keep a request under a key; it holds so many characters of its client's choice."""
         now_ms = self._clock.now_ms()
         # Java: PopLongPollingService#polling lets a client whose clock is ahead wait for longer.
         wait_ms = min(header.born_time, now_ms) + header.poll_time - EARLY_MS - now_ms
         if header.poll_time <= 0 or wait_ms <= 0 or self._has_stopped:
             return Outcome.OVER
-        key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
-        chars = len(header.exp or "") + len(header.attempt_id or "")
         if self._is_full(key, peer, chars):
             return Outcome.FULL
         lighten(request, header)
@@ -288,15 +307,17 @@ class HeldPops(Service):
     def topic_gone(self, deleted: QueuesDeleted) -> None:
         """Run again what waits for a topic that is deleted."""
         for group in list(self._by_topic.get(deleted.topic, ())):
-            self._release(deleted.topic, group)
+            self.release(deleted.topic, group)
 
-    def group_gone(self, group: str) -> None:
+    def group_gone(self, gone: GroupDeleted) -> None:
         """Refuse what a group waits for that is deleted: run again, it would make the group."""
+        group = gone.group
         for topic in [topic for topic, groups in self._by_topic.items() if group in groups]:
-            self._release(topic, group, _refuse)
+            self.release(topic, group, _refuse)
 
-    def _release(self, topic: str, group: str, answer: Answer | None = None) -> None:
-        for waiting in list(self._by_topic[topic][group].values()):
+    def release(self, topic: str, group: str, answer: Answer | None = None) -> None:
+        """Run again all that waits for a topic and group, with ``answer`` if that is given."""
+        for waiting in list(self._by_topic.get(topic, {}).get(group, {}).values()):
             for held in waiting:
                 held.answer = answer or held.answer
             self._end(list(waiting))

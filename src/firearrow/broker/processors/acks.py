@@ -12,6 +12,7 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Batch, Books
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.processors.liteacks import LiteAcks
 from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
@@ -26,13 +27,14 @@ from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic
 
 STEP_ACKS: Final = 64  # of a batch, in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
+AHEAD_MS_MAX: Final = 1000  # of the clock is a pop whose message is popped anew so often in one ms
 OFFSETS_MAX: Final = 256  # that one acknowledgement names; a pop gives 32 messages
 
 
 class AckProcessor:
     """Notes what became of popped messages."""
 
-    def __init__(self, context: BrokerContext, books: Books) -> None:
+    def __init__(self, context: BrokerContext, books: Books, lite: LiteAcks) -> None:
         self._store = context.store
         self._topics = context.topics
         self._groups = context.groups
@@ -43,6 +45,7 @@ class AckProcessor:
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books
+        self._lite = lite
 
     # --- consumed ---
 
@@ -50,6 +53,8 @@ class AckProcessor:
         """200051: a message was consumed."""
         header = fields_of(request, AckMessage)
         self._check_queue(peer, header)
+        if header.lite_topic:
+            return self._lite.ack(header, self._batch(header).handle)
         least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset <= after:
             raise BrokerError(
@@ -157,6 +162,8 @@ class AckProcessor:
         """200053: a message is to become visible at another time; it gets another handle."""
         header = fields_of(request, ChangeInvisibleTime)
         self._check_queue(peer, header)
+        if header.lite_topic:
+            return self._lite.change(header, self._batch(header).handle, self._clock.now_ms())
         least, after = self._range(header.topic, header.queue_id, header.offset)
         if not least <= header.offset < after:
             raise BrokerError(
@@ -169,11 +176,13 @@ class AckProcessor:
         now_ms = self._clock.now_ms()
         if handle.is_ordered:
             return self._change_in_order(header, handle, now_ms)
+        pop_ms = _next_pop_ms(handle, header.offset, now_ms)
+        invisible_ms = max(header.invisible_time + now_ms - pop_ms, 0)
         if self._is_group(header.consumer_group):
-            self._pop_again(header, batch, now_ms)
-        fields = {
-            "popTime": now_ms,
-            "invisibleTime": header.invisible_time,
+            self._pop_again(header, batch, pop_ms, invisible_ms, now_ms)
+        fields: dict[str, FieldValue] = {
+            "popTime": pop_ms,
+            "invisibleTime": invisible_ms,
             "reviveQid": handle.revive_queue_id,
         }
         return Response(fields=fields)
@@ -197,27 +206,30 @@ class AckProcessor:
         }
         return Response(fields=fields)
 
-    def _pop_again(self, header: ChangeInvisibleTime, batch: Batch, now_ms: int) -> None:
+    def _pop_again(
+        self,
+        header: ChangeInvisibleTime,
+        batch: Batch,
+        pop_ms: int,
+        invisible_ms: int,
+        now_ms: int,
+    ) -> None:
         """Note that a message is popped anew, and that what was noted of it before is over."""
         handle = batch.handle
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
             deltas=[0],
-            invisible_ms=header.invisible_time,
+            invisible_ms=invisible_ms,
             count=1,
-            pop_ms=now_ms,
+            pop_ms=pop_ms,
             queue_id=header.queue_id,
-            visible_ms=now_ms + header.invisible_time,
+            visible_ms=pop_ms + invisible_ms,
             start_offset=header.offset,
             is_suspended=header.suspend,
             topic=header.topic,
         )
-        try:
-            self._books.put_checkpoint(checkpoint, handle.revive_queue_id, now_ms)
-        except (BrokerError, MessageError) as error:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._books.acknowledge(batch, header.offset, now_ms)
+        self._books.popped_again(batch, checkpoint, now_ms)
 
     # --- what both ask ---
 
@@ -261,10 +273,31 @@ class AckProcessor:
         return known or (self._groups.get(name) is not None and names.validate_group(name) is None)
 
 
+def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:
+    """When a message counts as popped anew: a name that no pop of it had in this millisecond.
+
+    Java: ChangeInvisibleTimeProcessor gives it the name that the pop has, and what is acknowledged
+    then may be either: it comes again though it was consumed.
+    """
+    ahead_ms = handle.pop_ms - now_ms
+    if handle.start_offset == queue_offset and 0 <= ahead_ms < AHEAD_MS_MAX:
+        return handle.pop_ms + 1
+    return now_ms
+
+
 def _bits_of(text: str) -> list[int]:
-    """Which bits of a Java BitSet are set; BrokerError for more than any pop gives."""
+    """Which bits of a Java BitSet are set; BrokerError for more than any pop gives.
+
+    Java: AckMessageProcessor notes as many as a client names.
+    """
+    if len(text) > BITS_CHARS_MAX:
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"bits of {len(text)} characters name messages further apart than those of a pop: "
+            f"there are at most {BITS_CHARS_MAX}",
+        )
     try:
-        data = base64.b64decode(text[: BITS_CHARS_MAX + 1], validate=True)
+        data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"bits are not base64: {error}") from None
     found = [
@@ -274,9 +307,9 @@ def _bits_of(text: str) -> list[int]:
         for bit in range(8)
         if byte >> bit & 1
     ]
-    if len(text) > BITS_CHARS_MAX or len(found) > OFFSETS_MAX:
+    if len(found) > OFFSETS_MAX:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"{len(found)} or more messages of one pop are acknowledged, of at most {OFFSETS_MAX}",
+            f"{len(found)} messages of one pop are acknowledged, of at most {OFFSETS_MAX}",
         )
     return found

@@ -35,10 +35,6 @@ class GroupAdminProcessor:
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
-        self._orders = context.orders
-        self._in_flight = context.in_flight
-        self._stats = context.stats
-        self._held = context.held_pops, context.held_notifications
 
     def put(self, _: Channel, request: AnyCommand) -> Response:
         """200: create a group or change it."""
@@ -79,11 +75,6 @@ class GroupAdminProcessor:
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.delete_group(header.group_name)
-        self._orders.group_gone(header.group_name)
-        self._in_flight.group_gone(header.group_name)
-        self._stats.delete_group(header.group_name)
-        for held in self._held:
-            held.group_gone(header.group_name)
         return Response()
 
     def get(self, _: Channel, request: AnyCommand) -> Response:

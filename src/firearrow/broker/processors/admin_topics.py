@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.lite import facts
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
 from firearrow.broker.state.clients import Channel
@@ -37,6 +38,7 @@ from firearrow.wire.headers import CreateTopic, GetAllTopicConfig, TopicHeader
 
 PAGE_MAX: Final = 2000  # upstream: splitMetadataSize
 PERM_MAX: Final = 15
+STEP_LITE_TOPICS: Final = 100  # that are deleted at once; some milliseconds
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -46,6 +48,7 @@ class TopicAdminProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
         self._topics = context.topics
+        self._groups = context.groups
         self._offsets = context.offsets
         self._clients = context.clients
         self._store = context.store
@@ -133,6 +136,7 @@ class TopicAdminProcessor:
             )
             if self._topics.get(name) is not None
         ]
+        known = self._topics.get(topic)
         yield from self._store.dispatch_in_steps()  # so that little is left of it
         for name in (*retries, topic):
             self._store.delete_topic(name)  # a full disk refuses it: then the topic stays as it is
@@ -140,7 +144,19 @@ class TopicAdminProcessor:
             self._offsets.delete_topic(name)
             self._stats.delete_topic(name)
             yield
+        if known is not None and facts.is_parent(known):
+            yield from self._delete_lite_topics(topic)
         return Response()
+
+    def _delete_lite_topics(self, parent: str) -> Iterator[None]:
+        groups = facts.groups_of(self._groups.table, parent)
+        found = self._store.topics_from(names.lite_queue(parent, ""))
+        while some := list(islice(found, STEP_LITE_TOPICS)):
+            queues = [queue for queue in some if queue is not None]
+            self._store.delete_lmqs(queues)
+            for group, queue in product(groups, queues):
+                self._offsets.forget(group, queue)
+            yield
 
     def list_all(self, _: Channel, request: AnyCommand) -> Answer:
         """21: all topics, or a page of them.

@@ -78,9 +78,16 @@ class ProgressProcessor:
         return sorted(self._offsets.topics_of(header.consumer_group))
 
     def _may_consume(self, group: str, topic: str) -> bool:
-        """Whether the group subscribes to the topic; of a group that is offline nobody knows."""
+        """Whether the group subscribes to the topic, or to the one that is popped again from it; of
+        a group that is offline nobody knows."""
         online = self._clients.consumer_group(group)
-        return online is None or not online.subscriptions or topic in online.subscriptions
+        if online is None or not online.subscriptions or topic in online.subscriptions:
+            return True
+        return names.is_retry(topic) and any(
+            topic == names.pop_retry_topic(wanted, group, v2=is_v2)
+            for wanted in online.subscriptions
+            for is_v2 in (False, True)
+        )
 
     def _progress_in_topic(
         self, group: str, topic: str, queue_nums: int

@@ -12,6 +12,7 @@ from firearrow.broker.longpoll import WAIT_MS_MAX, HeldPull, lighten
 from firearrow.broker.state.clients import tag_codes_of
 from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
+from firearrow.message import names
 from firearrow.message.names import group_of, is_retry
 from firearrow.net.server import Finished, Peer
 from firearrow.store import Fetch, GetResult, GetStatus, Wanted
@@ -104,22 +105,22 @@ class PullProcessor:
                 return _moved_answer(request, moved, topic, group)
         if not header.sys_flag & SUSPEND_FLAG:
             self._store.catch_up()
-        result = self._get(header, wanted, only_resident=aside)
+        name = names.lite_queue(name, header.lite_topic) if header.lite_topic else name
+        result = self._get(header, name, wanted, only_resident=aside)
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, name, queue_id, header.commit_offset)
         code = _code_of(result.status, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND:
             waits = may_suspend and header.sys_flag & SUSPEND_FLAG
-            if waits and self._hold(peer, request, header, wanted):
+            if waits and self._hold(peer, request, header, name, wanted):
                 return None
             if self._store.catch_up():
-                result = self._get(header, wanted)
+                result = self._get(header, name, wanted)
                 code = _code_of(result.status, header.queue_offset)
         self._offsets.commit_pull(header.consumer_group, name, queue_id, result.next_offset)
         if result.count:
-            self._stats.got(
-                group.group_name, topic.topic_name or "", result.count, len(result.records)
-            )
+            size = len(result.records)
+            self._stats.got(group.group_name, topic.topic_name or "", result.count, size)
         else:
             self._stats.pulls_missed += 1
         return pull_answer(
@@ -135,10 +136,10 @@ class PullProcessor:
         )
 
     def _get(
-        self, header: PullMessage, wanted: Wanted, *, only_resident: bool = False
+        self, header: PullMessage, name: str, wanted: Wanted, *, only_resident: bool = False
     ) -> GetResult:
         return self._store.get(
-            header.topic,
+            name,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
@@ -266,7 +267,9 @@ class PullProcessor:
     def _retried(self, header: PullMessage) -> RetriedFilter:
         return RetriedFilter(self._filters, group_of(header.topic) or header.consumer_group)
 
-    def _hold(self, peer: Peer, request: AnyCommand, header: PullMessage, wanted: Wanted) -> bool:
+    def _hold(
+        self, peer: Peer, request: AnyCommand, header: PullMessage, name: str, wanted: Wanted
+    ) -> bool:
         config = self._settings.broker
         wait_ms = (
             header.suspend_timeout_millis
@@ -276,7 +279,7 @@ class PullProcessor:
         deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
         lighten(request, header)
         pull = HeldPull(peer, request, self._answer_now, header.queue_offset, wanted, deadline)
-        return wait_ms > 0 and self._held.hold(header.topic, header.queue_id, pull)
+        return wait_ms > 0 and self._held.hold(name, header.queue_id, pull)
 
 
 def _code_of(status: GetStatus, queue_offset: int) -> ResponseCode:

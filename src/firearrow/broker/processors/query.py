@@ -9,6 +9,7 @@ from __future__ import annotations
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.errors import BrokerError
+from firearrow.message import names
 from firearrow.net.server import Answer, Peer, Steps
 from firearrow.store import Boundary, MessageStore
 from firearrow.wire import fastjson
@@ -70,9 +71,10 @@ class QueryProcessor:
         header = fields_of(request, SearchOffset)
         upper = (header.boundary_type or "").upper() == "UPPER"
         boundary = Boundary.UPPER if upper else Boundary.LOWER
-        offset = self._store.search_offset(
-            header.topic, header.queue_id, header.timestamp, boundary
-        )
+        name = header.topic
+        if header.lite_topic:
+            name = names.lite_queue(name, header.lite_topic)
+        offset = self._store.search_offset(name, header.queue_id, header.timestamp, boundary)
         return Response(fields={"offset": offset})
 
     def max_offset(self, peer: Peer, request: AnyCommand) -> Answer:

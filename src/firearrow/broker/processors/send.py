@@ -65,7 +65,6 @@ _PAIR_END: Final = b"\x02"
 # Properties that ask for a delivery which this broker does not do yet. They are refused rather than
 # stored: a message that was acknowledged must reach its consumers as its sender meant it.
 _UNSUPPORTED: Final = {
-    "__LITE_TOPIC": "lite-topic",
     "INNER_NUM": "inner-batch",
 }
 _DROPPED: Final = frozenset({"POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER"})
@@ -433,6 +432,12 @@ class SendProcessor:
         kept = self._kept(properties.parse(header.properties))
         if properties.PRIORITY in kept:
             queue_id = self._queue_by_priority(kept, header.topic, queue_id)
+        if properties.LITE_TOPIC in kept:
+            lite_topic = kept[properties.LITE_TOPIC]
+            fault = names.validate_lite(lite_topic)
+            if fault is not None:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, fault)
+            kept[properties.INNER_MULTI_DISPATCH] = names.lite_queue(header.topic, lite_topic)
         unique = kept.pop(properties.UNIQUE_KEY, "") or self._puts.new_unique_id(peer.received_ms)
         sys_flag = header.sys_flag
         if properties.TRANSACTION_PREPARED in kept:  # clients set the flag, the property counts

@@ -14,10 +14,12 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.puts import Draft, draft_of
+from firearrow.broker.puts import Draft, asks_nothing, draft_of_content
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names, properties
-from firearrow.message.model import MessageView
+from firearrow.message.hosts import unpack_host
+from firearrow.message.ids import encode_offset_id
+from firearrow.message.record import Content
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.net.server import Answer, Peer
 from firearrow.wire.bodies import PERM_WRITE
@@ -40,6 +42,12 @@ REPEAT_SECONDS: Final = 10.0
 """For so long a client may ask again because it had no answer: it waits 5 s for one."""
 REPEATS_MAX: Final = 20_000
 """Messages of which is known that they were sent back just now: some 4 MB."""
+
+
+_WAIT: Final = b"WAIT\x01"
+_WAITS: Final = b"\x02WAIT\x01true\x02"
+_WAITS_NOT: Final = b"\x02WAIT\x01false\x02"
+_NOTED: Final = (b"RETRY_TOPIC\x01", b"ORIGIN_MESSAGE_ID\x01", b"TRAN_MSG\x01")
 
 
 class Outcome(NamedTuple):
@@ -75,13 +83,13 @@ class SendBackProcessor:
         config = self._group(header.group)
         if config.retry_queue_nums <= 0:
             return Response()
-        view = self._failed(header.offset)
+        content = self._failed(header.offset)
         times_max = times_max_of(config, request.version, header.max_reconsume_times)
-        is_dead = view.reconsume_times >= times_max or header.delay_level < 0
+        is_dead = content.reconsume_times >= times_max or header.delay_level < 0
         if self._was_sent_back(header, is_dead):
             return Response()
-        draft = _copy_of(view)
-        level = 0 if is_dead else header.delay_level or FIRST_RETRY_LEVEL + view.reconsume_times
+        draft = _copy_of(content)
+        level = 0 if is_dead else header.delay_level or FIRST_RETRY_LEVEL + content.reconsume_times
         draft.properties[properties.DELAY_LEVEL] = str(level)
         self._place(draft, header, config, is_dead=is_dead)
         self._puts.put(draft)
@@ -114,18 +122,18 @@ class SendBackProcessor:
             )
         return config or SubscriptionGroupConfig(group)
 
-    def _failed(self, physical_offset: int) -> MessageView:
+    def _failed(self, physical_offset: int) -> Content:
         """The message at a place of the log; BrokerError if it can't come again from there."""
         failure = f"look message by offset failed, {physical_offset}: "
         try:
-            view = self._store.view_at(physical_offset)
+            content = self._store.content_at(physical_offset)
         except MessageError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{failure}{error}") from error
-        if view.sys_flag & INNER_BATCH:  # its client then sends the one that failed by itself
+        if content.sys_flag & INNER_BATCH:  # its client then sends the one that failed by itself
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"{failure}it is a batch, stored as one record"
             )
-        return view
+        return content
 
     def _place(
         self, draft: Draft, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
@@ -183,13 +191,30 @@ def times_max_of(config: SubscriptionGroupConfig, version: int, stated: int | No
     return config.retry_max_times
 
 
-def _copy_of(view: MessageView) -> Draft:
+def _copy_of(content: Content) -> Draft:
     """A message as it comes again, but for where it goes."""
-    draft = draft_of(view)
-    found = draft.properties
-    found.setdefault(properties.RETRY_TOPIC, view.topic)
-    found[properties.WAIT_STORE] = "false"
+    stored, found = content.properties, {}
+    if _fails_first(stored):
+        stored = stored.replace(_WAITS, _WAITS_NOT)
+    else:
+        stored, found = b"", properties.parse(stored)
+    found.setdefault(properties.RETRY_TOPIC, content.topic)
+    if not stored:
+        found[properties.WAIT_STORE] = "false"
     if not found.get(properties.ORIGIN_MESSAGE_ID, "").strip():
-        found[properties.ORIGIN_MESSAGE_ID] = view.offset_message_id
+        host = unpack_host(content.store_host)
+        found[properties.ORIGIN_MESSAGE_ID] = encode_offset_id(host, content.physical_offset)
+    draft = draft_of_content(content, stored, found)
     draft.reconsume_times += 1
     return draft
+
+
+def _fails_first(stored: bytes) -> bool:
+    """Whether stored properties are those of a message that was never sent back, and which only
+    has to be put again; of other messages they are read."""
+    return (
+        stored.count(_WAIT) == 1
+        and stored.find(_WAITS) >= 0
+        and asks_nothing(stored)
+        and properties.lacks(stored, _NOTED)
+    )

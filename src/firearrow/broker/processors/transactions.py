@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.halves import GIVEN_UP_TOPIC, HALF_TOPIC, Half, answer_limit_ms, as_half
+from firearrow.broker.halves import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    AnyHalf,
+    answer_limit_ms,
+    as_half,
+    plain_half,
+)
 from firearrow.broker.processors.query import record_at
 from firearrow.broker.transactions import Transactions
 from firearrow.errors import BrokerError, MessageError
@@ -59,10 +66,13 @@ class TransactionProcessor:
             self._transactions.roll_back(half)
         return Response()
 
-    def _half_at(self, physical_offset: int) -> Half:
+    def _half_at(self, physical_offset: int) -> AnyHalf:
         """The half at a place of the log, sound to the last byte; BrokerError if there is none."""
+        half: AnyHalf | None
         try:
-            half = as_half(self._store.view_at(physical_offset))
+            half = plain_half(self._store.content_at(physical_offset))
+            if half is None:
+                half = as_half(self._store.view_at(physical_offset))
         except MessageError:
             half = None
         if half is None:
@@ -72,10 +82,10 @@ class TransactionProcessor:
             )
         return half
 
-    def _check(self, header: EndTransaction, half: Half) -> None:
+    def _check(self, header: EndTransaction, half: AnyHalf) -> None:
         """Raise a BrokerError unless a request is for a half, and in time."""
         if half.immunity is not None and not header.from_transaction_check:
-            age_ms = self._clock.now_ms() - half.view.born_timestamp_ms
+            age_ms = self._clock.now_ms() - half.born_timestamp_ms
             limit_ms = answer_limit_ms(half.immunity, self._settings.broker.transaction_time_out)
             if age_ms > limit_ms:
                 raise BrokerError(
@@ -85,7 +95,7 @@ class TransactionProcessor:
                 )
         if header.producer_group != half.producer_group:
             raise _refused("The producer group wrong")
-        if header.tran_state_table_offset != half.view.queue_offset:
+        if header.tran_state_table_offset != half.queue_offset:
             raise _refused("The transaction state table offset wrong")
 
     def resume(self, peer: Peer, request: AnyCommand) -> Answer:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from firearrow.errors import BrokerError
-from firearrow.wire.bodies import QUEUE_TYPE
+from firearrow.wire.bodies import QUEUE_TYPE, TopicConfig
 from firearrow.wire.codes import ResponseCode
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -46,23 +46,34 @@ def _between(least: int, most: int) -> Callable[[str], str | None]:
     return fault
 
 
+def _policy(value: str) -> str | None:
+    if value == COMPACTION:
+        return "there are no compaction topics: all messages go with the log's files"
+    return _one_of("DELETE", COMPACTION)(value)
+
+
 def _any(_: str) -> None:
     """No text is wrong."""
 
 
 _BOOLEAN: Final = _one_of("true", "false")
 
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACTION: Final = "COMPACTION"
 MESSAGE_TYPE: Final = "message.type"
+PRIORITY: Final = "PRIORITY"
 PRIORITY_FACTOR: Final = "priority.factor"
+LITE: Final = "LITE"
+LITE_BIND_TOPIC: Final = "lite.bind.topic"
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     QUEUE_TYPE: Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
-    "cleanup.policy": Attribute(False, _one_of("DELETE", "COMPACTION")),
+    CLEANUP_POLICY: Attribute(False, _policy),
     MESSAGE_TYPE: Attribute(
         True,
         _one_of(
             *("UNSPECIFIED", "NORMAL", "FIFO", "DELAY"),
-            *("TRANSACTION", "MIXED", "PRIORITY", "LITE"),
+            *("TRANSACTION", "MIXED", PRIORITY, LITE),
         ),
     ),
     "reserve.time": Attribute(True, _between(-1, LONG_MAX)),
@@ -72,7 +83,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     PRIORITY_FACTOR: Attribute(True, _between(0, 100)),
-    "lite.bind.topic": Attribute(True, _any),
+    LITE_BIND_TOPIC: Attribute(True, _any),
     "lite.sub.model": Attribute(True, _one_of("Shared", "Exclusive")),
     "lite.sub.reset.offset.exclusive": Attribute(True, _BOOLEAN),
     "lite.sub.reset.offset.unsubscribe": Attribute(True, _BOOLEAN),
@@ -81,6 +92,11 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "lite.sub.wildcard": Attribute(True, _any),
 }
 """Attributes that a consumer group can have."""
+
+
+def has_priorities(topic: TopicConfig) -> bool:
+    """Whether a topic has a queue for each priority."""
+    return topic.attributes.get(MESSAGE_TYPE) == PRIORITY
 
 
 def parse_changes(text: str | None) -> dict[str, str]:

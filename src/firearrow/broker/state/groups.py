@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from firearrow.broker.events import GroupsChanged
+from firearrow.broker.events import GroupDeleted, GroupsChanged
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
 from firearrow.broker.state.persistence import (
     StateFile,
@@ -66,7 +66,9 @@ class GroupTable:
         self.table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in sorted(names.SYSTEM_GROUPS)
         }
-        self.changed = (events or Events()).of(GroupsChanged)
+        events = events or Events()
+        self.changed = events.of(GroupsChanged)
+        self.deleted = events.of(GroupDeleted)
         self.forbidden: ForbiddenTable = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self._settings = settings
@@ -123,13 +125,14 @@ class GroupTable:
 
     def delete(self, group: str) -> bool:
         """Forget a group and what it was forbidden; False if there is none."""
-        if group not in self.table and group not in self.forbidden:
-            return False
-        self._next_version(gone={_GROUPS: [group], _FORBIDDEN: [group]})
-        self.table.pop(group, None)
-        self.forbidden.pop(group, None)
-        self._unknown_of.pop(group, None)
-        return True
+        was_there = group in self.table or group in self.forbidden
+        if was_there:
+            self._next_version(gone={_GROUPS: [group], _FORBIDDEN: [group]})
+            self.table.pop(group, None)
+            self.forbidden.pop(group, None)
+            self._unknown_of.pop(group, None)
+        self.deleted(GroupDeleted(group))
+        return was_there
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
         """Whether a group was forbidden to read a topic."""

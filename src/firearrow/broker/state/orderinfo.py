@@ -37,6 +37,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import field, structs
 
+from firearrow.broker.events import GroupDeleted
 from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
 from firearrow.broker.state.rows import storage_of
 from firearrow.clock import Clock
@@ -307,11 +308,11 @@ class ConsumerOrderInfo:
             if topic == gone.topic:
                 self.forget(topic, group, gone.queue_id)
 
-    def group_gone(self, group: str) -> None:
+    def group_gone(self, gone: GroupDeleted) -> None:
         """Forget the batches of a group that is deleted."""
-        for key in [key for key in self._table if key.endswith(group)]:
-            topic, its_group = topic_and_group(key)
-            if its_group == group:
+        for key in [key for key in self._table if key.endswith(gone.group)]:
+            topic, group = topic_and_group(key)
+            if group == gone.group:
                 self.forget(topic, group)
 
     def clean_step(

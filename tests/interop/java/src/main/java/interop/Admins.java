@@ -12,6 +12,7 @@ import java.util.TreeMap;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
 import org.apache.rocketmq.remoting.protocol.body.QueueTimeSpan;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -19,6 +20,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** Questions and orders to name server and broker, by the admin client and by mqadmin itself. */
 final class Admins {
+    private static final long MODE_TIMEOUT_MS = 5_000;
     private static final Map<String, DefaultMQAdminExt> CLIENTS = new HashMap<>();
 
     void register(Map<String, Operation> operations) {
@@ -44,6 +46,7 @@ final class Admins {
         operations.put("admin.timeSpans", this::timeSpans);
         operations.put("admin.topicsOf", arguments ->
             client(arguments).queryTopicsByConsumer(arguments.getString("group")).getTopicList());
+        operations.put("admin.requestMode", this::requestMode);
         operations.put("mqadmin", this::mqadmin);
     }
 
@@ -93,6 +96,14 @@ final class Admins {
     private Object forbid(JSONObject arguments) throws Exception {
         return client(arguments).updateAndGetGroupReadForbidden(arguments.getString("broker"),
             arguments.getString("group"), arguments.getString("topic"), arguments.getBoolean("readable")).getReadable();
+    }
+
+    /** Has the consumers of a group pull or pop a topic. */
+    private Object requestMode(JSONObject arguments) throws Exception {
+        client(arguments).setMessageRequestMode(arguments.getString("broker"), arguments.getString("topic"),
+            arguments.getString("group"), MessageRequestMode.valueOf(arguments.getString("mode")),
+            arguments.getIntValue("share"), MODE_TIMEOUT_MS);
+        return true;
     }
 
     /** Where the consumers of a group are, by queue. */

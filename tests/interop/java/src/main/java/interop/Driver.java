@@ -29,6 +29,7 @@ public final class Driver {
         new Producers(handles).register(operations);
         new Transactions(handles).register(operations);
         new PushConsumers(handles).register(operations);
+        new PopCalls(handles).register(operations);
         new PullConsumers(handles).register(operations);
         new LiteConsumers(handles).register(operations);
         new Requesters(handles).register(operations);

@@ -1,9 +1,13 @@
 package interop;
 
 import com.alibaba.fastjson2.JSONObject;
+import java.lang.reflect.Field;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -11,6 +15,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
+import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -18,7 +24,8 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * Push consumers that keep what they are given, in the order in which the listener was called. One may fail each
- * message so many times.
+ * message so many times, or hold those that have a property until it is closed. Where brokers share out the queues,
+ * they also say whether to pull or to pop.
  */
 final class PushConsumers {
     /** How long a shutdown waits for listeners to return: else it commits without their messages. */
@@ -26,6 +33,8 @@ final class PushConsumers {
 
     /** How soon a consumer that keeps the order tries again what it failed to consume. */
     private static final long AGAIN_MS = 100;
+
+    private static final String HELD = "held";
 
     private final Handles handles;
 
@@ -38,12 +47,18 @@ final class PushConsumers {
         operations.put("push.await", this::await);
         operations.put("push.stop", this::stop);
         operations.put("push.allocation", this::allocation);
+        operations.put("push.popped", this::popped);
+        operations.put("push.rebalance", arguments -> {
+            rebalance(opened(arguments)).getmQClientFactory().rebalanceImmediately();
+            return true;
+        });
     }
 
     private static final class Opened implements AutoCloseable {
         final DefaultMQPushConsumer client;
         private final List<MessageExt> received = new ArrayList<>();
         private final int failures;
+        private final CountDownLatch closed = new CountDownLatch(1);
 
         /** @param failures how often each message is failed */
         Opened(DefaultMQPushConsumer client, int failures) {
@@ -53,6 +68,17 @@ final class PushConsumers {
 
         boolean fails(List<MessageExt> messages) {
             return messages.stream().anyMatch(message -> message.getReconsumeTimes() < failures);
+        }
+
+        /** Does not return before the end for messages that have the property: never, in a process that is killed. */
+        void hold(List<MessageExt> messages) {
+            if (messages.stream().anyMatch(message -> message.getProperty(HELD) != null)) {
+                try {
+                    closed.await();
+                } catch (InterruptedException end) {
+                    Thread.currentThread().interrupt();
+                }
+            }
         }
 
         synchronized void add(List<MessageExt> messages) {
@@ -75,6 +101,7 @@ final class PushConsumers {
 
         @Override
         public void close() {
+            closed.countDown();
             client.shutdown();
         }
     }
@@ -97,9 +124,35 @@ final class PushConsumers {
         }
         consumer.setMaxReconsumeTimes(arguments.getIntValue("maxReconsumeTimes"));
         Opened opened = new Opened(consumer, arguments.getIntValue("failures"));
-        listen(opened, arguments.getBooleanValue("orderly"), arguments.getIntValue("level"));
+        if (arguments.getBooleanValue("shared")) {
+            consumer.setClientRebalance(false);
+            consumer.setPopInvisibleTime(arguments.getLongValue("invisibleMs"));
+        }
+        if (arguments.getBooleanValue("holds")) {
+            holdMarked(opened);
+        } else {
+            listen(opened, arguments.getBooleanValue("orderly"), arguments.getIntValue("level"));
+        }
+        comeAgainAfter(consumer, arguments.getIntValue("againS"));
         consumer.start();
         return handles.add(opened);
+    }
+
+    private static void holdMarked(Opened opened) {
+        opened.client.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            opened.add(messages);
+            opened.hold(messages);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+    }
+
+    /** Sets after how long what was popped and failed comes again, else ten seconds up to two hours; 0 changes nothing. */
+    private static void comeAgainAfter(DefaultMQPushConsumer consumer, int seconds) throws ReflectiveOperationException {
+        if (seconds > 0) {
+            Field delays = DefaultMQPushConsumerImpl.class.getDeclaredField("popDelayLevel");
+            delays.setAccessible(true);
+            Arrays.fill((int[]) delays.get(consumer.getDefaultMQPushConsumerImpl()), seconds);
+        }
     }
 
     /** @param level the delay level of what is failed, 0 for that which follows from the failures */
@@ -133,12 +186,24 @@ final class PushConsumers {
         return Messages.received(opened.await(0, 0));
     }
 
-    /** The ids of the queues of {@code topic} that this consumer has now. */
+    /** The ids of the queues of {@code topic} that this consumer pulls now. */
     private Object allocation(JSONObject arguments) {
+        return queueIds(rebalance(opened(arguments)).getProcessQueueTable().keySet(), arguments);
+    }
+
+    /** The ids of the queues of {@code topic} that this consumer pops now; -1 are all of the broker. */
+    private Object popped(JSONObject arguments) {
+        return queueIds(rebalance(opened(arguments)).getPopProcessQueueTable().keySet(), arguments);
+    }
+
+    private static List<Integer> queueIds(Collection<MessageQueue> queues, JSONObject arguments) {
         String topic = arguments.getString("topic");
-        return opened(arguments).client.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
-            .keySet().stream().filter(queue -> queue.getTopic().equals(topic)).map(MessageQueue::getQueueId).sorted()
+        return queues.stream().filter(queue -> queue.getTopic().equals(topic)).map(MessageQueue::getQueueId).sorted()
             .collect(Collectors.toList());
+    }
+
+    private static RebalanceImpl rebalance(Opened opened) {
+        return opened.client.getDefaultMQPushConsumerImpl().getRebalanceImpl();
     }
 
     private Opened opened(JSONObject arguments) {

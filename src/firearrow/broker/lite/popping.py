@@ -1,0 +1,234 @@
+"""Pops of lite topics: messages of those that are ready for a client, each topic in its order.
+
+A pop takes what is ready for the client until it has enough. What it takes of one lite topic is a
+batch, which blocks that topic for the group until each message is acknowledged or visible again, as
+pops in order do; but these batches are in memory only. After a restart all that was not
+acknowledged comes again, at once.
+
+Source: upstream ``PopLiteMessageProcessor``, ``AckMessageProcessor#ackLite``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.lite.events import LiteEvents
+from firearrow.broker.lite.subscriptions import Subscriber
+from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
+from firearrow.message import properties
+from firearrow.message.model import MessageView
+from firearrow.message.record import iter_records
+from firearrow.store import Fetch, GetResult, GetStatus
+from firearrow.wire.headers import PopLiteMessage
+
+LOOKS_MAX: Final = 256  # lite topics that a pop looks at; a few ms
+_QUEUE_ID: Final = 0  # the only queue of a lite topic
+_WRONG: Final = frozenset(
+    {
+        GetStatus.OFFSET_TOO_SMALL,
+        GetStatus.OFFSET_OVERFLOW_BADLY,
+        GetStatus.OFFSET_FOUND_NULL,
+        GetStatus.NO_MATCHED_MESSAGE,
+        GetStatus.MESSAGE_WAS_REMOVING,
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+    }
+)
+
+
+class LitePop:
+    """What a pop has found: records, and the items of orderCountInfo, one for each message."""
+
+    __slots__ = ("counts", "records", "size")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.counts: list[str] = []
+        self.size = 0
+
+
+class LitePopping:
+    """Pops lite topics and notes what became of their messages."""
+
+    def __init__(
+        self, context: BrokerContext, orders: ConsumerOrderInfo, events: LiteEvents
+    ) -> None:
+        self._store = context.store
+        self._offsets = context.offsets
+        self._stats = context.stats
+        self._orders = orders
+        self._events = events
+
+    def pop(
+        self, header: PopLiteMessage, client: Subscriber, now_ms: int, *, only_resident: bool
+    ) -> LitePop:
+        """Pop for a client; raises Fetch, with all that is ready noted as before, if what comes
+        first must be read from the disk."""
+        found = LitePop()
+        taken: list[str] = []
+        for queue in self._candidates(header, client):
+            client.ready.pop(queue, None)
+            try:
+                records, offsets = self._get(header, queue, len(found.counts), only_resident)
+            except Fetch:
+                client.ready[queue] = None
+                if not taken:
+                    raise
+                continue
+            if not offsets:
+                continue
+            taken.append(queue)
+            found.records.append(records)
+            found.size += len(records)
+            found.counts += self._take(header, queue, offsets, now_ms)
+            if len(found.counts) >= header.max_msg_num:
+                break
+        client.popped_ms = now_ms
+        client.attempt_id, client.taken = header.attempt_id, tuple(taken)
+        return found
+
+    def _candidates(self, header: PopLiteMessage, client: Subscriber) -> list[str]:
+        """What may have messages for a client: first what it has taken by the same attempt."""
+        repeated: tuple[str, ...] = ()
+        if header.attempt_id and header.attempt_id == client.attempt_id:
+            is_wanted = client.queues.__contains__
+            repeated = tuple(one for one in client.taken if client.is_wildcard or is_wanted(one))
+        return list(dict.fromkeys((*repeated, *islice(client.ready, LOOKS_MAX))))
+
+    def _get(
+        self, header: PopLiteMessage, queue: str, count: int, only_resident: bool
+    ) -> tuple[bytes, Sequence[int]]:
+        """Give the next messages of a lite topic, and their offsets."""
+        group = header.consumer_group
+        attempt = header.attempt_id, header.invisible_time
+        if self._orders.is_blocked(queue, group, _QUEUE_ID, *attempt):
+            return b"", ()
+        queue_offset = self._offset(group, queue)
+        result = self._read(header, queue, queue_offset, count, only_resident)
+        if result.status in _WRONG:
+            queue_offset = result.next_offset
+            self._offsets.commit(group, queue, _QUEUE_ID, queue_offset)
+            result = self._read(header, queue, queue_offset, count, only_resident)
+        if not result.count:
+            return b"", ()
+        self._stats.got(group, header.topic, result.count, len(result.records))
+        if result.count == result.next_offset - queue_offset:
+            return result.records, range(queue_offset, result.next_offset)
+        return result.records, [_offset_in(view, queue) for view in iter_records(result.records)]
+
+    def _read(
+        self, header: PopLiteMessage, queue: str, queue_offset: int, count: int, only_resident: bool
+    ) -> GetResult:
+        missing = header.max_msg_num - count
+        return self._store.get(queue, _QUEUE_ID, queue_offset, missing, None, only_resident)
+
+    def _offset(self, group: str, queue: str) -> int:
+        """Where a group goes on; at the first message if it has not begun.
+
+        Java: PopLiteMessageProcessor#getPopOffset begins with the last one, if the first is not in
+        memory any more.
+        """
+        moved = self._offsets.take_reset(group, queue, _QUEUE_ID) if self._offsets.resets else None
+        if moved is not None:
+            self._orders.forget(queue, group)
+            self._offsets.commit(group, queue, _QUEUE_ID, moved)
+            return moved
+        committed = self._offsets.query(group, queue, _QUEUE_ID)
+        if committed < 0:  # from now on administrators see that it is behind
+            committed = 0
+            self._offsets.commit(group, queue, _QUEUE_ID, committed)
+        return committed
+
+    def _take(
+        self, header: PopLiteMessage, queue: str, offsets: Sequence[int], now_ms: int
+    ) -> list[str]:
+        """Note a batch; gives how often each message was popped before."""
+        group = header.consumer_group
+        counts = self._orders.take(
+            queue,
+            group,
+            _QUEUE_ID,
+            offsets,
+            pop_ms=now_ms,
+            invisible_ms=header.invisible_time,
+            attempt_id=header.attempt_id,
+        )
+        self._events.blocked(group, queue, now_ms + header.invisible_time)
+        if not counts:
+            return ["0"] * len(offsets)
+        return [
+            f"0 qo{_QUEUE_ID}%{offset} {counts[offset]}" if offset in counts else "0"
+            for offset in offsets
+        ]
+
+    # --- what became of them ---
+
+    def end(self, queue: str) -> int:
+        """The offset behind the last message of a lite topic."""
+        return self._store.max_queue_offset(queue, _QUEUE_ID)
+
+    def acknowledge(self, group: str, queue: str, queue_offset: int, pop_ms: int) -> bool:
+        """Note that a message was consumed; False if the batch does not have it."""
+        offsets, orders = self._offsets, self._orders
+        committed = max(offsets.query(group, queue, _QUEUE_ID), 0)
+        if queue_offset < committed:
+            return True
+        following = orders.acknowledge(
+            queue,
+            group,
+            _QUEUE_ID,
+            queue_offset,
+            pop_ms=pop_ms,
+            committed=committed,
+            end=self.end(queue),
+        )
+        if following == UNKNOWN:
+            return False
+        if following != IGNORED and not offsets.is_reset(group, queue, _QUEUE_ID):
+            offsets.commit(group, queue, _QUEUE_ID, following)
+        self._settle(group, queue)
+        return True
+
+    def _settle(self, group: str, queue: str) -> None:
+        """See when a lite topic goes on whose batch has changed."""
+        batch = self._orders.batch(queue, group, _QUEUE_ID)
+        if batch is not None and not batch.open_bits:
+            self._orders.forget(queue, group)
+        until_ms = self._orders.free_ms(queue, group, _QUEUE_ID)
+        if until_ms is None:
+            self._events.freed(group, queue)
+        else:
+            self._events.blocked(group, queue, until_ms)
+
+    def change_visible(
+        self, group: str, queue: str, queue_offset: int, pop_ms: int, visible_ms: int
+    ) -> None:
+        """Have a message become visible at another time."""
+        if queue_offset >= self._offsets.query(group, queue, _QUEUE_ID):
+            self._orders.change_visible(
+                queue, group, _QUEUE_ID, queue_offset, pop_ms=pop_ms, visible_ms=visible_ms
+            )
+            self._settle(group, queue)
+
+    def suspend(self, group: str, queue: str, pop_ms: int, visible_ms: int) -> None:
+        """Have the whole batch become visible at a time, which does not count as another pop."""
+        self._orders.suspend(queue, group, _QUEUE_ID, pop_ms=pop_ms, visible_ms=visible_ms)
+        self._settle(group, queue)
+
+    # --- where a group goes on ---
+
+    def reset(self, group: str, queue: str, queue_offset: int) -> None:
+        """Have a group go on elsewhere."""
+        if queue_offset != self._offsets.query(group, queue, _QUEUE_ID):
+            self._offsets.reset(group, queue, _QUEUE_ID, queue_offset)
+            self._orders.forget(queue, group)
+            self._events.freed(group, queue)
+
+
+def _offset_in(view: MessageView, queue: str) -> int:
+    """The queue offset that a message has in an LMQ."""
+    queues = view.properties[properties.INNER_MULTI_DISPATCH].split(",")
+    offsets = view.properties[properties.INNER_MULTI_QUEUE_OFFSET].split(",")
+    return int(offsets[queues.index(queue)])

@@ -1,0 +1,233 @@
+"""The books of what was popped in RocksDB (``popConsumerKVServiceEnable``): `KvBooks`.
+
+What is popped is a record in ``kvStore/`` for each message (``pop.kvrecords``), and no checkpoint
+in the revive topic; who acknowledges it removes the record. Nothing waits in the timer, and nothing
+is merged.
+
+A group's offset moves on as with the other books, when the record is written. Neither is on the
+disk then, but the file of the offsets is written when the records are. An answer to an
+acknowledgement waits for the disk (``broker.saving``).
+
+*Switching.* While the database is open, whoever acknowledges is looked for there first, whatever
+the key says: handles of records name revive queue 0. What is not there is for the other books. So
+the key can be changed while messages are in hand; each is acknowledged, or comes again, where it
+was noted. 200056 moves the records to the revive topics, each to a checkpoint of its own: that an
+old handle means it is known by when it was popped.
+
+Source: upstream ``PopConsumerService``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.events import SettingsChanged
+from firearrow.broker.pop.books import Batch
+from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.kvrecords import KvRecord, key_of, record_of, records_of
+from firearrow.broker.pop.kvstore import KvStore
+from firearrow.broker.pop.records import Checkpoint
+from firearrow.errors import BrokerError, CorruptStore, MessageError
+from firearrow.services import Scheduler
+from firearrow.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+REVIVE_QUEUE: Final = 0  # in handles of what is noted in the database, as upstream
+STEP_RECORDS: Final = 64  # that are moved in one step; a millisecond
+_TIME_MAX: Final = (1 << 63) - 1
+_QUEUE_MAX: Final = (1 << 31) - 1
+_KEY: Final = "popConsumerKVServiceEnable"
+
+
+class KvBooks(BufferedBooks):
+    """Books in a database or, as long as the key says so, in the revive topics.
+
+    ``expect`` is told when something new is due.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        scheduler: Scheduler,
+        records: KvStore,
+        expect: Callable[[int], None],
+    ) -> None:
+        super().__init__(context, scheduler)
+        self._records = records
+        self._expect = expect
+        self._log = context.store
+        self._since_ms = context.clock.now_ms() if self._is_on else None
+
+    @property
+    def _is_on(self) -> bool:
+        return self._settings.broker.pop_consumer_kv_service_enable
+
+    def settings_changed(self, changed: SettingsChanged) -> None:
+        """Note since when the database is used."""
+        if _KEY in changed.keys:
+            self._since_ms = self._clock.now_ms() if self._is_on else None
+
+    def next_queue_id(self) -> int:
+        """Give the revive queue of the next pop."""
+        return REVIVE_QUEUE if self._is_on else super().next_queue_id()
+
+    # --- what was popped ---
+
+    def popped(
+        self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int
+    ) -> None:
+        """Note that messages are popped, after which the group goes on at an offset.
+
+        Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
+        """
+        if not self._is_on:
+            super().popped(checkpoint, revive_queue_id, next_offset, now_ms)
+            return
+        records = records_of(checkpoint)
+        self._note(records)
+        self.passed(checkpoint.group, checkpoint.topic, checkpoint.queue_id, next_offset)
+        self._tell("popped", [record.key for record in records])
+
+    def _note(self, records: Sequence[KvRecord], gone: Sequence[bytes] = ()) -> None:
+        """Write records, and remove others."""
+        try:
+            self._records.put(records, gone)
+        except OSError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{error}") from error
+        for record in records:
+            self._expect(record.visible_ms)
+
+    def popped_again(self, batch: Batch, checkpoint: Checkpoint, now_ms: int) -> None:
+        """Note that a message of a batch is popped anew, and that what was noted of it before is
+        over; raises like `popped`."""
+        old = self._key(batch, checkpoint.start_offset) if self._is_here(batch) else None
+        if old is None or (self._get(old) is None and not self._is_new(batch)):
+            super().popped_again(batch, checkpoint, now_ms)
+            return
+        [record] = records_of(checkpoint)
+        self._note([replace(record, retry_flag=0)], [old])
+        self._tell("popped again", [old])
+
+    # --- what was consumed ---
+
+    def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
+        """Note that a message was consumed; raises like `popped`."""
+        if not self._is_here(batch):
+            super().acknowledge(batch, queue_offset, now_ms)
+        elif not self._removed(batch, [queue_offset]) and not self._is_new(batch):
+            self._acknowledge_moved(batch, queue_offset, now_ms)
+            super().acknowledge(batch, queue_offset, now_ms)
+
+    def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
+        """Note that messages of a batch were consumed; raises like `popped`."""
+        if self._is_here(batch):
+            removed = self._removed(batch, queue_offsets)
+            queue_offsets = [offset for offset in queue_offsets if offset not in removed]
+            if not queue_offsets or self._is_new(batch):
+                return
+            for queue_offset in queue_offsets:
+                self._acknowledge_moved(batch, queue_offset, now_ms)
+        super().acknowledge_all(batch, queue_offsets, now_ms)
+
+    def _is_here(self, batch: Batch) -> bool:
+        """Whether a batch may be noted in the database."""
+        if batch.handle.revive_queue_id != REVIVE_QUEUE:
+            return False
+        return 0 <= batch.visible_ms <= _TIME_MAX and batch.queue_id <= _QUEUE_MAX
+
+    def _is_new(self, batch: Batch) -> bool:
+        """Whether it can't be noted anywhere else: what is not there has come again."""
+        since_ms = self._since_ms
+        return since_ms is not None and batch.handle.pop_ms > max(since_ms, self._records.moved_ms)
+
+    def _key(self, batch: Batch, queue_offset: int) -> bytes:
+        return key_of(batch.visible_ms, batch.group, batch.topic, batch.queue_id, queue_offset)
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            return self._records.get(key)
+        except OSError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{error}") from error
+
+    def _removed(self, batch: Batch, queue_offsets: list[int]) -> set[int]:
+        """Remove what there is of some messages; gives their offsets."""
+        keys = {self._key(batch, queue_offset): queue_offset for queue_offset in queue_offsets}
+        try:
+            there = self._records.remove(keys)
+        except OSError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{error}") from error
+        self._tell("acknowledged", there)
+        return {keys[key] for key in there}
+
+    def _tell(self, what: str, keys: list[bytes]) -> None:
+        if self._settings.broker.pop_consumer_kv_service_log:
+            for key in keys:
+                log.info("popped message", extra={"what": what, "record": record_of(key, b"")})
+
+    # --- what was moved ---
+
+    def moved(self, now_ms: int) -> Generator[None, None, int]:
+        """Move all that was popped until now to the revive topics, in steps; gives how many.
+
+        Raises like `popped`, when the rest is where it was. Java: PopConsumerService moves what is
+        popped meanwhile, too, and handles do not know where it is then; and forgets that messages
+        were set aside.
+        """
+        self._records.note_moved(now_ms)
+        start, count = b"", 0
+        while rows := self._some(start):
+            count += self._move(rows, now_ms)
+            start = rows[-1][0] + b"\0"
+            yield
+        return count
+
+    def _some(self, start: bytes) -> list[tuple[bytes, bytes]]:
+        try:
+            return self._records.some(start, STEP_RECORDS)
+        except (OSError, CorruptStore) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{error}") from error
+
+    def _move(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> int:
+        done = []
+        try:
+            for key, value in rows:
+                record = self._known(key, value)
+                if record is not None and record.pop_ms <= now_ms and self._get(key) is not None:
+                    checkpoint = record.checkpoint(self._broker_name)
+                    self.put_checkpoint(
+                        checkpoint, self._queue_of_moved(record.queue_offset), now_ms
+                    )
+                    done.append(key)
+        finally:
+            self._records.leave(done, self._log.log_end_offset)
+        if done:
+            self._expect(now_ms)
+        return len(done)
+
+    def _known(self, key: bytes, value: bytes) -> KvRecord | None:
+        try:
+            return record_of(key, value)
+        except MessageError as error:
+            log.error("a record of popped messages can't be read", extra={"error": error})
+            return None
+
+    def _queue_of_moved(self, queue_offset: int) -> int:
+        """The revive queue of a record that is moved, as upstream."""
+        return queue_offset % max(min(self._settings.broker.revive_queue_num, self.queue_count), 1)
+
+    def _acknowledge_moved(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
+        """Note in the revive topics that a message was consumed whose record may be moved."""
+        handle = batch.handle
+        if handle.pop_ms > self._records.moved_ms:
+            return
+        own = handle._replace(
+            start_offset=queue_offset, revive_queue_id=self._queue_of_moved(queue_offset)
+        )
+        alone = self.batch_of(own, batch.group, batch.topic, batch.queue_id)
+        super().acknowledge(alone, queue_offset, now_ms)

@@ -1,0 +1,84 @@
+"""The parts that serve lite topics, as a whole: clients that are gone, topics that are deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.broker.processors.test_lite import (
+    POP,
+    pop,
+    pop_fields,
+    popped,
+    send,
+    subscribe,
+    with_lite_topics,
+)
+from tests.broker.serving import Caller, Serving, until
+
+
+def test_a_client_that_is_gone_leaves_what_it_had_in_hand_to_others(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await send(caller, "a", b"1")
+        async with served.caller() as other:
+            await subscribe(other, "a", client="gone")
+            assert await popped(other, clientId="gone", invisibleTime=500_000) == ["1"]
+        subscriptions = served.broker._lite.subscriptions
+        for _ in range(6):
+            async with served.caller() as other:
+                await subscribe(other, "a")
+            await asyncio.sleep(100)
+        assert [one.client_id for one in subscriptions.of_group("G")] == ["c1"]
+        async with served.caller() as other:
+            await subscribe(other, "a")
+            assert await popped(other) == ["1"]
+
+    with_lite_topics(tmp_path, main)
+
+
+def test_who_waits_is_told_that_the_parent_is_gone(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await subscribe(caller, "a")
+        waits = caller.tell(POP, pop_fields(pollTime=20_000))
+        await until(lambda: len(served.broker._held_lite) == 1)
+        async with served.caller() as other:
+            assert (await other.call(215, {"topic": "P"})).code == 0
+        answer = await caller.talker.answer()
+        assert (answer.opaque, answer.code) == (waits, 17)
+
+    with_lite_topics(tmp_path, main)
+
+
+def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await subscribe(caller, "a")
+        await send(caller, "a", b"1")
+        await pop(caller)
+        waits = caller.tell(POP, pop_fields(pollTime=20_000))
+        await until(lambda: len(served.broker._held_lite) == 1)
+        async with served.caller() as other:
+            assert (await other.call(207, {"groupName": "G"})).code == 0
+        answer = await caller.talker.answer()
+        assert (answer.opaque, answer.code) == (waits, 26)
+        parts = served.broker._lite
+        assert (len(parts.orders), parts.subscriptions.count) == (0, 0)
+        assert served.broker.groups.get("G") is None
+
+    with_lite_topics(tmp_path, main)
+
+
+def test_a_deleted_parent_leaves_nothing(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await subscribe(caller, "a", "b")
+        await send(caller, "a", b"1")
+        await pop(caller)
+        parts = served.broker._lite
+        assert (len(parts.orders), parts.subscriptions.count) == (1, 2)
+        assert (await caller.call(215, {"topic": "P"})).code == 0
+        assert len(parts.orders) == 0
+        assert served.broker.offsets.query("G", "%LMQ%$P$a", 0) == -1
+        assert [queue for one in parts.subscriptions.of_group("G") for queue in one.queues] == [
+            "%LMQ%$P$b"
+        ]
+
+    with_lite_topics(tmp_path, main)
