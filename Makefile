@@ -46,6 +46,7 @@ differ: setup ## the same scripts against RocketMQ's broker and this one, a hund
 handovers: setup ## every way in which a store goes from one broker to the other
 	@FIREARROW_ALL_HANDOVERS=1 .venv/bin/python -m pytest tests/interop/test_takeover.py \
 		tests/interop/test_transactions.py tests/interop/test_legs.py tests/interop/test_traps.py \
+		tests/interop/test_pop_takeover.py \
 		$(ARGS)
 
 simulate: setup ## ten million events of producers, consumers and crashes in virtual time

@@ -69,6 +69,8 @@ def at_least(ratio: float) -> Target:
 
 READABLE = Target("readable_per_s", Compare.RATIO_AT_LEAST, 1.2)
 
+HALF_THE_CPU = Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 0.5)
+
 PIPELINED = Load("send", connections=4, depth=32)
 UNPIPELINED = Load("send", connections=16, depth=1)
 SYNCED = Load("send", connections=16, depth=8)
@@ -81,6 +83,10 @@ CHOSEN = Load(
 HALVES = Load("transaction", connections=4, depth=32)
 SENT_BACK = Load("send-back", connections=4, depth=32)
 PUSHED = Load("push", connections=16, rate=5000)
+POPPED_SINGLY = Load("pop", connections=16, batch=1)
+POPPED = Load("pop", connections=4)
+POPPED_IN_ORDER = Load("pop", connections=4, order=True)
+PUSHED_TO_POPS = Load("push", connections=16, rate=5000, pops=True)
 LEVEL_DELAYED = Load("push", connections=4, rate=1000, property="DELAY=1", due_ms=1000)
 TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
 TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
@@ -92,7 +98,7 @@ CASES = (
         "send",
         "single sends, 128 bytes, 4 connections × 32 in flight, one broker process",
         RawLoad(PIPELINED),
-        (at_least(1.3), Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 0.5)),
+        (at_least(1.3), HALF_THE_CPU),
     ),
     Case(
         "send-two",
@@ -162,6 +168,33 @@ CASES = (
         "push",
         "from sender to waiting consumers of 4 queues, 5,000 messages of 128 bytes a second",
         Push(PUSHED),
+        (
+            Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1),
+            Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1),
+        ),
+    ),
+    Case(
+        "pop-single",
+        "pops of 1 × 128 bytes, each acknowledged, 16 connections × 1 in flight",
+        RawLoad(POPPED_SINGLY),
+        (at_least(1.5), HALF_THE_CPU),
+    ),
+    Case(
+        "pop",
+        "pops of 32 × 128 bytes, each message acknowledged, 4 connections × 1 in flight",
+        RawLoad(POPPED),
+        (at_least(1.5), HALF_THE_CPU),
+    ),
+    Case(
+        "pop-ordered",
+        "the same in order, each connection from a queue of its own",
+        RawLoad(POPPED_IN_ORDER),
+        (at_least(1.3),),
+    ),
+    Case(
+        "pop-waiting",
+        "5,000 messages a second from 16 connections to pops that wait, of 4 consumers",
+        Push(PUSHED_TO_POPS),
         (
             Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1),
             Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1),

@@ -19,7 +19,7 @@ class Load:
     With `push`, so many messages a second go to consumers that wait, and times count from when a
     message is due: `due_ms` after it was sent, with a `property` that delays it, or with a delivery
     time at the next multiple of `due_step_ms`. `marked` batches have properties, by which an
-    `expression` chooses in pulls.
+    `expression` chooses in pulls. Consumers wait by pulls, or by `pops`; pops may be in `order`.
     """
 
     mode: str
@@ -34,6 +34,8 @@ class Load:
     due_step_ms: int | None = None
     property: str | None = None
     marked: bool = False
+    pops: bool = False
+    order: bool = False
     expression: str | None = None
 
     def arguments(self) -> list[str]:
@@ -44,7 +46,10 @@ class Load:
         for name in ("rate", "due_ms", "due_step_ms", "property", "expression"):
             if getattr(self, name) is not None:
                 words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
-        return [*words, "--marked", "true"] if self.marked else words
+        for name in ("marked", "pops", "order"):
+            if getattr(self, name):
+                words += [f"--{name}", "true"]
+        return words
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ PROBE_PAUSE_S = 0.005  # a try every 5 ms: the error of the start time, and litt
 DISPATCH_PAUSE_S = 0.02
 DISPATCH_TIMEOUT_S = 120
 QUIET_S = 1  # after load: dispatch catches up, buffers are given back
+READING = ("pull", "pop")
 BACKLOG_SHARE_MAX = 0.9  # a consumer that read more of its backlog may have waited for messages
 
 
@@ -134,11 +135,16 @@ class RawLoad:
 
     def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
         """Fill, if it is to be pulled or sent back; then warm up."""
-        amounts = {"pull": bench.settings.fill_messages, "send-back": bench.settings.back_messages}
+        settings = bench.settings
+        amounts = {
+            "pull": settings.fill_messages,
+            "pop": settings.fill_messages,
+            "send-back": settings.back_messages,
+        }
         if self.load.mode in amounts:
             marked = self.load.expression is not None
             fill(bench, deployment, self.load.topic, amounts[self.load.mode], marked=marked)
-        warmth = bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
+        warmth = bench.generator.warm_up(self.load, deployment, settings.warm_up)
         wait_dispatched(deployment)
         return unstable(deployment, warmth)
 
@@ -150,7 +156,7 @@ class RawLoad:
         wait_dispatched(deployment)
         seconds = time.monotonic() - start
         sent = self._readable(deployment) - before
-        if self.load.mode != "pull" and sent < found.messages:
+        if self.load.mode not in READING and sent < found.messages:
             raise BenchmarkError(
                 f"{deployment.side}: {found.messages} messages acknowledged, {sent} in their queues"
             )

@@ -103,6 +103,13 @@ impl Answer<'_> {
         integer(self.header, marker).map(|value| value as u64)
     }
 
+    /// A text of the header, up to its next quotation mark.
+    pub fn text(&self, marker: &[u8]) -> Option<&str> {
+        let rest = &self.header[find(self.header, marker)? + marker.len()..];
+        let end = rest.iter().position(|byte| *byte == b'"')?;
+        std::str::from_utf8(&rest[..end]).ok()
+    }
+
     /// How many records the body holds; None if they do not fill it exactly.
     pub fn records(&self) -> Option<u64> {
         let mut count = 0;
@@ -137,7 +144,7 @@ pub fn place_of(record: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(record.get(28..36)?.try_into().ok()?))
 }
 
-fn word(bytes: &[u8], at: usize) -> usize {
+pub fn word(bytes: &[u8], at: usize) -> usize {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
 }
 

@@ -17,6 +17,8 @@ const TRANSACTION_PREPARED: u32 = 4;
 const TRANSACTION_COMMIT: u32 = 8;
 const PULL_MAY_WAIT: u32 = 2;
 const PULL_HAS_SUBSCRIPTION: u32 = 4;
+/// Longer than a round: what is not acknowledged at once is a fault, not a part of the load.
+const INVISIBLE_MS: u32 = 60_000;
 
 /// Where the changing digits of one request are.
 struct Slot {
@@ -208,6 +210,40 @@ pub fn send_back(
          \"originTopic\":\"{topic}\",\"unitMode\":\"false\"",
     );
     request(36, &fields, opaque)
+}
+
+/// A pop (200050) of at most `batch` messages: of one queue in order, or else of any.
+pub fn pop(options: &Options, group: &str, queue: usize, wait: Wait) -> Vec<u8> {
+    let queue = if options.order { queue as i64 } else { -1 };
+    // What waits begins at the end (1), what does not at the first message (0).
+    let (poll_ms, begin) = if wait == Wait::Yes { (1000, 1) } else { (0, 0) };
+    let fields = format!(
+        "\"bornTime\":\"{}\",\"consumerGroup\":\"{group}\",\"exp\":\"*\",\"expType\":\"TAG\",\
+         \"initMode\":\"{begin}\",\"invisibleTime\":\"{INVISIBLE_MS}\",\"maxMsgNums\":\"{}\",\
+         \"order\":\"{}\",\"pollTime\":\"{poll_ms}\",\"queueId\":\"{queue}\",\"topic\":\"{}\"",
+        now_ms(),
+        options.batch,
+        options.order,
+        options.topic,
+    );
+    request(200_050, &fields, 0)
+}
+
+/// What a popped message is acknowledged by.
+pub struct Handle {
+    pub queue: u64,
+    pub offset: u64,
+    pub text: String,
+}
+
+/// An acknowledgement (200051) of a popped message.
+pub fn ack(topic: &str, group: &str, handle: &Handle, opaque: u64) -> Vec<u8> {
+    let fields = format!(
+        "\"consumerGroup\":\"{group}\",\"extraInfo\":\"{}\",\"offset\":\"{}\",\
+         \"queueId\":\"{}\",\"topic\":\"{topic}\"",
+        handle.text, handle.offset, handle.queue,
+    );
+    request(200_051, &fields, opaque)
 }
 
 fn request(code: u32, fields: &str, opaque: u64) -> Vec<u8> {

@@ -14,6 +14,7 @@ mod delivery;
 mod frames;
 mod histogram;
 mod options;
+mod pops;
 mod report;
 mod warmup;
 mod worker;

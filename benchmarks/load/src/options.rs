@@ -26,15 +26,18 @@ pub enum Mode {
     SendBack,
     /// So many messages a second, to consumers that wait for them.
     Push,
+    /// Pops, and an acknowledgement for each message.
+    Pop,
 }
 
-const MODES: [(&str, Mode); 6] = [
+const MODES: [(&str, Mode); 7] = [
     ("send", Mode::Send),
     ("batch", Mode::Batch),
     ("pull", Mode::Pull),
     ("transaction", Mode::Transaction),
     ("send-back", Mode::SendBack),
     ("push", Mode::Push),
+    ("pop", Mode::Pop),
 ];
 
 impl Mode {
@@ -91,6 +94,10 @@ pub struct Options {
     pub property: Option<(String, String)>,
     /// Whether members of batches have properties to filter by, see `frames::MARKS`.
     pub marked: bool,
+    /// Whether consumers that wait do so by pops.
+    pub pops: bool,
+    /// Whether pops are in order, each connection's of one queue.
+    pub order: bool,
     /// An SQL92 expression to pull by, instead of all messages.
     pub expression: Option<String>,
     pub messages: u64,
@@ -127,6 +134,8 @@ impl Options {
                 "--due-step-ms" => options.due_step_ms = count(key, value, DUE_MS_MAX)?,
                 "--property" => options.property = Some(property(key, value)?),
                 "--marked" => options.marked = number(key, value)?,
+                "--pops" => options.pops = number(key, value)?,
+                "--order" => options.order = number(key, value)?,
                 "--expression" => options.expression = Some(expression(key, value)?),
                 "--messages" => options.messages = number(key, value)?,
                 "--pid" => options.pids.push(number(key, value)?),
@@ -171,6 +180,8 @@ impl Options {
             due_step_ms: 0,
             property: None,
             marked: false,
+            pops: false,
+            order: false,
             expression: None,
             messages: u64::MAX,
             pids: Vec::new(),
@@ -283,6 +294,8 @@ mod tests {
             parse("push --broker a=127.0.0.1:1 --due-ms 1000 --due-step-ms 1000").unwrap();
         assert_eq!((options.due_us(2_500_000), options.due_us(2_000_000)), (4_000_000, 3_000_000));
         assert!(parse("batch --broker a=127.0.0.1:1 --marked true").unwrap().marked);
+        let options = parse("pop --broker a=127.0.0.1:1 --order true --pops true").unwrap();
+        assert!(options.mode == Mode::Pop && options.order && options.pops);
         let options = parse("pull --broker a=127.0.0.1:1 --expression price>'5'").unwrap();
         assert_eq!((options.expression.as_deref(), options.workers()), (Some("price>'5'"), 4));
     }

@@ -113,6 +113,8 @@ impl Worker {
             Mode::Transaction => self.transact(),
             Mode::SendBack => self.send_back(),
             Mode::Push if self.number < self.options.connections => self.produce(),
+            Mode::Pop => self.pop(),
+            Mode::Push if self.options.pops => self.consume_by_pops(),
             Mode::Push => self.consume(self.number - self.options.connections),
         };
         self.shared.with_results(|results| {
