@@ -10,6 +10,8 @@ seconds to start.
 """
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,6 +49,22 @@ def _group_of(item: pytest.Item) -> str | None:
         has_own = "server" not in getattr(item, "fixturenames", ())
         return "interop with servers of its own" if has_own else "interop"
     return None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def disk() -> Iterator[None]:
+    """Have every disk be half full: on a full one stores refuse messages, as they should."""
+
+    def half_full(path: Path | str | int) -> os.statvfs_result:
+        real = os_statvfs(path)
+        blocks = real.f_blocks
+        free = blocks - blocks // 2
+        return os.statvfs_result((*real[:3], free, free, *real[5:]))
+
+    os_statvfs = os.statvfs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "statvfs", half_full)
+        yield
 
 
 @pytest.fixture

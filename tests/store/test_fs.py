@@ -52,3 +52,16 @@ def test_a_map_that_can_not_be_made_is_named(
     with pytest.raises(OSError, match="No space left") as caught:
         map_without_memory(path, monkeypatch)
     assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "free", "for_all", "ratio"),
+    [(100, 50, 50, 0.5), (100, 40, 30, 0.67), (100, 0, 0, 1.0), (0, 0, 0, 0.0)],
+)
+def test_a_disk_is_as_full_as_it_is_for_who_is_not_root(
+    blocks: int, free: int, for_all: int, ratio: float, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    said = os.statvfs_result((4096, 4096, blocks, free, for_all, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: said)
+    assert OS_FILES.used_ratio(tmp_path) == ratio
