@@ -143,7 +143,7 @@ def test_who_pops_a_retry_topic_holds_nobody_up(side: Side) -> None:
     queue_id, _ = popped(side, retry_topic, 0, SOON_MS), popped(side, longer, 0, SOON_MS)
     others = [(popped(side, topic, n, SOON_MS + n // 8 * 2000), b"%d" % n) for n in range(16)]
     expected = [body for queue, body in others if side.name == "firearrow" or queue != queue_id]
-    assert len(expected) == (14 if side.name == "real" else 16), "one of 8 queues holds them up"
+    assert (len(expected) < len(others)) == (side.name == "real"), "one of 8 queues holds them up"
     side.wait_for(names.pop_retry_topic(topic, "traps"), 0, len(expected))
     came = [view.body for view in side.contents(names.pop_retry_topic(topic, "traps"), 0)]
     assert sorted(came) == sorted(expected)
@@ -152,14 +152,24 @@ def test_who_pops_a_retry_topic_holds_nobody_up(side: Side) -> None:
 
 
 def popped(side: Side, topic: str, number: int, invisible_ms: int) -> str:
-    """Send a message to a topic, and pop it; gives the revive queue where that is noted."""
+    """Send a message to a topic, and pop it; gives the revive queue where that is noted.
+
+    The original may find nothing of a queue that ends behind the message.
+    """
     send(side, b"%d" % number, {"UNIQ_KEY": f"{number:0>32}"}, topic=topic)
     side.wait_for(topic, 0, number + 1)
-    fields = pop_fields(topic=topic, consumerGroup="traps", invisibleTime=invisible_ms)
-    answer = side.ask(200050, fields)
-    assert [view.body for view in iter_records(answer.body)] == [b"%d" % number]
-    queue_id: str = answer.ext["reviveQid"]
-    return queue_id
+    queues: list[str] = []
+
+    def pop() -> bool:
+        fields = pop_fields(topic=topic, consumerGroup="traps", invisibleTime=invisible_ms)
+        answer = side.ask(200050, fields)
+        queues.append(answer.ext["reviveQid"])
+        found = [view.body for view in iter_records(answer.body)]
+        assert found in ([], [b"%d" % number]), (answer.code, answer.remark)
+        return bool(found)
+
+    wait_until(pop, LATE_S, f"{side.name}: a pop of message {number} of {topic}")
+    return queues[-1]
 
 
 @pytest.mark.parametrize(("kind", "due_s"), TIMERS)
