@@ -1,11 +1,11 @@
 """A remoting server on asyncio: connections, dispatch by request code, back-pressure, idle peers.
 
 One read of a socket may deliver many requests. They are handled in order in one pass, and all
-their answers leave in one write: nothing on this way creates a task, a future or a lock. Requests
-of which many cost little more than one (``bulk_handlers``) are gathered from all sockets that one
-turn of the loop has read, and handled at its end. A processor that can't answer yet returns None,
-keeps the peer and the request's opaque, and calls ``Peer.reply`` when it can (long polling,
-synchronous flush).
+their answers leave in one write at the end of the turn (``net.outgoing``): nothing on this way
+creates a task, a future or a lock. Requests of which many cost little more than one
+(``bulk_handlers``) are gathered from all sockets that one turn of the loop has read, and handled
+at its end. A processor that can't answer yet returns None, keeps the peer and the request's opaque,
+and calls ``Peer.reply`` when it can (long polling, synchronous flush).
 
 A turn of the loop has some milliseconds for what is not a message. What a read has beyond that
 waits in ``_backlog``, and goes on in later turns, one peer after another, with others' messages
@@ -39,6 +39,7 @@ from firearrow.net.address import remote_of
 from firearrow.net.budget import Budget
 from firearrow.net.futures import Answered, FutureCalls
 from firearrow.net.lateness import Lateness, Patience
+from firearrow.net.outgoing import Departures, Outgoing
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response, not_supported
@@ -106,6 +107,7 @@ class Peer(asyncio.Protocol):
         self._calls: FutureCalls | None = None  # until the first
         self.is_gathered = False  # whether the server has requests that it will answer soon
         self._transport: asyncio.Transport | None = None
+        self._outgoing: Outgoing | None = None  # as long as there is a transport
         self.address = "unknown"
         self.host_bytes = bytes(8)
         self.heard = True  # since the last sweep for idle peers
@@ -126,6 +128,7 @@ class Peer(asyncio.Protocol):
         """Register with the server (called by asyncio)."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        self._outgoing = Outgoing(self._transport, self._server.departures, self._server.budget)
         self.address, self.host_bytes = remote_of(self._transport.get_extra_info("peername"))
         self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
@@ -135,7 +138,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer and end its calls (called by asyncio)."""
-        self._transport = None
+        self._transport = self._outgoing = None
         self._take_backlog()
         if self._calls is not None:
             self._calls.end(str(exc or "it was closed"))
@@ -161,7 +164,7 @@ class Peer(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Answer before the connection closes (called by asyncio)."""
-        self._server.answer_gathered()
+        self._server.departures.leave()
         self._has_ended = True
         if self._calls is not None and not self._backlog:
             self._calls.end("it says nothing more")
@@ -409,9 +412,8 @@ class Peer(asyncio.Protocol):
 
     def send(self, frames: bytes) -> None:
         """Write whole frames; nothing happens once the connection is gone."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frames)
-            self._server.budget.gave(len(frames))
+        if self._outgoing is not None:
+            self._outgoing.write(frames)
 
     def close(self, reason: str) -> None:
         """Close after what was already written has left; a second call closes at once."""
@@ -421,7 +423,12 @@ class Peer(asyncio.Protocol):
             self._transport.abort()
             return
         log.warning("connection is closed", extra={"address": self.address, "reason": reason})
-        self._transport.close()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close without a word, after what was already written has left."""
+        if self._outgoing is not None:
+            self._outgoing.close()
 
     def abort(self) -> None:
         """Close at once; what is unsent is lost."""
@@ -448,7 +455,7 @@ class Peer(asyncio.Protocol):
             self.close(self._wire.violation)
         elif self._has_ended:
             if not self.owed:
-                self._transport.close()
+                self.leave()
         elif not (self._paused or self._waits):
             self._transport.resume_reading()
 
@@ -472,9 +479,9 @@ class Peer(asyncio.Protocol):
     @property
     def unread_bytes(self) -> int:
         """Answers that the peer has not taken yet, and requests that wait for it to do so."""
-        if self._transport is None or self._is_dropped:
+        if self._outgoing is None or self._is_dropped:
             return 0
-        return self._transport.get_write_buffer_size() + self._backlog_bytes
+        return self._outgoing.unread_bytes + self._backlog_bytes
 
     @property
     def waits(self) -> bool:
@@ -495,9 +502,10 @@ class Peer(asyncio.Protocol):
 
         A peer that has read its answers so far is told why, by one to its unfinished request.
         """
-        if self._transport is None:
+        if self._transport is None or self._outgoing is None:
             return
         log.warning("connection is closed", extra={"address": self.address, "reason": reason})
+        self._outgoing.leave()
         reads = not self.unread_bytes
         request = self._wire.give_up(reason)
         self._is_dropped = True
@@ -506,8 +514,8 @@ class Peer(asyncio.Protocol):
             self._transport.abort()
             return
         busy = Response(ResponseCode.SYSTEM_BUSY, reason)
-        self._transport.write(encode_response(busy, request.opaque, request.binary))
-        self._transport.close()
+        self.send(encode_response(busy, request.opaque, request.binary))
+        self.leave()
 
 
 class ConnectionClosed(NamedTuple):
@@ -572,6 +580,7 @@ class Server:
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),
         )
+        self.departures = Departures(lambda: self.loop, self.answer_gathered)
         self._planned: deque[Peer] = deque()
         self._begun_ms = 0  # when a request that takes steps last began in its read
         self._next_turn: asyncio.Handle | None = None
@@ -633,8 +642,7 @@ class Server:
         self.answer_gathered()
         self._all_gone = asyncio.Event()
         for peer in list(self.peers):
-            if peer._transport is not None:
-                peer._transport.close()
+            peer.leave()
         if self.peers:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
@@ -681,8 +689,7 @@ class Server:
             return False
         if any(request.code != code or request.flag for request in requests):
             return False
-        if not self._gathered:
-            self.loop.call_soon(self.answer_gathered)
+        self.departures.plan()
         peer.is_gathered = True
         for request in requests:
             self._gathered.append((peer, request))

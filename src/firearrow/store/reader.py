@@ -167,7 +167,7 @@ class Reader:
             following = queue.gap_end(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
         if only_resident and int.from_bytes(entries[:8], "big") < self._own_from():
-            self._check_resident(entries, count_max, wanted)
+            self._check_resident(queue, queue_offset, entries, count_max, wanted)
         following = queue_offset + len(entries) // ENTRY_BYTES
         numbers: Sequence[int] = range(queue_offset, following)
         tag_codes = None
@@ -243,10 +243,17 @@ class Reader:
             self._found_sound(queue, queue_offset, numbers[-1] + 1)
         return GetResult(GetStatus.FOUND, following, lowest, queue.max_offset, records, count)
 
-    def _check_resident(self, entries: bytes, count_max: int, wanted: Wanted) -> None:
+    def _check_resident(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        entries: bytes,
+        count_max: int,
+        wanted: Wanted,
+    ) -> None:
         """Raise `Fetch` unless the records that a pull will touch, and those that are checked with
         them, are in memory."""
-        if wanted is None and self._is_resident_as_a_whole(entries):
+        if wanted is None and self._is_resident_as_a_whole(queue, queue_offset, entries):
             return
         codes = wanted if isinstance(wanted, frozenset) else None
         most = min(count_max, self._recent_limits[0])
@@ -277,15 +284,24 @@ class Reader:
         if missing:
             raise Fetch(missing)
 
-    def _is_resident_as_a_whole(self, entries: bytes) -> bool:
+    def _is_resident_as_a_whole(
+        self, queue: ConsumeQueue, queue_offset: int, entries: bytes
+    ) -> bool:
         """Whether all records of entries are in memory, if they are side by side: without a walk
-        over the entries, which costs a pull of old messages half as much again."""
+        over the entries, which costs a pull of old messages half as much again. Of records that
+        were checked nothing behind them is asked: a tenth of the pop of a single message."""
         first, _, _ = ENTRY.unpack_from(entries)
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
         segment = self._log.segments.find(first)
         if segment is None or not first <= last or last + size - first > _NEEDED_BYTES:
             return False
-        end = min(first + _NEEDED_BYTES, segment.end, self._log.end_offset)
+        checked = self._checked.get(queue)
+        following = queue_offset + len(entries) // ENTRY_BYTES
+        if checked is not None and checked.has(queue_offset, following):
+            end = last + size
+        else:
+            end = first + _NEEDED_BYTES
+        end = min(end, segment.end, self._log.end_offset)
         return last + size <= end and is_resident(
             segment.map, first - segment.base, end - segment.base
         )
