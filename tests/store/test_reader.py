@@ -1,5 +1,6 @@
 """What one pull gives: every status, and how much is taken from recent and from old messages."""
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import GetResult, GetStatus
 from firearrow.store.batchqueue import FileBatchQueue, Unit
 from firearrow.store.reader import Reader
+from firearrow.store.residency import Fetch, fetch, is_resident
 from firearrow.store.soundness import Damaged
+from tests.store.evicting import evict
 from tests.store.stores import KINDS, KiB, append, make_store, opened, settle, small_config
 
 
@@ -93,6 +96,29 @@ def test_entries_whose_file_is_going(tmp_path: Path) -> None:
         found = summary(store.get("T", 0, 7, 32))
         assert found == (GetStatus.OFFSET_FOUND_NULL, 20, 0, 45)
         assert store.get("T", 0, 20, 32).count == 20, "not over the end of a queue file"
+
+
+def test_of_a_record_that_was_checked_its_own_pages_are_asked_for(tmp_path: Path) -> None:
+    log_bytes = 1024 * KiB
+    with opened(tmp_path, mapped_file_size_commit_log=log_bytes) as store:
+        for _ in range(100):
+            append(store, bytes(8 * KiB))
+        settle(store)
+    with opened(tmp_path, mapped_file_size_commit_log=log_bytes) as store:
+        assert store.get("T", 0, 50, 1, only_resident=True).count == 1
+        segment = store.log.segments.find(0)
+        assert segment is not None
+        segment.map.madvise(mmap.MADV_RANDOM)
+        segment.map.madvise(mmap.MADV_DONTNEED)
+        evict(segment.path)
+        with pytest.raises(Fetch) as caught:
+            store.get("T", 0, 50, 1, only_resident=True)
+        [stretch] = caught.value.stretches
+        fetch([stretch._replace(end=stretch.start + 9 * KiB)])
+        assert not is_resident(segment.map, stretch.start, segment.size_bytes)
+        assert store.get("T", 0, 50, 1, only_resident=True).count == 1
+        with pytest.raises(Fetch):
+            store.get("T", 0, 52, 1, only_resident=True)
 
 
 def test_no_message_of_a_tag(tmp_path: Path) -> None:
