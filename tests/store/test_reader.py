@@ -14,8 +14,9 @@ from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import GetResult, GetStatus
 from firearrow.store.batchqueue import FileBatchQueue, Unit
 from firearrow.store.reader import Reader
-from firearrow.store.residency import Fetch, fetch, is_resident
+from firearrow.store.residency import KNOWN_SECONDS, Fetch, fetch, is_resident
 from firearrow.store.soundness import Damaged
+from tests.broker.fakes import HandClock
 from tests.store.evicting import evict
 from tests.store.stores import KINDS, KiB, append, make_store, opened, settle, small_config
 
@@ -104,13 +105,15 @@ def test_of_a_record_that_was_checked_its_own_pages_are_asked_for(tmp_path: Path
         for _ in range(100):
             append(store, bytes(8 * KiB))
         settle(store)
-    with opened(tmp_path, mapped_file_size_commit_log=log_bytes) as store:
+    clock = HandClock()
+    with opened(tmp_path, clock=clock, mapped_file_size_commit_log=log_bytes) as store:
         assert store.get("T", 0, 50, 1, only_resident=True).count == 1
         segment = store.log.segments.find(0)
         assert segment is not None
         segment.map.madvise(mmap.MADV_RANDOM)
         segment.map.madvise(mmap.MADV_DONTNEED)
         evict(segment.path)
+        clock.seconds += KNOWN_SECONDS
         with pytest.raises(Fetch) as caught:
             store.get("T", 0, 50, 1, only_resident=True)
         [stretch] = caught.value.stretches
@@ -164,7 +167,8 @@ def test_old_messages_are_taken_in_smaller_numbers(
             append(store, bytes(size))
         settle(store)
         entries = list(store.iterate_from("T", 0, start))
-        reader = Reader(store.log, store.queues, config, recent_bytes, Damaged())
+        clock = HandClock()
+        reader = Reader(store.log, store.queues, config, recent_bytes, Damaged(), clock.monotonic)
         found = reader.get("T", 0, start, wanted, tags)
         taken = total = 0
         for entry in entries:

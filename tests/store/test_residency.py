@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.store.residency import Stretch, fetch, is_resident
+from firearrow.store.residency import KNOWN_SECONDS, Resident, Stretch, fetch, is_resident
+from firearrow.store.segments import Segment
+from tests.broker.fakes import HandClock
 from tests.store.evicting import evict
 
 PAGE = mmap.PAGESIZE
@@ -31,6 +33,26 @@ def test_what_was_evicted_is_missing_until_it_is_fetched(path: Path) -> None:
     assert is_resident(mapped, 3 * PAGE, 1000 * PAGE)
     assert is_resident(mapped, 4 * PAGE + 17, 900 * PAGE + 3)
     assert is_resident(mapped, 7, 7)
+    mapped.close()
+
+
+def test_what_was_found_counts_as_there_for_a_while(path: Path) -> None:
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    mapped.madvise(mmap.MADV_RANDOM)
+    base = 1 << 30
+    segment = Segment(base, path, mapped, 0)
+    clock = HandClock()
+    resident = Resident(clock.monotonic)
+    evict(path)
+    fetch([Stretch(path, 0, 64 * PAGE)])
+    assert resident.has(segment, base + 10, base + 17 * PAGE)
+    assert not resident.has(segment, base, base + 1000 * PAGE)
+    evict(path)
+    assert resident.has(segment, base, base + 32 * PAGE), "two blocks of 16 pages were there"
+    assert not resident.has(segment, base, base + 32 * PAGE + 1)
+    clock.seconds += KNOWN_SECONDS
+    assert not resident.has(segment, base, base + 10)
     mapped.close()
 
 

@@ -182,10 +182,15 @@ class Puts:
         return self._add(draft, self._store.queue(draft.topic, draft.queue_id), now_ms)
 
     def put_waiting(
-        self, queue: ConsumeQueue, body: bytes, stored: bytes, wanted: str, now_ms: int
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        stored: bytes,
+        waits: WaitsElsewhere | None,
+        now_ms: int,
     ) -> int:
         """Add a message of the broker's own, whose properties are formatted, to the queue that it
-        belongs to at present; ``wanted`` is the topic that it belongs to at last.
+        belongs to at present; ``waits`` says so if it is to wait there.
 
         Returns its queue offset. Raises MessageError or DiskFull, having added nothing. It is for
         what is put for each message that clients handle: a draft takes twice as long.
@@ -193,8 +198,8 @@ class Puts:
         store, queue_offset = self._store, queue.next_offset
         host = store.store_host
         store.put(queue, body, stored, 0, 0, now_ms, host, now_ms, 0)
-        if queue.topic != wanted:
-            self._waits(WaitsElsewhere(queue.topic, wanted))
+        if waits is not None:
+            self._waits(waits)
         return queue_offset
 
     def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 WRITE_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.003
 
-_Waiting = tuple[Peer, AnyCommand, Response]
+_Waiting = tuple[Peer, AnyCommand, Response | bytes]
 
 
 class Kept(Protocol):
@@ -77,7 +77,7 @@ class Saving(Service):
         return self._held(peer, request, (yield from steps))
 
     def _held(self, peer: Peer, request: AnyCommand, answer: Finished) -> Finished:
-        if isinstance(answer, Response) and self._has_unsynced():
+        if answer is not None and self._has_unsynced():
             self._waiting.append((peer, request, answer))
             peer.owed += 1
             if self._syncing is None:

@@ -26,6 +26,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
+from firearrow.config.table import INT_MAX
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
@@ -121,8 +122,10 @@ class TimerRedirection:
 
     def _control_flow(self, slot_ms: int, config: StoreConfig) -> None:
         """Refuse some messages for a slot that has very many, and all at twice as many."""
-        slot = self._timers.wheel.get(slot_ms)
         limit = config.timer_congest_num_each_slot
+        if limit == INT_MAX:
+            return  # no slot counts further
+        slot = self._timers.wheel.get(slot_ms)
         over = 0 if slot is None else slot.number - limit
         # Java: TimerMessageStore#isReject compares the other way round, the fuller the slot the
         # more it takes.
@@ -193,6 +196,7 @@ class TimedMessages(Service):
         self._late_slot_ms = 0  # the last slot that may have what should be in one that was read
         self._late_ms = 0  # the earliest time of that; 0 at a start, which does not know it
         self._runs = False
+        self._gathers = False  # the alarm is set for the first of those that came since
         self._trouble: str | None = None
 
     async def start(self) -> None:
@@ -204,7 +208,7 @@ class TimedMessages(Service):
     async def stop(self) -> None:
         """Finish the slot that is being read, so that nothing of it is delivered twice; then put on
         the wheel what came last, unless that takes too long."""
-        self._runs = False
+        self._runs = self._gathers = False
         self._alarm.cancel()
         steps = self._steps
         while steps is not None and self._reads_slot and next(steps, None) == 0.0:
@@ -224,13 +228,17 @@ class TimedMessages(Service):
 
     def waits(self, message: WaitsElsewhere) -> None:
         """A message was put that may wait for its time."""
-        if message.topic == names.TIMER_TOPIC and self._runs and self._steps is None:
+        if self._gathers or message.topic != names.TIMER_TOPIC:
+            return
+        if self._runs and self._steps is None:
             self._alarm.set_earlier(GATHER_SECONDS)
+            self._gathers = True
 
     # --- when ---
 
     def _turn(self) -> None:
         """Take a step, and plan the next one."""
+        self._gathers = False
         if self._steps is None:
             self._steps = self._work()
         seconds = RETRY_SECONDS

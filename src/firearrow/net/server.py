@@ -365,9 +365,9 @@ class Peer(asyncio.Protocol):
         )
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
-    def reply(self, request: AnyCommand, response: Response) -> None:
+    def reply(self, request: AnyCommand, answer: Response | bytes) -> None:
         """Answer a request that was left open."""
-        self._send_all([self._encoded(request, response)])
+        self._send_all([self._encoded(request, answer)])
         if self._has_ended:
             self._read_on()
 

@@ -117,7 +117,9 @@ class MessageStore(Doors):
         self._damaged = Damaged()
         self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
-        self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged)
+        self._reader = Reader(
+            log, queues, config, self._memory_bytes, self._damaged, clock.monotonic
+        )
         # These are the parts' own: they are called too often for a layer in between.
         self.get = self._reader.get
         self.find_queue, self.catch_up = queues.find, dispatching.catch_up

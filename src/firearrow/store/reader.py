@@ -27,7 +27,7 @@ from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
 from firearrow.store.propertylooks import Looks, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
-from firearrow.store.residency import Fetch, Stretch, is_resident
+from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
 from firearrow.store.soundness import (
     AHEAD_BYTES,
     AHEAD_ENTRIES,
@@ -97,6 +97,7 @@ class Reader:
         config: StoreConfig,
         memory_bytes: int,
         damaged: Damaged,
+        monotonic: Callable[[], float],
     ) -> None:
         self._log = commit_log
         self._damaged = damaged
@@ -104,6 +105,7 @@ class Reader:
         share = memory_bytes // _OWN_MEMORY_SHARE
         self._own_bytes = 0 if config.check_crc_on_read else min(share, _OWN_BYTES_MAX)
         self._looks = Looks(commit_log.segments)
+        self._resident = Resident(monotonic)
         self._queues = queues
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         self._recent_limits = (
@@ -302,9 +304,7 @@ class Reader:
         else:
             end = first + _NEEDED_BYTES
         end = min(end, segment.end, self._log.end_offset)
-        return last + size <= end and is_resident(
-            segment.map, first - segment.base, end - segment.base
-        )
+        return last + size <= end and self._resident.has(segment, first, end)
 
     def _are_plain(
         self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue

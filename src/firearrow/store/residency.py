@@ -5,6 +5,10 @@ loop everybody waits for that. So a pull of old messages asks first (`Fetch` nam
 and a thread reads that part by a descriptor of its own, which lets the interpreter go on. Then the
 pull finds all in memory; it shares nothing with the thread but the page cache.
 
+What was found in memory counts as there for a tenth of a second (`Resident`): asking costs as much
+as the rest of the work on a message that is read by itself. What leaves memory in that time, which
+are pages that nobody has touched for long, is read by whoever needs it.
+
 Where the system does not tell (``mincore`` is in Linux, macOS and the BSDs), all counts as present.
 
 Source: upstream ``ColdDataCheckService``, which asks ``mincore`` of all files once a minute.
@@ -20,9 +24,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from firearrow.store.segments import Segment
+
 PIECE_BYTES: Final = 256 * 1024  # of one read: a thread can be stopped between two
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _THERE: Final = b"\1"
+_BLOCK_BITS: Final = 16
+_BLOCKS_MAX: Final = 256
+KNOWN_SECONDS: Final = 0.1
 
 
 class Stretch(NamedTuple):
@@ -69,6 +78,33 @@ def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
     # Linux says 1 of a page that is there, others may say more. A comparison instead of a loop over
     # hundreds of pages, which made a pull of old messages twice as expensive.
     return pages == _THERE * count or not any(not page & 1 for page in pages)
+
+
+class Resident:
+    """Which parts of the log are in memory, by blocks of 64 KiB that were found there just now."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._known_until: dict[int, float] = {}
+
+    def has(self, segment: Segment, start: int, end: int) -> bool:
+        """Whether a part of a segment is, from one physical offset to before another."""
+        known, now = self._known_until, self._monotonic()
+        blocks = range(start >> _BLOCK_BITS, (end - 1 >> _BLOCK_BITS) + 1)
+        for block in blocks:
+            if known.get(block, 0.0) <= now:
+                break
+        else:
+            return True
+        base = segment.base
+        block_start = max(blocks.start << _BLOCK_BITS, base)
+        block_end = min(blocks.stop << _BLOCK_BITS, segment.end)
+        if not is_resident(segment.map, block_start - base, block_end - base):
+            return is_resident(segment.map, start - base, end - base)
+        if len(known) >= _BLOCKS_MAX:
+            known.clear()
+        known.update(dict.fromkeys(blocks, now + KNOWN_SECONDS))
+        return True
 
 
 def fetch(stretches: Sequence[Stretch]) -> None:

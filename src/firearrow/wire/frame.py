@@ -186,11 +186,11 @@ def encode_response(response: Response, opaque: int, binary: bool = False) -> by
     remark = response.remark
     if remark is not None and len(remark) > REMARK_CHARS_MAX:
         remark = remark[:REMARK_CHARS_MAX]
+    if response == _BARE:
+        return bare_frame(opaque, binary)
     if binary:
         header = binary_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
         return _frame(KIND_BINARY, header, response.body)
-    if response == _BARE:
-        return response_frame(_BARE_HEADER % opaque)
     header = encode_json(
         _json_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
     )
@@ -213,6 +213,11 @@ def encode_request(command: AnyCommand) -> bytes:
 def response_frame(header: bytes, body: bytes = b"") -> bytes:
     """A frame around a JSON header that a hot processor has formatted itself."""
     return b"".join((LENGTHS.pack(4 + len(header) + len(body), len(header)), header, body))
+
+
+def bare_frame(opaque: int, binary: bool) -> bytes:
+    """The frame of an answer that says nothing but yes: 0.5 µs instead of 4."""
+    return success_frame(opaque, b"") if binary else response_frame(_BARE_HEADER % opaque)
 
 
 def _frame(kind: int, header: bytes, body: bytes) -> bytes:
@@ -240,7 +245,6 @@ def _json_header(
 
 
 _BARE: Final = Response()
-# What `encode_response` would write for an answer that says nothing but yes: 0.5 µs instead of 4.
 _BARE_HEADER: Final = encode_json(_json_header(0, FLAG_RESPONSE, 0, None, {})).replace(
     b'"opaque":0', b'"opaque":%d'
 )

@@ -34,6 +34,7 @@ from typing import Final
 from msgspec import UNSET
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -48,7 +49,6 @@ from firearrow.broker.state.offsets import UNKNOWN
 from firearrow.broker.timing import TimerRedirection
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
-from firearrow.store import ConsumeQueue
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.pop import Handle, origin_of, parse_handle, split_handle
 
@@ -113,6 +113,7 @@ class Books:
         self._timers = context.timers
         self._timer = TimerRedirection(context.settings, context.timers, context.chance)
         self._timer_queue = context.store.queue(names.TIMER_TOPIC, 0)
+        self._waits = WaitsElsewhere(names.TIMER_TOPIC, self._topic)
         self._settings = context.settings
         self._next_queue = 0
         self._batches: dict[_Key, Batch] = {}
@@ -173,10 +174,12 @@ class Books:
 
     def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
         """Note that a message was consumed; raises like `popped`."""
-        if batch.visible_ms <= now_ms:
-            self._put_ack(batch, batch.acknowledgement(queue_offset), now_ms)
-            return
         form = batch.ack_format
+        is_last = not batch.open & (batch.open - 1)  # to prepare for one costs more than it saves
+        if batch.visible_ms <= now_ms or (is_last and form is None):
+            place = self._put_ack(batch, batch.acknowledgement(queue_offset), now_ms)
+            self._noted(batch, [queue_offset], place)
+            return
         if form is None:
             form = self._prepare(batch, now_ms)
         digits = b"%d" % queue_offset
@@ -184,7 +187,7 @@ class Books:
             self._timer_queue,
             form.body(digits),
             batch.stored_before + digits + batch.stored_behind,
-            self._topic,
+            self._waits,
             now_ms,
         )
         if batch.open:
@@ -194,10 +197,7 @@ class Books:
     def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
         """Note that messages of a batch were consumed; raises like `popped`."""
         place = self._put_ack(batch, batch.acknowledgement(-1, queue_offsets), now_ms)
-        if batch.open and place >= 0:
-            batch.places.append(place)
-            for queue_offset in queue_offsets:
-                self._close(batch, queue_offset)
+        self._noted(batch, queue_offsets, place)
 
     def popped_again(self, batch: Batch, checkpoint: Checkpoint, now_ms: int) -> None:
         """Note that a message of a batch is popped anew, by a checkpoint of it alone, and that what
@@ -226,6 +226,12 @@ class Books:
         batch.stored_behind = form.key_behind + behind
         batch.ack_format = form
         return form
+
+    def _noted(self, batch: Batch, queue_offsets: list[int], place: int) -> None:
+        if batch.open and place >= 0:
+            batch.places.append(place)
+            for queue_offset in queue_offsets:
+                self._close(batch, queue_offset)
 
     def _put_ack(self, batch: Batch, ack: Acknowledgement, now_ms: int) -> int:
         revive_queue_id, visible_ms = batch.handle.revive_queue_id, batch.visible_ms
@@ -302,11 +308,11 @@ class Books:
         queue_id = self._checked(queue_id)
         slot_ms = self._timer.slot_ms(deliver_ms, now_ms)
         stored = self._stored(key, tag, deliver_ms, slot_ms, queue_id)
-        queue: ConsumeQueue = self._timer_queue
         if slot_ms is None:
             queue = self._store.queue(self._topic, queue_id)
-        place = self._puts.put_waiting(queue, body, stored, self._topic, now_ms)
-        return -1 if slot_ms is None else place
+            self._puts.put_waiting(queue, body, stored, None, now_ms)
+            return -1
+        return self._puts.put_waiting(self._timer_queue, body, stored, self._waits, now_ms)
 
     def _stored(
         self, key: str, tag: str, deliver_ms: int, slot_ms: int | None, queue_id: int

@@ -21,7 +21,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import BatchAck, BatchAckBody
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.frame import AnyCommand, bare_frame
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic
 
@@ -71,7 +71,7 @@ class AckProcessor:
         elif self._is_group(header.consumer_group):
             self._books.acknowledge(batch, header.offset, self._clock.now_ms())
             self._in_flight.done(header.topic, header.consumer_group, header.queue_id, 1)
-        return Response()
+        return bare_frame(request.opaque, request.binary)
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
         """200151: messages of some pops were consumed."""
