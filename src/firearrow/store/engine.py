@@ -90,11 +90,11 @@ class MessageStore(Doors):
         wants_batches: Callable[[str], bool] = no_topic,
         counters: Callable[[str], PutCounters] = lambda topic: PutCounters(),
     ) -> None:
-        self.config = config
-        self._fs, self._clock = fs, clock
+        self.config, self._fs, self._clock = config, fs, clock
         self.root = root = config.root_path
         self._wants_batches = wants_batches
-        queues = _queues_of(config, fs, clock.monotonic, wants_batches)
+        monotonic = clock.monotonic
+        queues = _queues_of(config, fs, monotonic, wants_batches)
         log = _log_of(config, store_host, fs, clock)
         lmq = _lmqs_of(config, queues)
         events = events or Events()
@@ -115,11 +115,9 @@ class MessageStore(Doors):
         if lmq is not None:
             events.listen(QueuesDeleted, lmq.recount)
         self._damaged = Damaged()
-        self._check_again_at = clock.monotonic() + CHECK_AGAIN_SECONDS
+        self._check_again_at = monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
-        self._reader = Reader(
-            log, queues, config, self._memory_bytes, self._damaged, clock.monotonic
-        )
+        self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
         # These are the parts' own: they are called too often for a layer in between.
         self.get = self._reader.get
         self.find_queue, self.catch_up = queues.find, dispatching.catch_up

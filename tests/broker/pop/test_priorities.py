@@ -55,6 +55,18 @@ def test_the_highest_priority_comes_first(tmp_path: Path, ascending: bool, expec
     lives(tmp_path, main, priority_order_asc=ascending)
 
 
+def test_no_lower_one_comes_before_those_of_the_next_file(tmp_path: Path) -> None:
+    """A queue is read to the end of one of its files at a time."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await make(caller, served)
+        await send(served, caller, "0" + "3" * 45)
+        found = [await taken(caller) for _ in range(4)]
+        assert found == ["3" * 20, "3" * 20, "3" * 5 + "0", ""]
+
+    lives(tmp_path, main)
+
+
 def test_what_was_just_sent_comes_before_lower_ones(tmp_path: Path) -> None:
     """Though its queue does not have it yet: the broker gathers messages for a moment."""
 

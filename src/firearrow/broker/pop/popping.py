@@ -52,15 +52,16 @@ _PASSED: Final = frozenset(
 class Pop(msgspec.Struct):
     """A pop, and what it has found so far.
 
-    ``rest`` is how many messages are left in the queues that were looked at, ``has_passed`` whether
-    the group goes on behind some that are not for it; the infos are items of the answer
-    (``wire.pop``).
+    ``missing`` is how many messages more it may be given, ``rest`` how many are left in the queues
+    that were looked at, ``has_passed`` whether the group goes on behind some that are not for it;
+    the infos are items of the answer (``wire.pop``).
     """
 
     header: PopMessage
     wanted: Wanted
     pop_ms: int
     revive_queue_id: int
+    missing: int
     only_resident: bool = False
     is_by_priority: bool = False
     records: list[bytes] = []
@@ -70,11 +71,6 @@ class Pop(msgspec.Struct):
     starts: list[str] = []
     offsets: list[str] = []
     order_counts: list[str] = []
-
-    @property
-    def missing(self) -> int:
-        """How many messages more it may be given."""
-        return self.header.max_msg_nums - self.count
 
 
 class _Source:
@@ -122,7 +118,7 @@ class Popping:
         BrokerError if nothing can be noted, and so nothing can be given.
         """
         revive_queue_id = ORDER_REVIVE_QUEUE if header.order else self._books.next_queue_id()
-        pop = Pop(header, wanted, now_ms, revive_queue_id, only_resident)
+        pop = Pop(header, wanted, now_ms, revive_queue_id, header.max_msg_nums, only_resident)
         try:
             self._pop(pop)
         except (Fetch, DiskFull, BrokerError):
@@ -229,6 +225,10 @@ class Popping:
             self._books.passed(group, source.name, queue_id, result.next_offset)
             pop.has_passed = True
         pop.rest += result.max_offset - result.next_offset
+        if pop.is_by_priority and queue_offset < result.next_offset < result.max_offset:
+            # One read ends where a file does, and an answer has a queue once. Java:
+            # PopMessageProcessor goes on with queues of lower priorities.
+            pop.missing = 0
 
     def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
         return self._store.get(
@@ -254,6 +254,7 @@ class Popping:
         pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
         pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
         pop.count += len(offsets)
+        pop.missing -= len(offsets)
         self._in_flight.popped(source.name, pop.header.consumer_group, queue_id, len(offsets))
         self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
         if source.origin:
