@@ -86,7 +86,7 @@ PUSHED = Load("push", connections=16, rate=5000)
 POPPED_SINGLY = Load("pop", connections=16, batch=1)
 POPPED = Load("pop", connections=4)
 POPPED_IN_ORDER = Load("pop", connections=4, order=True)
-PUSHED_TO_POPS = Load("push", connections=16, rate=2000, pops=True)
+PUSHED_TO_POPS = Load("push", connections=16, rate=1000, pops=True)
 LEVEL_DELAYED = Load("push", connections=4, rate=1000, property="DELAY=1", due_ms=1000)
 TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
 TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
@@ -193,7 +193,7 @@ CASES = (
     ),
     Case(
         "pop-waiting",
-        "2,000 messages a second from 16 connections to pops that wait, of 4 consumers",
+        "1,000 messages a second from 16 connections to pops that wait, of 4 consumers",
         Push(PUSHED_TO_POPS),
         (
             Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1),

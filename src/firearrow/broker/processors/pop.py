@@ -68,7 +68,8 @@ class PopProcessor:
         wanted = wanted_of(header.exp, header.exp_type)
         try:
             pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
-            if not pop.count and self._store.catch_up():
+            # One that waits is woken by what was sent just now, as soon as that is dispatched.
+            if not pop.count and header.poll_time <= 0 and self._store.catch_up():
                 pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
         except Fetch as lacks:
             self._cold.hold(peer, request, lacks.stretches, self._serve_fetched)
