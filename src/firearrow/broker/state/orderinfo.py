@@ -97,9 +97,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def next_offset(self) -> int:
         """The queue offset of the first message that is not acknowledged, or behind the last."""
         bits = self.open_bits
-        if not bits:
-            return self.queue_offsets[-1] + 1 if self.end is None else self.end
-        return self.queue_offsets[(bits & -bits).bit_length() - 1]
+        if not bits and self.end is not None:
+            return self.end
+        places = self.places
+        at = (bits & -bits).bit_length() - 1 if bits else len(places) - 1
+        return places[0] + (places[at] if at else 0) + (not bits)
 
     def free_ms(self, invisible_ms: int = 0) -> int | None:
         """Give when all that is open is visible again, None if nothing is.
