@@ -28,7 +28,7 @@ from typing import Self
 
 from benchmarks import toolchain
 from benchmarks.admin import NOTIFY, ask_all, probe
-from benchmarks.remoting import SUCCESS, Answer, Line, decode, encode, one_message
+from benchmarks.remoting import SUCCESS, Answer, Line, decode, encode, one_message, records_of
 from benchmarks.servers import ROCKETMQ, Deployment, launchers
 
 PARENT, GROUP, CROWD, EVERYTHING = "lites", "some", "crowd", "all"
@@ -133,9 +133,9 @@ def pop(group: str, client: str, poll_ms: int) -> bytes:
 def acks(group: str, answer: Answer) -> Iterator[bytes]:
     """Acknowledge what was popped."""
     pop_ms, invisible_ms = answer.fields["popTime"], answer.fields["invisibleTime"]
-    for part in answer.body.split(b"__LITE_TOPIC\x01")[1:]:
-        lite = part.split(b"\x02", 1)[0].decode()
-        offset = place_of(answer.body, lite)
+    for record in records_of(answer.body):
+        lite = value_of(record, b"__LITE_TOPIC")
+        offset = value_of(record, b"INNER_MULTI_QUEUE_OFFSET")
         fields = {
             "consumerGroup": group, "topic": PARENT, "queueId": "0", "offset": offset,
             "liteTopic": lite, "extraInfo": f"0 {pop_ms} {invisible_ms} 999 0 b 0 {offset}",
@@ -143,10 +143,9 @@ def acks(group: str, answer: Answer) -> Iterator[bytes]:
         yield encode(200051, fields)
 
 
-def place_of(body: bytes, lite: str) -> str:
-    """Find the offset of a lite topic's message; each answer has one of each here."""
-    record = body[body.index(f"%LMQ%${PARENT}${lite}".encode()) :]
-    return record.split(b"INNER_MULTI_QUEUE_OFFSET\x01", 1)[1].split(b"\x02", 1)[0].decode()
+def value_of(record: bytes, name: bytes) -> str:
+    """Find a property of a stored message."""
+    return record.split(name + b"\x01", 1)[1].split(b"\x02", 1)[0].decode()
 
 
 def prepare(address: str) -> None:
@@ -242,7 +241,8 @@ class Crowd:
         for at in range(0, len(numbers), 100):
             option = {"type": "POLICY", "value": BEHIND}
             some = numbers[at : at + 100]
-            writer.write(change("PARTIAL_ADD", CROWD, client, some, offsetOption=option))
+            action = "PARTIAL_ADD" if at else "COMPLETE_ADD"  # in place of those of the last scale
+            writer.write(change(action, CROWD, client, some, offsetOption=option))
             assert (await answer_of(reader)).code == SUCCESS
         ready.set()
         while True:
@@ -252,8 +252,8 @@ class Crowd:
             if answer.code == NOTHING:
                 continue
             done = list(acks(CROWD, answer))
-            for part in answer.body.split(b"__LITE_TOPIC\x01")[1:]:
-                sent = self._sent.pop(part.split(b"\x02", 1)[0].decode(), None)
+            for record in records_of(answer.body):
+                sent = self._sent.pop(value_of(record, b"__LITE_TOPIC"), None)
                 if sent is not None:
                     self.times.append((now - sent) * 1000)
             writer.write(b"".join(done))

@@ -9,7 +9,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -164,13 +164,18 @@ def pull(group: str, topic: str, queue_id: int, queue_offset: int, suspend_ms: i
     return encode(PULL_MESSAGE, fields)
 
 
+def records_of(body: bytes) -> Iterator[bytes]:
+    """Give the stored messages in the body of a pull's or pop's answer."""
+    at = 0
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        yield body[at : at + size]
+        at += size
+
+
 def count_records(body: bytes) -> int:
     """Count the stored messages in the body of a pull's answer."""
-    at = count = 0
-    while at < len(body):
-        at += int.from_bytes(body[at : at + 4], "big")
-        count += 1
-    return count
+    return sum(1 for _ in records_of(body))
 
 
 def routes(namesrv: str, broker_names: tuple[str, ...]) -> bool:
