@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check unit format fuzz chaos differ handovers simulate spark-oldest bench soak docs setup setup-run clean
+.PHONY: help run demo test check unit format fuzz chaos differ handovers simulate pythons spark-oldest bench soak docs site setup setup-run clean
 
 ARGS =
 
@@ -24,7 +24,7 @@ check: setup ## lint, format, types, architecture
 	@.venv/bin/lint-imports --no-logo --cache-dir .import_linter_cache
 
 unit: setup ## the tests that need nothing but Python
-	@.venv/bin/python -m pytest -n 2 --dist loadgroup -m "not interop and not spark" $(ARGS)
+	@.venv/bin/python -m pytest -n 2 --dist loadscope -m "not interop and not spark" $(ARGS)
 
 format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff check --fix
@@ -36,8 +36,8 @@ fuzz: setup ## the property tests of codec, server, filters and delivery, for a 
 
 chaos: setup ## kills and losses of power, thousands of them
 	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
-		FIREARROW_SPARK_KILL_ROUNDS=20 .venv/bin/python -m pytest -n 2 \
-		tests/crash tests/store/test_power_loss.py tests/spark/jobs/test_archive_killed.py \
+		FIREARROW_SPARK_KILL_ROUNDS=20 FIREARROW_REPLICA_KILL_ROUNDS=10 .venv/bin/python -m pytest -n 2 \
+		tests/crash tests/interop/test_replication.py tests/store/test_power_loss.py tests/spark/jobs/test_archive_killed.py \
 		tests/spark/jobs/test_archive_spark.py
 
 differ: setup ## the same scripts against RocketMQ's broker and this one, a hundred seeds
@@ -49,8 +49,12 @@ handovers: setup ## every way in which a store goes from one broker to the other
 		tests/interop/test_pop_takeover.py \
 		$(ARGS)
 
-simulate: setup ## ten million events of producers, consumers and crashes in virtual time
+simulate: setup ## ten million events of producers, consumers and crashes in virtual time, ten of Raft
 	@.venv/bin/python -m tests.broker.simulation $(ARGS)
+	@.venv/bin/python -m tests.raft.simulation
+
+pythons: ## the unit tests on every Python from 3.11 to 3.14 that is here
+	@tools/pythons.sh $(ARGS)
 
 spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
 	@tools/spark_oldest.sh $(ARGS)
@@ -64,6 +68,9 @@ soak: setup ## 2,000 connections and 10,000 waiting pulls for ten minutes: memor
 docs: setup ## write the tables in docs/ that come from the code
 	@.venv/bin/python -m tools.write_docs
 
+site: docs ## the documentation as a site, in build/site/html
+	@.venv/bin/python -m tools.site
+
 setup:
 	@tools/setup.sh dev
 
@@ -71,4 +78,4 @@ setup-run:
 	@tools/setup.sh run
 
 clean: ## remove everything that set-up and tests have made
-	rm -rf .venv .venv-spark-* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
+	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

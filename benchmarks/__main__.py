@@ -74,6 +74,8 @@ def run(given: argparse.Namespace) -> int:
     tools = toolchain.prepare(rocketmq=not given.only_firearrow)
     facts = machine.facts(tools)
     warn(given, facts)
+    if given.work_dir:
+        given.work_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="firearrow-bench-", dir=given.work_dir) as directory:
         bench = Bench(tools, Generator(tools.generator), settings, Path(directory))
         launches = launchers(tools, firearrow=not given.only_rocketmq)

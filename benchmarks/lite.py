@@ -28,6 +28,7 @@ from typing import Self
 
 from benchmarks import toolchain
 from benchmarks.admin import NOTIFY, ask_all, probe
+from benchmarks.process import memory
 from benchmarks.remoting import SUCCESS, Answer, Line, decode, encode, one_message, records_of
 from benchmarks.servers import ROCKETMQ, Deployment, launchers
 
@@ -61,10 +62,9 @@ class Broker:
         self.started_s = time.perf_counter() - start
         self.address = dict(word.split("=", 1) for word in words if "=" in word)["broker"]
 
-    def private_mb(self) -> float:
+    def private_mib(self) -> float:
         """How much memory is the process's own."""
-        lines = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+        return memory([self._process.pid]).private_bytes / (1 << 20)
 
     def end(self, number: int) -> float:
         """End it by a signal; give the seconds until it is gone."""
@@ -90,7 +90,7 @@ class Original:
         self._deployment = deployment
         self.address = deployment.brokers[0].address
 
-    def private_mb(self) -> float:
+    def private_mib(self) -> float:
         """How much memory is the processes' own."""
         return self._deployment.memory().private_bytes / (1 << 20)
 
@@ -293,7 +293,7 @@ def scale(broker: Broker | Original, before: int, count: int) -> None:
         all_at_once(broker.address, count)
         if isinstance(broker, Broker):
             all_of_them(broker.address, line)
-    report("memory of the broker, MB", f"{broker.private_mb():,.0f}")
+    report("memory of the broker, MiB", f"{broker.private_mib():,.0f}")
 
 
 def some_of_them(address: str, line: Line, chosen: list[int]) -> None:
@@ -389,7 +389,7 @@ def main() -> None:
             report("stop, s", f"{broker.end(signal.SIGTERM):.1f}")
         with Broker(store, keys) as broker:
             report("start, s", f"{broker.started_s:.1f}")
-            report("memory then, MB", f"{broker.private_mb():,.0f}")
+            report("memory then, MiB", f"{broker.private_mib():,.0f}")
             broker.end(signal.SIGKILL)
         with Broker(store, keys) as broker:
             report("start behind a kill, s", f"{broker.started_s:.1f}")

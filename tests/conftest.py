@@ -4,20 +4,33 @@
 where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
 busy machine is no counterexample.
 
-Interop tests that share a server share one worker of pytest-xdist, and so do those that start
-servers of their own, a JVM at a time; those that use Spark share one, since one session takes ten
-seconds to start.
+Tests that share what takes ten seconds to start share a worker of pytest-xdist.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from firearrow.logs import KeyValueFormatter
+from tests.net.certificates import make_certificate
 
+SHARING_SERVERS = {
+    "tests/test_packaging.py",
+    "tests/integrations/test_celery.py",
+    *(
+        f"tests/interop/test_{name}.py"
+        for name in (
+            "differ", "pipeline", "pop", "pop_calls", "pop_traps", "python_client",
+            "python_consumers", "timing", "traps",
+        )
+    ),
+}  # fmt: skip
 SLOW_IS_FINE = [HealthCheck.too_slow]
 
 settings.register_profile("dev", deadline=None, suppress_health_check=SLOW_IS_FINE)
@@ -32,23 +45,31 @@ settings.load_profile(
 )
 
 
+class Together(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives workers a test at a time, but those that share servers of their module to one.
+
+    Marks of `xdist_group` have no effect with pytest 9.2, in which a test's id can't be changed.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, name = nodeid.partition("::")
+        if path not in SHARING_SERVERS:
+            return nodeid
+        kind = re.search(r"\[(real|firearrow)\b", name)
+        return f"{path} {kind[1]}" if kind else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    """Have workers of pytest-xdist share servers, instead of starting their own of everything."""
+    return Together(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that share something dear into one group, for `--dist loadgroup`."""
+    """Mark the tests that use Spark."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        group = _group_of(item)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _group_of(item: pytest.Item) -> str | None:
-    if item.get_closest_marker("spark"):
-        return "spark"
-    if item.get_closest_marker("interop"):
-        has_own = "server" not in getattr(item, "fixturenames", ())
-        return "interop with servers of its own" if has_own else "interop"
-    return None
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -78,3 +99,9 @@ def caplog(
     """
     monkeypatch.setattr(caplog.handler, "format", KeyValueFormatter().format)
     return caplog
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1, signed by itself, and its key, in one file."""
+    return make_certificate(tmp_path_factory.mktemp("tls"), "tests")

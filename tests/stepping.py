@@ -6,7 +6,6 @@ limit that is far above what any of them takes.
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final
 from firearrow.errors import FirearrowError
 from firearrow.net.server import Answer, Handler
 from firearrow.wire.command import FieldValue, Response, request
+from tests.cputime import nothing_collected
 
 STEP_SECONDS_MAX: Final = 1.0  # what is not limited, or not in steps, takes several
 LONG: Final = "x" * 200_000
@@ -43,11 +43,8 @@ class Stepping:
     def watching(self) -> Iterator[None]:
         """Assert that no step of what is asked within takes long."""
         self._longest.clear()
-        gc.disable()  # a server collects only now and then
-        try:
+        with nothing_collected():  # a server collects only now and then
             yield
-        finally:
-            gc.enable()
         assert [slow for slow in self._longest if slow[0] > STEP_SECONDS_MAX] == []
 
     def ask(self, code: int, fields: Mapping[str, FieldValue], body: Any = b"") -> Answer:

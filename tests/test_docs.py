@@ -1,18 +1,22 @@
 """The documentation says what the code does: tables are those of the code, links lead somewhere."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.cli.mqadmin.table import ROWS
 from firearrow.config.table import keys
+from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
-from tools.write_docs import commands, options, render
+from tests.pages import DOCS, PAGES, ROOT, blocks
+from tools.write_docs import commands, render
 
-ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
@@ -28,7 +32,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig])
+@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig])
 def test_every_key_is_documented(struct: type) -> None:
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     table = keys(struct)
@@ -38,12 +42,106 @@ def test_every_key_is_documented(struct: type) -> None:
 
 def test_every_command_and_option_is_documented() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    for name, parser in commands():
-        assert f"## firearrow {name}\n" in text
-        assert all(help_text for _, help_text in options(parser)), f"{name}: an option without help"
+    for command in commands():
+        assert f"## {command.name}\n" in text
+        missing = [option.text for option in command.options if not option.help]
+        assert not missing, f"{command.name}: options without help"
 
 
 def test_readme_leads_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent != ROOT]
     assert [page for page in pages if page not in readme] == []
+
+
+# Which test runs the blocks of which language on a page, or looks at them in another way.
+RUN_BY = {
+    "README.md": {
+        "java": "interop/test_readme.py",
+        "python": "interop/test_readme.py, spark/test_examples.py",
+        "xml": "test_docs.py",
+    },
+    "archive.md": {"python": "spark/test_examples.py"},
+    "cluster.md": {"console": "cli/test_tour.py"},
+    "client.md": {"python": "client/test_examples.py"},
+    "concepts.md": {"python": "client/test_examples.py"},
+    "integrations.md": {"python": "integrations/test_examples.py"},
+    "migration.md": {"bash": "test_migration.py"},
+    "pipeline.md": {"python": "spark/test_examples.py", "sql": "spark/test_examples.py"},
+    "replication.md": {"properties": "broker/test_slavesync.py"},
+    "start.md": {"xml": "test_docs.py"},
+    "testing.md": {
+        "bash": "testing/test_examples.py",
+        "ini": "testing/test_examples.py",
+        "java": "interop/test_embedded.py",
+        "python": "testing/test_examples.py",
+    },
+}
+
+
+def test_every_block_of_code_is_run_by_a_test() -> None:
+    found = {(page.name, block.language) for page in PAGES for block in blocks(page)}
+    assert found == {(page, language) for page, by in RUN_BY.items() for language in by}
+    tests = {test for by in RUN_BY.values() for tests in by.values() for test in tests.split(", ")}
+    assert [test for test in tests if not (ROOT / "tests" / test).exists()] == []
+
+
+def test_projects_for_maven_have_the_client_that_the_tests_use() -> None:
+    parts = [block.code for page in PAGES for block in blocks(page, "xml")]
+    driver = (ROOT / "tests/interop/java/pom.xml").read_text(encoding="utf-8")
+    (version,) = set(re.findall(r"<rocketmq.version>(.*)</rocketmq.version>", driver))
+    assert parts
+    for part in parts:
+        assert "<groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-client" in part
+        assert f"<version>{version}</version>" in part
+
+
+COMMAND = re.compile(r"^ +(?:\$ )?((?:firearrow|mqadmin|make) .*)$", re.MULTILINE)
+LINES = [
+    (page, line)
+    for page in PAGES
+    if page.name != "CHANGELOG.md"
+    for line in COMMAND.findall(page.read_text(encoding="utf-8").replace("\\\n", " "))
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), LINES, ids=[f"{p.name}-{n}" for n, (p, _) in enumerate(LINES)]
+)
+def test_commands_are_there_with_their_options(page: Path, line: str) -> None:
+    """What people are told to type, without running it: servers, and stores that are not there."""
+    program, *words = shlex.split(line, comments=True)
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert [word for word in words if "=" not in word and word not in targets] == []
+    elif "mqadmin" in (program, words[0]):
+        assert _unknown_to_mqadmin(words[words[0] == "mqadmin" :]) == []
+    elif not words[0][0].isdigit():  # else it is a version that is printed
+        assert _unknown(["deadletters" if word == "JOB" else word for word in words]) == []
+
+
+def _unknown_to_mqadmin(words: list[str]) -> list[str]:
+    rows = {row.name: row.options() for row in ROWS}
+    name, *given = [word for word in words if word != "help"]
+    known = {f"-{it.short}" for it in rows[name]} | {f"--{it.long}" for it in rows[name]}
+    return [word for word in given if re.match("--?[a-zA-Z]", word) and word not in known]
+
+
+def _unknown(words: list[str]) -> list[str]:
+    """Options of `firearrow` that docs/commands.md, which comes from the code, does not have."""
+    text = (DOCS / "commands.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in text.split("\n## firearrow ")[1:]}
+    names = [name for name in sections if words[: name.count(" ") + 1] == name.split()]
+    section = sections[max(names, key=len)]  # `broker list` is not `broker`
+    words = words[: words.index("|")] if "|" in words else words
+    return [word for word in words if re.match("--?[a-z]", word) and f"`{word}" not in section]
+
+
+def test_the_site_has_every_page_and_is_built_without_a_complaint() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    names = {page.name if page.name != "README.md" else "index.md" for page in PAGES}
+    assert {name for name in names if f" {name}\n" not in nav} == set()
+    built = subprocess.run(
+        [sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr

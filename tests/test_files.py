@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError
-from firearrow.files import free_path, read_newest, replace_atomically
+from firearrow.files import free_path, read_newest, replace_atomically, thrown_away
+from firearrow.store.fs import OS_FILES
 from tests.loglines import told
 
 
@@ -289,3 +290,29 @@ def test_a_free_path(tmp_path: Path) -> None:
     for expected in ("name", "name.2", "name.3"):
         assert free_path(path).name == expected
         free_path(path).touch()
+
+
+def test_nobody_waits_for_the_disk_for_what_is_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _, name=name: calls.append(name))
+
+    def write(directory: Path) -> list[str]:
+        calls.clear()
+        replace_atomically(directory / "state.json", b"1", generations=2)
+        OS_FILES.write_file(directory / "new", [b"1"])
+        OS_FILES.replace_head(directory / "head", b"1", 512)
+        OS_FILES.sync_file(directory / "new")
+        OS_FILES.sync_directory(directory)
+        return list(calls)
+
+    for name in ("thrown", "kept", "thrown2"):
+        (tmp_path / name).mkdir()
+    with thrown_away(tmp_path / "thrown"):
+        assert write(tmp_path / "thrown") == []
+        assert len(write(tmp_path / "kept")) > 5
+        assert len(write(tmp_path / "thrown2")) > 5
+    (tmp_path / "thrown" / "new").unlink()
+    assert len(write(tmp_path / "thrown")) > 5

@@ -1,11 +1,12 @@
 """How much memory a process may use, as its control groups say."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
-from firearrow.machine import memory_bytes
+from firearrow.machine import descriptors_max, memory_bytes
 
 WHOLE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -41,3 +42,12 @@ def test_the_smallest_limit_counts(
 def test_a_system_without_control_groups_has_all_its_memory(tmp_path: Path) -> None:
     assert memory_bytes(tmp_path / "none", tmp_path / "nothing") == WHOLE
     assert 0 < memory_bytes() <= WHOLE
+
+
+def test_descriptors_are_what_the_system_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        assert descriptors_max() == 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

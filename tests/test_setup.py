@@ -28,7 +28,7 @@ esac
 def project(tmp_path: Path) -> Path:
     """A checkout that consists of what the script needs."""
     (tmp_path / "project/tools").mkdir(parents=True)
-    for name in ("pyproject.toml", "tools/setup.sh"):
+    for name in ("pyproject.toml", "tools/setup.sh", "tools/interpreters.sh"):
         shutil.copy(ROOT / name, tmp_path / "project" / name)
     return tmp_path / "project"
 

@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.cli.commands import COMMANDS
+from firearrow.cli.mqadmin.table import ROWS
 from firearrow.cli.pipeline import JOBS
 from firearrow.config.table import ServerConfig, keys
+from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
 
@@ -36,6 +39,9 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 # Where catching everything is right: the reason stands there in a comment.
 BROAD_EXCEPT_PLACES = {
     "src/firearrow/cli/failures.py",
+    "src/firearrow/client/handlers.py",
+    "src/firearrow/client/workers.py",
+    "src/firearrow/net/http.py",
     "src/firearrow/net/server.py",
     "src/firearrow/store/flushservice.py",
 }
@@ -46,7 +52,9 @@ TAKEN_FIELDS |= {"time", "level", "logger", "event", "traceback"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
-ONLY_CHECKED = {"brokerRole"}
+ONLY_CHECKED = {
+    *("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")
+}
 
 
 @cache
@@ -61,7 +69,7 @@ def files() -> list[Path]:
 
 
 def _files_of_sdist() -> list[Path]:
-    made = {".venv", "data", "dist", "target", "__pycache__"}
+    made = {".venv", "build", "data", "dist", "target", "__pycache__"}
     paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
     return [
         ROOT / path
@@ -184,9 +192,12 @@ def test_no_task_is_forgotten() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    entries = {"firearrow", "firearrow.__main__"}
-    entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop")}
+    entries = {"firearrow", "firearrow.__main__", "firearrow.client.blocking"}
+    entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
+    entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}
     entries |= {f"firearrow.cli.{job.report.partition(':')[0]}" for job in JOBS}
+    entries |= {f"firearrow.cli.{row.place.partition(':')[0]}" for row in COMMANDS}
+    entries |= {f"firearrow.cli.mqadmin.{row.place.partition(':')[0]}" for row in ROWS}
     used = set().union(*(imported(path) for path in python_files(SOURCE.parent)))
     used |= {parent for name in used for parent in _parents(name)}
     assert [name for name in _modules() if name not in used | entries] == []
@@ -205,7 +216,7 @@ def _modules() -> dict[str, Path]:
     return modules
 
 
-@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig])
+@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig])
 def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
     """A key that is declared is read somewhere: else it belongs to those without effect."""
     read = {node.attr for _, node in nodes(SOURCE) if isinstance(node, ast.Attribute)}

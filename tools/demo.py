@@ -20,8 +20,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.cli.main import build_parser
-from firearrow.cli.pipeline import report_of, session
+from firearrow.cli.pipeline import order_of, report_of, session
 from firearrow.cli.screen import as_text
 from firearrow.client.routes import create_topic
 from firearrow.clock import SystemClock
@@ -236,10 +235,9 @@ def create_topics(broker: str, topics: Mapping[str, int]) -> None:
 
 def job(spark: SparkSession, stage: Stage, *arguments: str) -> None:
     """Run a job of the pipeline in a session that is there, and show it."""
-    words = ["pipeline", *arguments]
-    stage.command(["firearrow", *words])
-    options = build_parser().parse_args([*words, "--top", "5"])
-    print(as_text(report_of(options, spark), stage.columns))
+    stage.command(["firearrow", "pipeline", *arguments])
+    order = order_of([*arguments, "--top", "5"])
+    print(as_text(report_of(order, spark), stage.columns))
 
 
 def sql(spark: SparkSession, store: Path) -> None:
@@ -256,9 +254,9 @@ FROM messages WHERE topic = 'Orders' GROUP BY tags ORDER BY tags
 
 def analyse(store: Path, work: Path, name_server: str, stage: Stage) -> None:
     """Have Spark tell what the store holds."""
-    first = ["pipeline", "backlog", "--path", str(store), "--master", "local[2]"]
+    first = ["backlog", "--path", str(store), "--master", "local[2]"]
     stage.say("Now Spark starts, and reads the broker's files.")
-    with session(build_parser().parse_args(first)) as spark:
+    with session(order_of(first)) as spark:
         place = ("--path", str(store))
         job(spark, stage, "backlog", *place)
         job(spark, stage, "deadletters", *place)

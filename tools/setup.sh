@@ -6,49 +6,19 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 level=${1:-dev}
-minors=(14 13 12 11)
+source tools/interpreters.sh
 
 say() { echo "firearrow: $*" >&2; }
-
-# An interpreter counts only if it starts and is what it claims to be: pyenv's shims, for one,
-# exist for versions that are not active and fail.
-runs() { # runs PYTHON [MINOR...]: all supported versions if none is named
-  local python=$1 allowed=("${@:2}") found
-  [ ${#allowed[@]} -gt 0 ] || allowed=("${minors[@]}")
-  found=$("$python" -c 'import sys; print(sys.version_info[1] if sys.version_info[0] == 3 else 0)' \
-    2>/dev/null) && [[ " ${allowed[*]} " == *" $found "* ]]
-}
 
 base_of() { # the interpreter that a Python is, or was made from
   "$1" -c 'import os, sys; print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))'
 }
 
 find_python() {
-  local minor python
-  for minor in "${minors[@]}"; do
-    for python in "python3.$minor" $(pyenv_versions "$minor"); do
-      if runs "$python" "$minor"; then echo "$python"; return; fi
-    done
+  local minor
+  for minor in "${minors[@]}" ''; do
+    if interpreter "$minor"; then return; fi
   done
-  if runs python3; then echo python3; return; fi
-  return 1
-}
-
-pyenv_versions() { # every pyenv interpreter of this minor version, newest first
-  local root
-  for root in "${PYENV_ROOT:-}" "$HOME/.pyenv"; do
-    [ -d "$root/versions" ] || continue
-    ls -d "$root/versions/3.$1."*/bin/"python3.$1" 2>/dev/null | sort -rV || true
-  done
-}
-
-make_venv() { # make_venv PYTHON
-  rm -rf .venv
-  "$1" -m venv .venv >/dev/null 2>&1 && return
-  rm -rf .venv
-  "$1" -m virtualenv -q .venv 2>/dev/null && return
-  virtualenv -q -p "$1" .venv 2>/dev/null && return
-  rm -rf .venv
   return 1
 }
 
@@ -58,7 +28,7 @@ is_usable() { # whether .venv starts, and is what FIREARROW_PYTHON asks for
   runs "$FIREARROW_PYTHON" && [ "$(base_of .venv/bin/python)" = "$(base_of "$FIREARROW_PYTHON")" ]
 }
 
-sum=$(cat pyproject.toml tools/setup.sh | cksum | tr ' ' -)
+sum=$(cat pyproject.toml tools/setup.sh tools/interpreters.sh | cksum | tr ' ' -)
 if is_usable; then
   for done in dev "$level"; do # who has all has what running needs
     [ -f ".venv/stamp-$done-$sum" ] && exit 0
@@ -69,7 +39,7 @@ else
     exit 1
   }
   runs "$python" || { say "$python is not Python 3.11, 3.12, 3.13 or 3.14."; exit 1; }
-  make_venv "$python" || {
+  make_venv "$python" .venv || {
     say "$python cannot make a virtual environment: install its venv module (Debian: apt-get install python3-venv)."
     exit 1
   }

@@ -4,9 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Tests of one xdist group stay in one worker. There are two groups of interop tests, which wait
-# for times to come half of theirs; a third worker does the others meanwhile.
-run=(.venv/bin/python -m pytest -n 3 --dist loadgroup)
+# Interop tests wait for times to come half of theirs: four workers keep two cores busy.
+run=(.venv/bin/python -m pytest -n 4 --dist loadscope)
 if tools/toolchain.sh; then
   exec "${run[@]}" "$@"
 elif [ -n "${CI:-}" ]; then

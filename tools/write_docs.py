@@ -7,21 +7,30 @@ A generated part stands between two comments that name it:
     <!-- end -->
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cyclopts import App
+
 from firearrow.broker.config import BrokerConfig
-from firearrow.cli.main import build_parser
-from firearrow.cli.parser import EXAMPLES
+from firearrow.cli.app import PROGRAM, build_app
+from firearrow.cli.commands import COMMANDS
+from firearrow.cli.described import Described, Option, described, subcommands
+from firearrow.cli.examples import EXAMPLES
+from firearrow.cli.mqadmin.table import ROWS, Row
+from firearrow.cli.summaries import as_sentence
 from firearrow.config.demands import DEMANDS
 from firearrow.config.table import Key, ServerConfig, keys
+from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.spark.options import as_markdown
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline import INVARIANTS
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.meanings import MEANINGS, raised_as
+from tools.reference import client_reference, error_table, testing_reference
 
 DOCS = Path(__file__).parent.parent / "docs"
 _PART = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -55,47 +64,38 @@ def demand_table() -> str:
 
 def option_tables() -> str:
     """Give a heading and a Markdown table for every command."""
-    return "\n".join(_option_table(name, parser) for name, parser in commands())
+    return "\n".join(_option_table(command) for command in commands())
 
 
-def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Give every command of the command line with its parser; of a group, its subcommands."""
-    yield from _subcommands(build_parser(), "")
+def commands() -> Iterator[Described]:
+    """Give every command of the command line but `mqadmin`'s; of a group, its subcommands."""
+    app = build_app()
+    for row in COMMANDS:
+        yield from _commands(app[row.name], f"{PROGRAM} {row.name}")
 
 
-def _subcommands(
-    parser: argparse.ArgumentParser, before: str
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    for group in groups:
-        for name, subparser in group.choices.items():
-            yield from _subcommands(subparser, f"{before}{name} ")
-    if before and not groups:
-        yield before.strip(), parser
+def _commands(app: App, name: str) -> Iterator[Described]:
+    if app.default_command is not None:
+        yield described(app, name)
+    for command in subcommands(app):
+        yield from _commands(app[command], f"{name} {command}")
 
 
-def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Give every option of a command as it is written, with its help."""
-    for action in parser._actions:
-        if action.dest != "help":
-            value = action.metavar or ("|".join(action.choices) if action.choices else "")
-            given = [] if action.nargs == 0 else [str(value or action.dest.upper())]
-            name = action.option_strings[:1]  # none: an argument in its place
-            yield " ".join([*name, *given]), action.help or ""
-
-
-def _option_table(name: str, parser: argparse.ArgumentParser) -> str:
+def _option_table(command: Described) -> str:
     rows = [
-        f"## firearrow {name}\n",
-        f"{parser.description}\n",
+        f"## {command.name}\n",
+        f"{as_sentence(command.summary)}\n",
         "| option | meaning |",
         "|---|---|",
     ]
-    rows += [
-        f"| `{option.replace('|', chr(92) + '|')}` | {text} |" for option, text in options(parser)
-    ]
-    examples = "".join(f"    {example}\n" for example in EXAMPLES[parser.prog])
+    rows += [f"| {_names(option)} | {_cell(option.help)} |" for option in command.options]
+    examples = "".join(f"    {example}\n" for example in EXAMPLES[command.name])
     return "\n".join(rows) + f"\n\nFor example:\n\n{examples}"
+
+
+def _names(option: Option) -> str:
+    names = " ".join(filter(None, ["`, `".join(option.names), option.value]))
+    return f"`{_cell(names)}`"
 
 
 def invariant_table() -> str:
@@ -109,6 +109,43 @@ def invariant_table() -> str:
         for row in INVARIANTS.values()
     ]
     return "\n".join(rows) + "\n"
+
+
+def code_table() -> str:
+    """Give the Markdown table of response codes."""
+    rows = ["| code | name | raised as | cause | cure |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {code} | `{code.name}` | {_raised(code)} | {meaning.cause} | {meaning.cure} |"
+        for code, meaning in MEANINGS.items()
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _raised(code: ResponseCode) -> str:
+    return "" if code is ResponseCode.SUCCESS else f"`{raised_as(code)}`"
+
+
+def mqadmin_table() -> str:
+    """Give the Markdown table of the commands of `mqadmin`, and of those that there are not."""
+    rows = ["| command | options | what it does |", "|---|---|---|"]
+    rows += [
+        f"| `{row.name}` | {' '.join(_mqadmin_options(row))} | {row.summary} |"
+        for row in ROWS
+        if row.is_supported
+    ]
+    missing: dict[str, list[str]] = {}
+    for row in ROWS:
+        if not row.is_supported:
+            missing.setdefault(row.summary, []).append(f"`{row.name}`")
+    rows += ["", "Not supported:", "", "| commands | why |", "|---|---|"]
+    rows += [f"| {', '.join(names)} | {why} |" for why, names in missing.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _mqadmin_options(row: Row) -> Iterator[str]:
+    for option in row.options():
+        if option.name not in ("h", "n"):
+            yield f"`-{option.short}`" if option.short else f"`--{option.long}`"
 
 
 def _cell(text: str) -> str:
@@ -134,10 +171,16 @@ PARTS: dict[str, Callable[[], str]] = {
     "store keys": lambda: key_table(StoreConfig),
     "broker keys": lambda: key_table(BrokerConfig),
     "name server keys": lambda: key_table(NamesrvConfig),
+    "controller keys": lambda: key_table(ControllerConfig),
     "demands": demand_table,
     "commands": option_tables,
+    "response codes": code_table,
+    "mqadmin commands": mqadmin_table,
     "invariants": invariant_table,
     "spark options": as_markdown,
+    "client reference": client_reference,
+    "testing reference": testing_reference,
+    "errors": error_table,
 }
 
 

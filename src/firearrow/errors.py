@@ -13,6 +13,9 @@
     ├── CannotListen                a port can't be had
     ├── ConfigError                 a setting is unknown or has an impossible value
     ├── DataLost                    messages that were to be read are gone
+    ├── ClientError                 what a client does for its application failed
+    │   ├── SendFailed              a message was not sent, or no broker said that it was
+    │   └── NoReply                 a request to another application was not answered in time
     ├── FilterError                 an expression that messages are chosen by can't be read
     ├── MessageError                a message, or a part of one, is malformed
     └── BrokerError                 a server answered with a code other than success
@@ -86,6 +89,38 @@ class DataLost(FirearrowError):
     """Messages that were to be read are gone: retention was faster, or the queue began again."""
 
 
+class ClientError(FirearrowError):
+    """A client could not do what its application wanted; the cause is the error it comes from."""
+
+
+class SendFailed(ClientError):
+    """A message was not sent, or no broker has said that it was: it may be there nevertheless.
+
+    ``topic`` and ``broker`` (None if there was none to try) say where it was to go, ``tries`` how
+    often that was tried; the last failure is the error's ``__cause__``, ``code`` its response code
+    (None where no broker refused it).
+    """
+
+    def __init__(
+        self, topic: str, broker: str | None, tries: int, reason: str, code: int | None = None
+    ) -> None:
+        super().__init__(topic, broker, tries, reason, code)
+        self.topic = topic
+        self.broker = broker
+        self.tries = tries
+        self.reason = reason
+        self.code = code
+
+    def __str__(self) -> str:
+        where = "" if self.broker is None else f" on broker {self.broker!r}"
+        tries = "" if self.tries < 2 else f" in {self.tries} tries"
+        return f"topic {self.topic!r}{where}: the message was not sent{tries}: {self.reason}"
+
+
+class NoReply(ClientError, TimeoutError):
+    """A request to another application was not answered in time; it may have been handled."""
+
+
 class FilterError(FirearrowError):
     """An expression that messages are to be chosen by can't be read.
 
@@ -128,23 +163,29 @@ class BrokerError(FirearrowError):
     """A broker or name server answered with a code other than success.
 
     ``code`` is the response code, ``remark`` the text that came with it and ``address`` the
-    server as ``host:port``, None where it is not known.
+    server as ``host:port``, None where it is not known. ``about`` says what was asked about.
     """
 
-    def __init__(self, code: int, remark: str = "", address: str | None = None) -> None:
-        super().__init__(code, remark, address)
+    def __init__(
+        self, code: int, remark: str = "", address: str | None = None, about: str = ""
+    ) -> None:
+        super().__init__(code, remark, address, about)
         self.code = code
         self.remark = remark
         self.address = address
+        self.about = about
 
     def __str__(self) -> str:
+        subject = f"{self.about}: " if self.about else ""
         server = f" from {self.address}" if self.address else ""
-        return f"code {self.code}{server}: {self.remark or 'no remark'}"
+        return f"{subject}code {self.code}{server}: {self.remark or 'no remark'}"
 
     @classmethod
-    def of(cls, code: int, remark: str | None, address: str | None = None) -> BrokerError:
+    def of(
+        cls, code: int, remark: str | None, address: str | None = None, about: str = ""
+    ) -> BrokerError:
         """Give the error for an answer of a server, of the class for its code."""
-        return cls.lookup(code)(code, remark or "", address)
+        return cls.lookup(code)(code, remark or "", address, about)
 
     @classmethod
     def lookup(cls, code: int) -> type[BrokerError]:

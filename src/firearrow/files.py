@@ -47,6 +47,7 @@ T = TypeVar("T")
 
 GENERATIONS: Final = 5
 HISTORY_DIRECTORY: Final = ".history"
+_thrown_away: set[Path] = set()
 _STAMP: Final = re.compile(r"([0-9]{1,20})\.([0-9a-f]{8})")
 
 
@@ -97,11 +98,14 @@ class _Generation(NamedTuple):
     path: StoredPath
 
 
-def replace_atomically(path: Path, *pieces: bytes, generations: int = 0) -> None:
+def replace_atomically(
+    path: Path, *pieces: bytes, generations: int = 0, backup: bool = True
+) -> None:
     """Make ``pieces`` the content of ``path``; what was there becomes ``<name>.bak``.
 
     When this returns, the new content is on disk, and ``generations`` contents, this one among
-    them, are in ``.history``. The directory is made if it is missing. Raises OSError if the disk
+    them, are in ``.history``. Without a ``backup``, what was there is gone (a file that must not
+    be used again). The directory is made if it is missing. Raises OSError if the disk
     refuses; then ``path`` is what it was.
     """
     make_directory(path.parent)
@@ -110,7 +114,7 @@ def replace_atomically(path: Path, *pieces: bytes, generations: int = 0) -> None
     modified_ns = _write_synced(fresh, pieces, earlier[0].modified_ns + 1 if earlier else 0)
     if generations:
         _remember(path, pieces, modified_ns)
-    kept = _keep(path)
+    kept = _keep(path) if backup else None
     fresh.replace(path)
     if kept is not None:
         kept.replace(_beside(path, ".bak"))
@@ -174,8 +178,31 @@ def make_directory(path: Path) -> None:
         sync_directory(place.parent)
 
 
+@contextmanager
+def thrown_away(root: Path) -> Iterator[None]:
+    """Have nobody wait for the disk for what is below a directory, which is removed in the end.
+
+    A process that is killed loses nothing there all the same, a machine without power does.
+    """
+    _thrown_away.add(root.absolute())
+    try:
+        yield
+    finally:
+        _thrown_away.discard(root.absolute())
+
+
+def is_thrown_away(path: Path) -> bool:
+    """Whether a file need not be on the disk, ever."""
+    if not _thrown_away:
+        return False
+    place = path.absolute()
+    return place in _thrown_away or not _thrown_away.isdisjoint(place.parents)
+
+
 def sync_directory(path: Path) -> None:
     """Return once the names in a directory are on the disk."""
+    if is_thrown_away(path):
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with naming(path):
@@ -208,7 +235,8 @@ def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int) -> 
         if modified_ns < modified_ns_min:
             modified_ns = modified_ns_min
             os.utime(path, ns=(modified_ns, modified_ns))
-        os.fsync(file.fileno())
+        if not is_thrown_away(path):
+            os.fsync(file.fileno())
     return modified_ns
 
 

@@ -36,7 +36,7 @@ from zlib import crc32
 import msgspec
 
 from firearrow.errors import MessageError
-from firearrow.files import StoredPath, make_directory, sync_directory
+from firearrow.files import StoredPath, is_thrown_away, make_directory, sync_directory
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
@@ -243,6 +243,8 @@ def _numbers(version: Any) -> tuple[int, ...]:
 
 
 def _sync(path: Path) -> None:
+    if is_thrown_away(path):
+        return
     # By a descriptor of its own: `cut`, in another thread, closes the one that is written by.
     try:
         descriptor = os.open(path, os.O_RDONLY)

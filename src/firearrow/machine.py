@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,11 @@ def memory_bytes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
         elif "memory" in controllers.split(","):
             limits += _limits(cgroups / "memory", path, "memory.limit_in_bytes")
     return min(limits)
+
+
+def descriptors_max() -> int:
+    """How many descriptors this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _limits(root: Path, path: str, name: str) -> list[int]:

@@ -16,10 +16,13 @@ from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
+from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.puts import Puts
+from firearrow.broker.replicas import Replicas
 from firearrow.broker.requests import handlers_of
 from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.clients import Channel, ClientRegistry
+from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
@@ -167,6 +170,7 @@ class FakeStore:
         self.store_host = pack_host(Host("127.0.0.1", 10911))
         self.deleted: list[str] = []
         self.is_full = False
+        self.sync_flush = False
         self.log_end_offset = 4096
         self.store_host = pack_host(Host("127.0.0.1", 10911))
 
@@ -255,6 +259,8 @@ def finished(answer: Answer) -> Finished:
 class FakeBroker:
     """All state of one broker, and what it does for a request."""
 
+    waiting: list[Callable[[], None]] | None
+
     def __init__(
         self,
         config: BrokerConfig = CONFIG,
@@ -274,11 +280,9 @@ class FakeBroker:
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
         notices = MemberNotices(self.settings, self.clients, self._soon)
         self.clients.changed.listen(notices.changed)
-        self.channel = FakeChannel()
-        self.waiting: list[Callable[[], None]] | None = None
+        self.channel, self.waiting = FakeChannel(), None
         store = cast(MessageStore, self.store)
-        self.held = HeldPulls(store, self.clock)
-        self.scheduler = HandScheduler(self.clock)
+        self.held, self.scheduler = HeldPulls(store, self.clock), HandScheduler(self.clock)
         self.held_pops, self.held_notifications = (
             HeldPops(name, self.settings, store, self.clock, self.scheduler, newest_first=newest)
             for name, newest in (("pops", False), ("notifications", True))
@@ -313,8 +317,10 @@ class FakeBroker:
             self.held_notifications,
             self.unblocking,
             InFlight(self.settings),
+            Replicas(self.settings.store),
+            DelayOffsets(self.clock),
         )
-        self._handlers: dict[int, Any] = handlers_of(self.context)
+        self._handlers: dict[int, Any] = handlers_of(self.context, SendBackProcessor(self.context))
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Make a call at once, or keep it in ``waiting``."""

@@ -1,16 +1,12 @@
-"""How queues are divided: as RocketMQ's own classes do, and so that nobody is left out."""
-
-from pathlib import Path
+"""How popping is divided, so that nobody is left out."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.assigning import ANY_QUEUE, STRATEGIES, Strategy, shared_for_pop
+from firearrow.broker.assigning import ANY_QUEUE, shared_for_pop
+from firearrow.wire.allocation import AVG, BROKER_STRATEGIES
 from firearrow.wire.client_bodies import MessageQueue
-
-# What the classes of RocketMQ 5.5.0 answer: strategy, queues, clients, and the queues of each.
-ALLOCATIONS = (Path(__file__).parents[1] / "data" / "allocations.txt").read_text().splitlines()
 
 numbers = st.integers(1, 20)
 
@@ -23,46 +19,21 @@ def clients_of(count: int) -> list[str]:
     return [f"c{number:02}" for number in range(count)]
 
 
-def divided(strategy: Strategy, queue_count: int, client_count: int) -> list[list[int]]:
-    clients = clients_of(client_count)
-    queues = queues_of(queue_count)
-    return [[queue.queue_id for queue in strategy(queues, clients, one)] for one in clients]
-
-
-def test_the_original_divides_so() -> None:
-    assert len(ALLOCATIONS) == 2 * 9 * 6
-    for line in ALLOCATIONS:
-        name, queue_count, client_count, allocated = line.split(" ")
-        expected = [
-            [int(queue) for queue in part.split(",") if queue] for part in allocated.split("|")
-        ]
-        found = divided(STRATEGIES[name], int(queue_count), int(client_count))
-        assert found == expected, line
-
-
-@given(st.sampled_from(sorted(STRATEGIES)), numbers, numbers)
-def test_each_queue_has_one_client(name: str, queue_count: int, client_count: int) -> None:
-    found = divided(STRATEGIES[name], queue_count, client_count)
-    assert sorted(queue for part in found for queue in part) == list(range(queue_count))
-    assert max(map(len, found)) - min(map(len, found)) <= 1
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", BROKER_STRATEGIES)
 def test_a_stranger_has_nothing(name: str) -> None:
-    assert STRATEGIES[name](queues_of(4), clients_of(2), "stranger") == []
-    assert shared_for_pop(STRATEGIES[name], queues_of(4), clients_of(4), "stranger", 1) == []
+    assert shared_for_pop(BROKER_STRATEGIES[name], queues_of(4), clients_of(4), "stranger", 1) == []
 
 
 @pytest.mark.parametrize(("clients", "share"), [(1, 0), (3, 0), (3, -1), (3, 2), (3, 9)])
 def test_without_shares_each_client_pops_from_every_broker(clients: int, share: int) -> None:
     queues = queues_of(4, "a") + queues_of(4, "b")
-    found = shared_for_pop(STRATEGIES["AVG"], queues, clients_of(clients), "c00", share)
+    found = shared_for_pop(AVG, queues, clients_of(clients), "c00", share)
     assert found == [MessageQueue("T", "a", ANY_QUEUE), MessageQueue("T", "b", ANY_QUEUE)]
 
 
 def test_a_client_shares_the_queues_of_those_that_follow() -> None:
     clients = clients_of(3)
-    strategy = STRATEGIES["AVG"]
+    strategy = AVG
     shares = [shared_for_pop(strategy, queues_of(4), clients, one, 1) for one in clients]
     assert [[queue.queue_id for queue in found] for found in shares] == [
         [0, 1, 2],
@@ -77,7 +48,7 @@ def test_every_queue_has_enough_clients(queue_count: int, client_count: int, sha
     queues = queues_of(queue_count)
     having = {queue.queue_id: 0 for queue in queues}
     for one in clients:
-        found = set(shared_for_pop(STRATEGIES["AVG"], queues, clients, one, share))
+        found = set(shared_for_pop(AVG, queues, clients, one, share))
         assert found, one
         for queue in found:
             having[queue.queue_id] = having.get(queue.queue_id, 0) + 1

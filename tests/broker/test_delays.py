@@ -4,20 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from firearrow.broker import delays
 from firearrow.broker.delays import TURN_MESSAGES_MAX, DelayRedirection
-from firearrow.broker.puts import Draft
+from firearrow.broker.puts import Draft, again
+from firearrow.message import properties
 from firearrow.message.batch import encode_batch
+from firearrow.message.record import Content, iter_records
 from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from firearrow.store import DelayLevels
+from firearrow.store import DelayLevels, NewMessage
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
@@ -412,6 +416,67 @@ def test_what_can_never_be_delivered_keeps_nothing_back(
     *named, counted = lines
     assert [line["queue_offset"] for line in named] == list(range(len(BAD)))
     assert counted["count"] == 2
+
+
+ODD_PAIRS = [
+    "a\x01b", "a\x01c", "UNIQ_KEY\x01U", "DELAY\x01x", "REAL_TOPIC\x01U", "REAL_TOPIC\x01", "x", "",
+    "REAL_QID\x012", "XREAL_QID\x013", "TRAN_MSG\x01true", "INNER_MULTI_DISPATCH\x01%LMQ%a",
+    "TIMER_DELAY_SEC\x019", "WAIT\x01true", "é\x01ü",
+]  # fmt: skip
+
+
+def test_what_is_left_unread_is_delivered_as_if_it_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = Random(1)
+    texts: list[str] = []
+    for _ in range(150):
+        pairs = chance.sample(ODD_PAIRS, chance.randrange(4))
+        pairs += ["REAL_TOPIC\x01T", "REAL_QID\x011"][: chance.choice([1, 2, 2, 2])]
+        chance.shuffle(pairs)
+        texts.append("\x02".join(pairs) + "\x02" * (chance.random() < 0.8))
+    found: list[list[Content]] = []
+    unread = [0]
+
+    def counted(*about: Any) -> NewMessage:
+        unread[-1] += 1
+        return again(*about)
+
+    async def main(served: Serving, caller: Caller) -> None:
+        store = served.broker.store
+        for number, text in enumerate(texts):
+            host = bytes(16 * (number % 2) or 4) + b"\0\0\0\1"
+            queue, flags = store.queue(SCHEDULE, 0), (number, chance.choice([0, 1, 8]))
+            now_ms = served.broker._clock.now_ms()
+            store.put(queue, b"%d" % number, text.encode(), *flags, 5, host, now_ms, number % 3, 7)
+        store.catch_up()
+        end = store.log_end_offset
+        await asyncio.sleep(2)
+        assert served.broker.delay_offsets.table == {1: len(texts)}
+        log = b"".join(bytes(file.map) for file in store.log.segments.files)
+        views = list(iter_records(log[: store.log_end_offset], end))
+        found.append([store.content_at(view.physical_offset) for view in views])
+
+    sizes = {"mapped_file_size_commit_log": 1 << 20}
+    monkeypatch.setattr(delays, "again", counted)
+    for name, lmqs in ("unread", delays._LMQS), ("read", (b"",)):
+        monkeypatch.setattr(delays, "_LMQS", lmqs)
+        chance.seed(2)
+        in_virtual_time(tmp_path / name, main, store=sizes)
+        unread.append(0)
+    assert unread[0] > 50
+    assert unread[1:] == [0, 0]
+    assert len(found[0]) == len(found[1]) > 50
+    for one, other in zip(*found, strict=True):
+        stored, expected = one.properties, other.properties
+        assert properties.parse(stored) == properties.parse(expected)
+        if (
+            properties.encode(properties.parse(texts[int(one.body)]))
+            == texts[int(one.body)].encode()
+        ):
+            assert stored == expected
+        alike: Any = {"physical_offset": 0, "properties": b""}
+        assert replace(one, **alike) == replace(other, **alike)
 
 
 def test_offsets_outside_of_their_queues_are_corrected(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,12 +18,16 @@ from firearrow.broker.halves import (
     copied,
     half_of,
     plain_half,
+    plain_half_unique,
+    put_committed,
+    stored_as_half,
     waits_as_half,
 )
 from firearrow.broker.puts import Draft, Puts, wait_elsewhere
 from firearrow.message import properties
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import decode_content, decode_record, encode_record
+from firearrow.store import NewMessage
 from firearrow.testing.loop import START_MS
 from tests.broker.fakes import FakeBroker
 from tests.broker.serving import Serving, bodies, stored
@@ -203,6 +207,40 @@ def test_a_half_has_the_properties_that_it_was_sent_with(
     in_virtual_time(tmp_path, main)
 
 
+SENT = st.lists(
+    st.sampled_from([
+        "TRAN_MSG\x01true", "UNIQ_KEY\x01U1", "UNIQ_KEY\x01U_2", "PGROUP\x01p_g", "KEYS\x01a b",
+        "DELAY\x013", "DELAYED\x013", "CLUSTER\x01x", "TAGS\x01", "\x01v", "TAGS", "a_b\x01c",
+        "TRACE_ON\x01false", "__CRC32#\x01n", "é\x01ü", "", "TRAN_MSG\x01TRUE",
+    ]), max_size=6,
+).map("\x02".join)  # fmt: skip
+
+
+@given(st.permutations(["TRAN_MSG\x01true", "UNIQ_KEY\x01U1"]), SENT, st.booleans())
+def test_what_is_stored_as_it_was_sent_reads_as_if_it_had_been_read(
+    marks: list[str], others: str, closed: bool
+) -> None:
+    text = "\x02".join([*marks, others]) + ("\x02" if closed else "")
+    unique = plain_half_unique(text.encode())
+    if unique is None:
+        return
+    found = properties.parse(text)
+    assert found["TRAN_MSG"] == "true"
+    assert unique.decode() == found["UNIQ_KEY"]
+    assert "DELAY" not in found
+    assert not any("_" in name for name in found.keys() - {"TRAN_MSG", "UNIQ_KEY"})
+    added = text.encode() + (b"" if text.endswith("\x02") else b"\x02") + b"CLUSTER\x01C\x02"
+    draft = Draft("T", 3, b"", {**found, "CLUSTER": "C"}, START_MS, b"")
+    waits_as_half(FakeBroker().settings)(draft, START_MS)
+    assert properties.parse(stored_as_half(added, unique, "T", 3)) == draft.properties
+
+
+def test_usual_halves_are_stored_as_they_were_sent() -> None:
+    text = b"TRAN_MSG\x01true\x02PGROUP\x01p_g\x02KEYS\x01k\x02UNIQ_KEY\x01U\x02WAIT\x01true"
+    assert plain_half_unique(text) == b"U"
+    assert plain_half_unique(text + b"\x02") == b"U"
+
+
 NAMES = [
     "TAGS", "WAIT", "PGROUP", "UNIQ_KEY", "TRAN_MSG", "DELAY", "TIMER_DELIVER_MS", "REAL_QID",
     "INNER_MULTI_DISPATCH", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS",
@@ -230,8 +268,9 @@ def halves_are_alike(text: bytes, reads_alike: bool, **fields: Any) -> PlainHalf
     assert (plain.queue_offset, plain.root) == (half.queue_offset, half.root)
     assert (plain.producer_group, plain.immunity) == (half.producer_group, half.immunity)
     assert (plain.real_topic, plain.born_timestamp_ms) == (half.real_topic, half.born_timestamp_ms)
-    draft, expected = committed(plain), committed(half)
-    assert draft.properties == {}
+    expected, puts = committed(half), PutAgain()
+    put_committed(cast(Puts, puts), plain, 9)
+    (draft,) = puts.drafts
     if reads_alike:
         assert properties.parse(draft.stored) == expected.properties
     else:
@@ -239,6 +278,23 @@ def halves_are_alike(text: bytes, reads_alike: bool, **fields: Any) -> PlainHalf
     draft.stored, draft.properties = b"", expected.properties
     assert draft == expected
     return plain
+
+
+class PutAgain:
+    """Keeps as drafts what is put again with its properties formatted."""
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+
+    def queue(self, topic: str, queue_id: int) -> tuple[str, int]:
+        return topic, queue_id
+
+    def put_again(self, message: NewMessage, now_ms: int) -> None:
+        queue, body, stored, flag, sys_flag, born_ms, born_host, times, prepared = message
+        topic, queue_id = cast(tuple[str, int], queue)
+        about = flag, sys_flag, times, prepared, stored
+        draft = Draft(topic, queue_id, body, {}, born_ms, born_host, *about)
+        self.drafts.append(draft)
 
 
 @given(

@@ -1,5 +1,6 @@
 """The table of waiting pulls by itself: who is woken, who stays, who is forgotten."""
 
+import asyncio
 from collections.abc import Callable
 from itertools import chain
 from typing import cast
@@ -9,9 +10,11 @@ import pytest
 from firearrow.broker import longpoll
 from firearrow.broker.longpoll import EXPIRED_MAX, HeldPull, HeldPulls
 from firearrow.filter.sql import SqlFilter, compile_sql
-from firearrow.net.server import Peer
+from firearrow.net.server import ConnectionClosed, Peer
 from firearrow.services import Scheduler
 from firearrow.store import GetResult, GetStatus, MessageStore, Wanted
+from firearrow.testing import loop as virtual
+from firearrow.testing.loop import VirtualClock, VirtualLoop
 from firearrow.wire.command import request
 from firearrow.wire.frame import AnyCommand
 from tests.broker.fakes import FakeChannel, HandClock
@@ -110,6 +113,12 @@ class Turns:
     def call_soon(self, call: Callable[[], object]) -> None:
         self.planned.append(call)
 
+    def time(self) -> float:
+        return 0.0
+
+    def call_later(self, _: float, __: Callable[[], object]) -> None:
+        """Time is over when the test says so."""
+
 
 def test_waits_that_end_together_are_ended_in_several_turns() -> None:
     stage, turns = Stage(), Turns()
@@ -165,6 +174,30 @@ def test_time_ends_a_wait() -> None:
     stage.pulls.expire()
     assert stage.take() == [2]
     assert len(stage.pulls) == 0
+
+
+def test_sweeps_are_made_while_somebody_waits_and_no_others() -> None:
+    async def main(clock: VirtualClock) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        stage = Stage()
+        stage.clock.seconds = loop.time()
+        stage.pulls = HeldPulls(cast(MessageStore, stage.entries), clock, loop)
+        ended: dict[int, float] = {}
+        stage.on_resume = lambda number: ended.update({number: loop.time()})
+        gone = FakeChannel()
+        for number, seconds in enumerate((15, 15.2, 30)):
+            stage.hold(number, seconds=seconds)
+        stage.hold(3, seconds=1000, peer=gone)
+        before = loop.leaps
+        await asyncio.sleep(20)
+        gone.is_open = False
+        stage.pulls.closed(ConnectionClosed(cast(Peer, gone)))
+        await asyncio.sleep(3600)
+        assert [round(ended[number], 2) for number in (0, 1, 2, 3)] == [15.0, 15.5, 30.0, 20.5]
+        assert loop.leaps - before == len(ended) + 2  # and the sleeps of the test
+
+    virtual.run(main)
 
 
 def test_a_connection_that_ended_is_not_answered() -> None:

@@ -4,6 +4,7 @@ called."""
 import ast
 import asyncio
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,14 +12,21 @@ from typing import Any, cast
 
 import pytest
 
+from firearrow.auth.metadata import Metadata
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.popping import Popping
+from firearrow.broker.processors.acks import AckProcessor
+from firearrow.broker.processors.liteacks import LiteAcks
+from firearrow.broker.processors.pop import PopProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.requests import (
     Admission,
+    Check,
+    auth_handlers_of,
     bulk_handlers_of,
     handlers_of,
     message_handlers_of,
@@ -29,6 +37,9 @@ from firearrow.broker.requests import (
 from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
+from firearrow.controller.agreement import PEER_MESSAGES
+from firearrow.controller.config import ControllerConfig
+from firearrow.controller.processor import Processor as ControllerProcessor
 from firearrow.errors import BrokerError
 from firearrow.events import Events
 from firearrow.namesrv.config import NamesrvConfig
@@ -46,6 +57,7 @@ from tests.net.talker import talking
 from tests.store.stores import opened
 
 CODES_OF_5_5_0 = 164
+IN_CONTROLLER_TOO = {RequestCode.BROKER_HEARTBEAT, PEER_MESSAGES}
 DEAD = {13, 22, 23, 27, 47, *range(209, 215), 301, 302, 200072}
 
 
@@ -64,14 +76,26 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
         others = reply_handlers_of(context, sends) | transaction_handlers_of(ends)
         books = Books(context)
         lite = LiteTopics(context, context.held_pops, cast(Scheduler, None), Events())
-        others |= pop_handlers_of(context, Popping(context, books), books, lite)
-        return {**handlers_of(context), **messages, **others}
+        pops = PopProcessor(context, Popping(context, books))
+        acks = AckProcessor(context, books, LiteAcks(context, lite.popping))
+        others |= pop_handlers_of(context, books, lite, pops, acks)
+        return {**handlers_of(context, SendBackProcessor(context)), **messages, **others}
 
 
 def handlers_of_name_server(root: Path) -> Mapping[int, Handler]:
     config, clock = NamesrvConfig(), SystemClock()
     routes = Routes(clock, lambda: config, lambda change: None)
     return Processor(config, clock, routes, KvConfig(root / "kv.json")).handlers()
+
+
+def handlers_of_controller() -> Mapping[int, Handler]:
+    config = ControllerConfig(
+        controller_d_leger_group="g",
+        controller_d_leger_peers="n0-127.0.0.1:1",
+        controller_d_leger_self_id="n0",
+    )
+    nothing = cast(Any, None)
+    return ControllerProcessor(config, nothing, nothing, nothing, nothing).handlers()
 
 
 def test_every_code_has_a_row_with_all_its_columns() -> None:
@@ -96,19 +120,30 @@ def test_who_serves_something_says_what_permission_it_takes() -> None:
 
 def test_handlers_are_of_codes_that_their_server_has(tmp_path: Path) -> None:
     in_broker, in_name_server = handlers_of_broker(tmp_path), handlers_of_name_server(tmp_path)
+    with_users = auth_handlers_of(cast(Metadata, None))
+    assert NOT_YET.keys() > with_users.keys()  # without users there are none of these
     assert {REQUESTS[RequestCode(code)].served_by for code in in_broker} == {ServedBy.BROKER}
     of_name_server = {
         code for code, row in REQUESTS.items() if row.served_by is ServedBy.NAME_SERVER
     }
     assert in_name_server.keys() == of_name_server
+    of_controller = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.CONTROLLER}
+    assert handlers_of_controller().keys() == of_controller | IN_CONTROLLER_TOO
     of_broker = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.BROKER}
     assert in_broker.keys() | NOT_YET.keys() == of_broker
     assert not in_broker.keys() & NOT_YET.keys()
 
 
 def test_what_a_handler_reads_is_what_the_table_says(tmp_path: Path) -> None:
-    handlers = {**handlers_of_broker(tmp_path), **handlers_of_name_server(tmp_path)}
-    for code, handler in handlers.items():
+    handlers = [
+        *handlers_of_broker(tmp_path).items(),
+        *handlers_of_name_server(tmp_path).items(),
+        *handlers_of_controller().items(),
+        *auth_handlers_of(cast(Metadata, None)).items(),
+    ]
+    for code, handler in handlers:
+        if code == PEER_MESSAGES:  # controllers' own
+            continue
         row = REQUESTS[RequestCode(code)]
         assert row.header is not Unread, code
         assert row.body is not Unread, code
@@ -143,7 +178,7 @@ def types_read_by(handler: Handler) -> dict[str, set[str]]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
             if called in read:
                 texts = [ast.unparse(it) for it in (*node.args, node.func)]
-                read[called] |= {word for text in texts for word in text.replace(".", " ").split()}
+                read[called] |= {word for text in texts for word in re.split(r"\W+", text)}
             elif called.startswith("_"):
                 inner = names.get(called) or getattr(module, called, None)
                 if inspect.isroutine(inner):
@@ -158,9 +193,12 @@ def _name(node: ast.expr) -> str:
 # --- admission ---
 
 
-def not_from_master(row: Row, peer: Peer, command: AnyCommand) -> None:
-    if row.traits & Trait.MASTERS and command.body == b"no":
-        raise BrokerError(ResponseCode.NO_PERMISSION, f"{row.code.name} is not admitted")
+def not_from_master(row: Row) -> Check | None:
+    def check(peer: Peer, command: AnyCommand) -> None:
+        if command.body == b"no":
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"{row.code.name} is not admitted")
+
+    return check if row.traits & Trait.MASTERS else None
 
 
 @pytest.mark.parametrize(
@@ -206,8 +244,12 @@ def test_a_condition_is_asked_before_the_handler(bodies: list[bytes]) -> None:
 
 def test_without_a_condition_handlers_are_called_directly(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        sends = SendProcessor(FakeBroker().context._replace(store=store))
-        bulk = bulk_handlers_of(sends)
+        context = FakeBroker().context._replace(store=store)
+        sends, books = SendProcessor(context), Books(context)
+        pops = PopProcessor(context, Popping(context, books))
+        acks = AckProcessor(context, books, cast(LiteAcks, None))
+        ends = TransactionProcessor(context, cast(Transactions, None))
+        bulk = bulk_handlers_of(sends, ends, pops, acks)
         assert Admission().before_bulk(bulk) is bulk
         handlers = {10: sends.send}
         assert Admission().before(handlers) is handlers

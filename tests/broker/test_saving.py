@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.saving import Saving
+from firearrow.broker.saving import WRITE_SECONDS, Following, Saving
 from firearrow.broker.state.persistence import JsonFile, Rest, StateFile, no_rest
 from firearrow.journal import Change
+from firearrow.testing.loop import VirtualClock, VirtualLoop, run
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import Caller, Serving, calling, until
 
@@ -134,3 +135,45 @@ def test_who_writes_a_long_file_rests_until_the_broker_stops(tmp_path: Path) -> 
         assert state.read() == {"a": 1}
 
     asyncio.run(main())
+
+
+class Refusing(JsonFile):
+    """Counts its writes, and refuses some."""
+
+    writes = refuses = 0
+
+    def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
+        self.writes += 1
+        if self.refuses:
+            self.refuses -= 1
+            raise OSError(28, "No space left on device")
+        super().write(content, rest)
+
+
+def test_a_file_follows_a_change_within_a_second_and_nothing_runs_until_the_next(
+    tmp_path: Path,
+) -> None:
+    storage = Refusing(tmp_path / "x.json")
+    state = StateFile(storage, lambda: {"a": 1})
+
+    async def main(_: VirtualClock) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        following = Following(Saving([state]), [state], loop)
+        await following.start()
+        await asyncio.sleep(3600)
+        assert loop.leaps <= 2
+        state.keep(Change({}, {"dataVersion": {"counter": 1}}))
+        await asyncio.sleep(WRITE_SECONDS + 0.001)
+        assert (storage.writes, state.read()) == (1, {"a": 1})
+        storage.refuses = 3
+        state.keep(Change({}, {"dataVersion": {"counter": 2}}))
+        await asyncio.sleep(3600)
+        assert (storage.writes, state.behind) == (5, False)
+        assert loop.leaps < 20
+        await following.stop()
+        state.keep(Change({}, {"dataVersion": {"counter": 3}}))
+        await asyncio.sleep(3600)
+        assert storage.writes == 5
+
+    run(main)

@@ -169,7 +169,7 @@ def test_what_nobody_foresaw_is_named_with_its_place(
     assert main(["store", "verify", "."]) == 2
     said = capsys.readouterr().err
     assert said.startswith("firearrow: KeyError: 'a' (at line ")
-    assert said.endswith(" of firearrow/cli/store.py)\n")
+    assert said.endswith(" of firearrow/cli/store/repairs.py)\n")
 
 
 def test_an_error_is_an_object_in_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

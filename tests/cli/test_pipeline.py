@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from firearrow.cli import pipeline
-from firearrow.cli.checks import place
-from firearrow.cli.main import build_parser, main
-from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK
+from firearrow.cli.main import main
+from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, order_of
 from firearrow.cli.reports import Report, Table
+from firearrow.cli.sparkoptions import RunOptions
 
 NEEDED = {
     "watch": ["--alert", "lag > 1"],
@@ -31,9 +30,11 @@ OF_MESSAGES = [job for job in JOBS if job.name not in OF_OTHERS]
 def test_each_job_of_messages_takes_what_all_take(job: pipeline.Job) -> None:
     given = ["--path", "a", "--path", "b", "--option", "subscribe=T", "--top", "0", "--json"]
     given += ["--report", "page.html", *NEEDED.get(job.name, [])]
-    options = build_parser().parse_args(["pipeline", job.name, *given])
-    assert (options.path, options.option, options.top) == (["a", "b"], [("subscribe", "T")], 0)
-    assert place(options) == {"subscribe": "T", "paths": '["a", "b"]'}
+    order = order_of([job.name, *given])
+    options = order.options
+    assert (options.path, options.option) == (("a", "b"), (("subscribe", "T"),))
+    assert options.source() == {"subscribe": "T", "paths": '["a", "b"]'}
+    assert order.how == RunOptions(top=0, json=True, report=Path("page.html"))
 
 
 @pytest.mark.parametrize("job", OF_MESSAGES, ids=lambda job: job.name)
@@ -42,11 +43,10 @@ def test_ages_are_counted_to_a_moment_where_there_are_any(
 ) -> None:
     given = ["--path", "a", "--now", "2026-11-21T06:30:00", *NEEDED.get(job.name, [])]
     if job.name in ("backlog", "accounting", "transactions", "latency"):
-        options = build_parser().parse_args(["pipeline", job.name, *given])
-        assert options.now == 1_795_242_600_000
+        assert order_of([job.name, *given]).options.now == 1_795_242_600_000
         return
     with pytest.raises(SystemExit):
-        build_parser().parse_args(["pipeline", job.name, *given])
+        main(["pipeline", job.name, *given])
     assert "unrecognized arguments: --now" in capsys.readouterr().err
 
 
@@ -89,7 +89,10 @@ def test_without_spark_one_sentence_says_what_to_install(
 
 def test_help_needs_no_spark() -> None:
     """The command line is built without importing it, so that all others stay quick."""
-    code = "import sys; from firearrow.cli.main import build_parser as b; b(); print(*sys.modules)"
+    code = (
+        "import sys; from firearrow.cli.app import build_app; app = build_app();"
+        "app['pipeline']['watch'], app['store']['verify']; print(*sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {"pyspark", "pyarrow", "numpy"} & set(ran.stdout.split())
 
@@ -99,10 +102,10 @@ def test_a_report_is_printed_and_written(
 ) -> None:
     page = tmp_path / "page.html"
     report = Report("R", {"source": "s"}, [Table("Backlog", ["lag"], [[3]])])
-    pipeline.show(Namespace(report=page, json=False), report)
+    pipeline.show(report, RunOptions(report=page))
     said = capsys.readouterr()
     assert said.out == "R\nsource: s\n\nBacklog\n  lag\n    3\n"
     assert said.err == f"firearrow: report in {page}\n"
     assert '<td class="n">3</td>' in page.read_text(encoding="utf-8")
-    pipeline.show(Namespace(report=None, json=True), report)
+    pipeline.show(report, RunOptions(json=True))
     assert json.loads(capsys.readouterr().out)["tables"][0]["rows"] == [{"lag": 3}]

@@ -35,12 +35,13 @@ def _no_room() -> None:
 
 @contextmanager
 def running(
-    *arguments: str, before: Callable[[], None] = _terminal
+    *arguments: str, before: Callable[[], None] = _terminal, stdin: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Start the command; it must have ended by itself when the block ends."""
     command = [sys.executable, "-m", "firearrow", *arguments]
     process = subprocess.Popen(
         command,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,10 +57,13 @@ def running(
 
 
 def serving(
-    store: Path, *arguments: str, before: Callable[[], None] = _terminal
+    store: Path,
+    *arguments: str,
+    before: Callable[[], None] = _terminal,
+    stdin: int | None = None,
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     ports = ("--namesrv-port", "0", "--broker-port", "0")
-    return running("serve", "--store", str(store), *ports, *arguments, before=before)
+    return running("serve", "--store", str(store), *ports, *arguments, before=before, stdin=stdin)
 
 
 def _plain_environment() -> dict[str, str]:
@@ -97,6 +101,36 @@ def test_serves_until_a_signal_and_leaves_a_clean_store(
     assert f"firearrow {__version__}" in banner
     for fact in [f"pid {process.pid}", str(tmp_path / "store"), *ready.groups()]:
         assert fact in banner
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_an_ephemeral_store_is_gone_in_the_end(
+    closes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with running("serve", "--ephemeral", "--until-stdin-closes", stdin=subprocess.PIPE) as process:
+        ready = READY.fullmatch(read_line(process))
+        assert ready
+        assert not {"9876", "10911"} & set(ready.groups())
+        [store] = tmp_path.glob("firearrow-*/store")
+        assert (store / "lock").exists()
+        assert process.stdin is not None
+        process.stdin.write("whatever")
+        process.stdin.flush()
+        if not closes:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_SECONDS_MAX) == 0
+        process.communicate(timeout=STOP_SECONDS_MAX)  # closes standard input
+        assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_has_no_standard_input_ends_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path / "store", "--until-stdin-closes", stdin=subprocess.DEVNULL) as process:
+        read_line(process)
+        _, err = process.communicate(timeout=STOP_SECONDS_MAX)
+    assert process.returncode == 0, err
+    assert not (tmp_path / "store" / "abort").exists()
 
 
 def test_a_lost_terminal_is_nothing_under_nohup_and_more_signals_disturb_no_stop(
@@ -143,12 +177,12 @@ def test_name_servers_that_do_not_answer_are_named_when_ready(tmp_path: Path) ->
 
 @pytest.mark.parametrize("level", ["warning", "error"])
 def test_what_is_asked_for_and_not_there_ends_the_start(tmp_path: Path, level: str) -> None:
-    arguments = ("--log-level", level, "--set", "authenticationEnabled=true")
+    arguments = ("--log-level", level, "--set", "aclEnable=true")
     with serving(tmp_path / "store", *arguments) as process:
         out, err = process.communicate(timeout=STOP_SECONDS_MAX)
     assert (process.returncode, out) == (1, "")
     assert err == (
-        "firearrow: authenticationEnabled=true asks for access control for clients, "
+        "firearrow: aclEnable=true asks for the access control of RocketMQ 4, "
         "which this version does not have; remove the key to start without it\n"
     )
     assert not (tmp_path / "store").exists()
@@ -202,3 +236,30 @@ def test_servers_run_apart(tmp_path: Path) -> None:
             assert re.fullmatch(r"ready broker=127\.0\.0\.1:\d+\n", read_line(broker))
             stop(broker)
         stop(namesrv)
+
+
+def test_a_controller_runs_alone_or_in_a_name_server(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    keys = {
+        "controllerDLegerGroup": "g",
+        "controllerDLegerPeers": f"n0-{address}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(tmp_path / "controller"),
+        "enableControllerInNamesrv": "true",
+        "bindAddress": "127.0.0.1",
+    }
+    conf = tmp_path / "controller.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    for command, says in (
+        (["controller"], f"ready controller={re.escape(address)}\n"),
+        (["namesrv", "--port", "0"], rf"ready namesrv=127\.0\.0\.1:\d+ controller={address}\n"),
+    ):
+        with running(*command, "-c", str(conf)) as process:
+            assert re.fullmatch(says, read_line(process))
+            with running("controller", "-c", str(conf)) as second:
+                _, errors = second.communicate(timeout=STOP_SECONDS_MAX)
+            assert second.returncode == 1
+            assert errors.endswith(f"another process has {tmp_path / 'controller'} open\n")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_SECONDS_MAX) == 0

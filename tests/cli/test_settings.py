@@ -4,21 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.main import build_parser
+from firearrow.cli.app import build_app
+from firearrow.cli.serveroptions import ServerOptions
 from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.config import properties
 from firearrow.errors import ConfigError
 
 
+def options_of(*arguments: str) -> ServerOptions:
+    _, bound, _ = build_app().parse_args(arguments, exit_on_error=False)
+    bound.apply_defaults()
+    options = bound.arguments["options"]
+    assert isinstance(options, ServerOptions)
+    return options
+
+
 def plan(*arguments: str) -> ServerPlan:
-    return ServerPlan.from_options(build_parser().parse_args(arguments))
+    return ServerPlan.from_options(options_of(*arguments))
 
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
     path.write_text(
-        "brokerName = from-file\nregionId=R3\nlistenPort=20911\nhaHousekeepingInterval=48\n"
+        "brokerName = from-file\nregionId=R3\nlistenPort=20911\nhaMaxTimeSlaveNotCatchup=48\n"
     )
     return path
 
@@ -36,6 +45,20 @@ def test_serve_is_embedded_by_default(tmp_path: Path, monkeypatch: pytest.Monkey
     assert embedded.store.store_path_commit_log == str(tmp_path / "data/store/commitlog")
     assert embedded.namesrv.kv_config_path == str(tmp_path / "data/store/namesrv/kvConfig.json")
     assert embedded.notes == []
+
+
+def test_an_ephemeral_store_is_small_and_nothing_has_a_port_of_its_own(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    file = tmp_path / "broker.conf"
+    file.write_text("storePathCommitLog=/somewhere\nmaxIndexNum=7")
+    embedded = plan("serve", "--ephemeral", "-c", str(file), "--store", str(store))
+    assert embedded.namesrv
+    assert embedded.broker
+    assert embedded.store
+    assert (embedded.namesrv.listen_port, embedded.broker.listen_port) == (0, 0)
+    assert embedded.store.commit_log_path == store / "commitlog"
+    assert embedded.store.mapped_file_size_commit_log == 8 * 1024 * 1024
+    assert embedded.store.max_index_num == 7
 
 
 def test_serve_gives_each_server_its_keys(tmp_path: Path) -> None:
@@ -72,8 +95,8 @@ def test_the_nearer_word_wins(conf: Path) -> None:
 def test_what_has_no_effect_is_kept_and_noted(conf: Path) -> None:
     planned = plan("broker", "-c", str(conf), "--set", "brokerNmae=x")
     assert planned.broker
-    assert planned.broker.extra == {"haHousekeepingInterval": "48", "brokerNmae": "x"}
-    assert [note.key for note in planned.notes] == ["haHousekeepingInterval", "brokerNmae"]
+    assert planned.broker.extra == {"haMaxTimeSlaveNotCatchup": "48", "brokerNmae": "x"}
+    assert [note.key for note in planned.notes] == ["haMaxTimeSlaveNotCatchup", "brokerNmae"]
 
 
 def test_name_servers_come_from_option_file_or_environment(
@@ -125,11 +148,31 @@ def test_files_that_rocketmq_wrote_in_full_start_without_a_word() -> None:
 def test_what_is_asked_for_and_not_there_stops_the_start(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="useTLS=true asks for"):
-        plan(command, "--set", "useTLS=true")
-    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.server.mode=enforcing")
+    with pytest.raises(ConfigError, match="aclEnable=true asks for"):
+        plan(command, "--set", "aclEnable=true")
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.ciphers=ANY")
     with pytest.raises(ConfigError, match="JAVA_OPT_EXT: tls"):
         plan(command)
+
+
+def test_tls_is_asked_for_as_of_a_jvm_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Xmx1g -Dtls.server.mode=enforcing -Dtls.enable=true")
+    with pytest.raises(ConfigError, match=r"needs tls\.server\.certPath"):
+        plan("broker")
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.server.certPath=/of/file\ntls.server.mode=disabled\nlistenPort=1\n")
+    monkeypatch.setenv("JAVA_OPT", f"-Dtls.server.certPath=/of/jvm -Dtls.config.file={file}")
+    both = plan("serve", "--set", "tls.client.authServer=true")
+    assert both.broker
+    assert both.namesrv
+    for keys in (both.broker, both.namesrv):
+        assert (keys.tls_server_mode, keys.tls_server_cert_path) == ("enforcing", "/of/file")
+        assert keys.tls_enable
+        assert keys.tls_client_auth_server
+    assert both.broker.listen_port == 10911
+    assert both.notes == []
+    with pytest.raises(ConfigError, match="nowhere"):
+        plan("namesrv", "--set", "tls.config.file=/nowhere")
 
 
 def test_a_broker_announces_what_it_is_told_or_where_it_listens() -> None:
@@ -157,3 +200,57 @@ def test_the_description_is_a_configuration_file(conf: Path, tmp_path: Path) -> 
     second = plan("broker", "-c", str(again))
     assert (second.broker, second.store) == (first.broker, first.store)
     assert properties.loads(first.describe())["brokerName"] == "from-file"
+
+
+GROUP = "controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878\n"
+
+
+def test_a_controller_is_one_of_its_group(tmp_path: Path) -> None:
+    path = tmp_path / "controller.conf"
+    path.write_text(GROUP + "controllerDLegerSelfId=n1\nmappedFileSize=1024\n")
+    planned = plan("controller", "-c", str(path), "--store", str(tmp_path / "store"))
+    assert planned.controller
+    assert planned.controller.members() == {"n0": "10.0.0.1:9878", "n1": "10.0.0.2:9878"}
+    assert planned.controller.controller_store_path == str(tmp_path / "store")
+    assert planned.controller.config_store_path == str(path)
+    assert [note.key for note in planned.notes] == ["mappedFileSize"]
+    assert "# controller\n" in planned.describe()
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("", "controllerDLegerGroup is missing"),
+        ("controllerDLegerGroup=g", "controllerDLegerPeers is missing"),
+        (GROUP + "controllerDLegerSelfId=n7", "controllerDLegerSelfId=n7.*has n0, n1"),
+        (GROUP.replace("n0-10", "n0:10"), "controllerDLegerPeers=.*allowed is name-host:port"),
+        (GROUP.replace("n1-", "".join(f"m{n}-h:{n};" for n in range(9)) + "n1-")
+         + "controllerDLegerSelfId=n1", "has 11, 9 may be"),
+        (GROUP.replace("n1-", "n0-") + "controllerDLegerSelfId=n0", "a name or an address twice"),
+        (GROUP.replace("0.2", "0.1") + "controllerDLegerSelfId=n0", "a name or an address twice"),
+        (GROUP + "controllerDLegerSelfId=n1\ncontrollerType=jRaft", "agree by JRaft"),
+    ],
+)  # fmt: skip
+def test_a_controller_without_a_group_does_not_start(tmp_path: Path, keys: str, says: str) -> None:
+    path = tmp_path / "controller.conf"
+    path.write_text(keys)
+    with pytest.raises(ConfigError, match=says):
+        plan("controller", "-c", str(path))
+
+
+def test_a_controller_is_in_the_name_server_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    store = tmp_path / "controller"
+    path.write_text(GROUP + f"controllerDLegerSelfId=n0\ncontrollerStorePath={store}\n")
+    alone = plan("namesrv", "-c", str(path))
+    assert alone.controller is None
+    path.write_text(path.read_text() + "enableControllerInNamesrv=true\n")
+    both = plan("namesrv", "-c", str(path))
+    assert both.notes == []
+    assert both.controller
+    assert both.namesrv
+    assert both.controller.config_store_path == str(store / "controller.properties")
+    assert both.namesrv.config_store_path == str(path)
+    path.write_text("enableControllerInNamesrv=true\n")
+    with pytest.raises(ConfigError, match="controllerDLegerGroup is missing"):
+        plan("namesrv", "-c", str(path))

@@ -7,14 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from firearrow.client.queues import Queue
-from firearrow.client.routes import (
-    ROUTE_SECONDS_MAX,
-    Cluster,
-    Routes,
-    Target,
-    address_of,
-    writable,
-)
+from firearrow.client.routes import ROUTE_SECONDS_MAX, Cluster, Routes, Target, address_of, writable
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError, TopicNotFound
 from firearrow.net.blocking import BlockingClient
 from firearrow.net.server import Answer, Handler, Peer

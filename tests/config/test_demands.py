@@ -11,27 +11,21 @@ from firearrow.config.table import rocketmq_defaults
 from firearrow.errors import ConfigError
 
 WRITTEN_BY_ROCKETMQ = Path(__file__).parents[1] / "data" / "config"
-GROUPS = ["broker", "store", "server", "client", "namesrv", "auth"]
+GROUPS = ["broker", "store", "server", "client", "namesrv", "controller", "auth"]
 
 
 @pytest.mark.parametrize(
     "pair",
     [
-        "authenticationEnabled=true",
-        "authorizationEnabled=TRUE",
         "aclEnable=true",
         "aclEnable=yes",
-        "useTLS=true",
-        "tls.server.mode=enforcing",
-        "tls.server.certPath=/etc/cert.pem",
+        "tls.ciphers=TLS_RSA_WITH_NULL_SHA",
         "enableControllerMode=true",
-        "enableControllerInNamesrv=true",
+        "controllerType=jRaft",
         "enableDLegerCommitLog=true",
-        "brokerRole=SLAVE",
-        "brokerRole=SYNC_MASTER",
-        "brokerId=1",
-        "brokerId=-1",
-        "inSyncReplicas=2",
+        "duplicationEnable=true",
+        "minInSyncReplicas=2",
+        "totalReplicas=2",
         "enableSlaveActingMaster=true",
         "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
         "storePathCommitLog=/a,/b",
@@ -39,7 +33,7 @@ GROUPS = ["broker", "store", "server", "client", "namesrv", "auth"]
         "configManagerVersion=v2",
         "transientStorePoolEnable=true",
         "timerRocksDBEnable=true",
-        "metricsExporterType=PROM",
+        "metricsExporterType=OTLP_GRPC",
     ],
 )
 def test_a_demand_is_refused(pair: str) -> None:
@@ -51,7 +45,6 @@ def test_a_demand_is_refused(pair: str) -> None:
 @pytest.mark.parametrize(
     "pair",
     [
-        "authenticationEnabled=false",
         "aclEnable= False ",
         "brokerRole=ASYNC_MASTER",
         "brokerId=0",
@@ -90,5 +83,5 @@ def test_a_secret_is_not_shown() -> None:
 
 def test_options_of_a_jvm_are_looked_at() -> None:
     refuse_of_jvm({"JAVA_OPT": "-Xmx1g -Dtls.server.mode=permissive -Duser.home=/x"})
-    with pytest.raises(ConfigError, match=r"^JAVA_OPT_EXT: tls\.server\.mode=enforcing asks for"):
-        refuse_of_jvm({"JAVA_OPT_EXT": '-Xmx1g -Dtls.server.mode="enforcing" -Da=b'})
+    with pytest.raises(ConfigError, match=r"^JAVA_OPT_EXT: tls\.protocols=SSLv3 asks for"):
+        refuse_of_jvm({"JAVA_OPT_EXT": '-Xmx1g -Dtls.protocols="SSLv3" -Da=b'})

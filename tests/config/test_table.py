@@ -18,6 +18,8 @@ from firearrow.config.table import (
     take,
     update,
 )
+from firearrow.config.tls import TlsKeys
+from firearrow.controller.config import ControllerConfig
 from firearrow.errors import ConfigError
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
@@ -123,7 +125,7 @@ def test_properties_are_spelt_as_java_spells_them() -> None:
     }
 
 
-@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig])
+@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig])
 def test_properties_are_read_back(struct: type[ServerConfig]) -> None:
     assert load(struct, as_properties(struct())) == (struct(), [])
 
@@ -133,19 +135,22 @@ SET_AT_START = {
     "BrokerConfig.listenPort": "10911",
     "BrokerConfig.brokerName": socket.gethostname(),
     "NamesrvConfig.listenPort": "9876",
+    "StoreConfig.haListenPort": "0",
 }
 # RocketMQ has the address of the host here, which we leave open until we know where to listen.
 LEFT_OPEN = {"brokerIP1", "brokerIP2"}
 # What RocketMQ has nothing of.
 OUR_OWN = {"checkCRCOnRead", "configGenerations", "requestMemoryBytesMax", "unconsumedPolicy"}
+OUR_OWN |= keys(TlsKeys).keys()  # these it has as properties of the JVM
 
 
 @pytest.mark.parametrize(
     ("struct", "servers"),
     [
         (StoreConfig, ["store"]),
-        (BrokerConfig, ["server", "broker"]),
+        (BrokerConfig, ["server", "broker", "auth"]),
         (NamesrvConfig, ["server", "namesrv"]),
+        (ControllerConfig, ["server", "controller"]),
     ],
 )
 def test_keys_and_defaults_are_rocketmqs(

@@ -44,7 +44,7 @@ class LiteScript:
             f"{self._seed}-shared": (f"{self._seed}-c1",),
             f"{self._seed}-exclusive": (f"{self._seed}-c2", f"{self._seed}-c3"),
         }
-        self._sent: dict[str, int] = {}
+        self._held: dict[str, set[str]] = {}  # by clients of the exclusive group
         self._pops: list[tuple[str, str]] = []  # group and client
         self._popped: dict[tuple[str, int], list[tuple[str, int, AnyCommand]]] = {}
         self._number = 0
@@ -127,6 +127,10 @@ class LiteScript:
         body = _change(action, group, client, self._parent, lites, **more)
 
         def do(side: Side) -> Seen:
+            if action == "PARTIAL_REMOVE" or group.endswith("exclusive"):
+                # What is noted for a client that loses a lite topic by this, the original gives it.
+                for loser in self._groups[group]:
+                    self._ask_for_all(side, group, loser, LONG_MS)
             code = side.ask(200071, {}, body).code
             return code, self._offsets(side, group)
 
@@ -151,10 +155,20 @@ class LiteScript:
                  ("TIMESTAMP", 5)]
             )  # fmt: skip
             more = {"offsetOption": {"type": kind, "value": value}}
-        return self._changes("PARTIAL_ADD", group, client, self._some(), **more)
+        lites = self._some()
+        if group.endswith("exclusive"):
+            lites = [lite for lite in lites if lite not in self._held.get(client, ())]
+            if not lites:  # the original takes a lite topic from a client that adds it again
+                return self._pop()
+            for held in self._held.values():
+                held.difference_update(lites)
+            self._held.setdefault(client, set()).update(lites)
+        return self._changes("PARTIAL_ADD", group, client, lites, **more)
 
     def _unsubscribe(self) -> Named:
-        return self._changes("PARTIAL_REMOVE", *self._client(), self._some())
+        (group, client), lites = self._client(), self._some()
+        self._held.get(client, set()).difference_update(lites)
+        return self._changes("PARTIAL_REMOVE", group, client, lites)
 
     def _replace(self) -> Named:
         group = next(iter(self._groups))
@@ -182,15 +196,9 @@ class LiteScript:
         group, client = self._client()
         number, invisible_ms = len(self._pops), self._chance.choice((LONG_MS, LONG_MS, SHORT_MS))
         self._pops.append((group, client))
-        fields: dict[str, FieldValue] = {
-            "clientId": client, "consumerGroup": group, "topic": self._parent, "maxMsgNum": 32,
-            "invisibleTime": invisible_ms, "pollTime": 0, "bornTime": 0,
-        }  # fmt: skip
 
         def do(side: Side) -> Seen:
-            side.ask(200079, {"group": group})
-            time.sleep(NOTED_S)
-            answer = side.ask(200070, fields | {"bornTime": int(time.time() * 1000)})
+            answer = self._ask_for_all(side, group, client, invisible_ms)
             views = list(iter_records(answer.body)) if answer.code == 0 else []
             self._popped[side.name, number] = [
                 (view.properties["__LITE_TOPIC"], _offset_in(view.properties), answer)
@@ -207,6 +215,15 @@ class LiteScript:
             return answer.code, sorted(given.items()), told.get("reviveQid")
 
         return Named(f"pop {number} by {client} of {group}, invisible for {invisible_ms}", do)
+
+    def _ask_for_all(self, side: Side, group: str, client: str, invisible_ms: int) -> AnyCommand:
+        side.ask(200079, {"group": group})
+        time.sleep(NOTED_S)
+        fields: dict[str, FieldValue] = {
+            "clientId": client, "consumerGroup": group, "topic": self._parent, "maxMsgNum": 32,
+            "invisibleTime": invisible_ms, "pollTime": 0, "bornTime": int(time.time() * 1000),
+        }  # fmt: skip
+        return side.ask(200070, fields)
 
     def _one(self) -> tuple[int, int]:
         at = max(self._chance.randrange(len(self._pops)) for _ in range(3))

@@ -73,9 +73,11 @@ class Driver:
 
 
 @contextmanager
-def running_driver(directory: Path) -> Iterator[Driver]:
-    """Run the Java process for a ``with`` block, with its own files and log in ``directory``."""
+def running_driver(directory: Path, *options: str) -> Iterator[Driver]:
+    """Run the Java process for a ``with`` block, with its own files and log in ``directory``, and
+    further options of the JVM."""
     jvm = (
+        *options,
         "-Xmx1g",
         f"-Duser.home={directory}",
         f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}",

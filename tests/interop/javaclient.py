@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from firearrow.wire.signature import Credentials
 from tests.interop.driver import Driver
 from tests.interop.servers import BROKER_NAME, Server
 from tests.interop.waiting import wait_until
@@ -356,16 +357,24 @@ _H = TypeVar("_H", bound=_Handle)
 
 
 class JavaClient:
-    """Everything that the official clients and tools do with one server."""
+    """Everything that the official clients and tools do with one server, signed or not."""
 
-    def __init__(self, driver: Driver, server: Server) -> None:
+    def __init__(
+        self, driver: Driver, server: Server, credentials: Credentials | None = None
+    ) -> None:
         self.server = server
         self._driver = driver
+        self._user = (
+            {}
+            if credentials is None
+            else {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
+        )
         self._handles: list[_Handle] = []
 
     def call(self, op: str, result: type[T], /, **arguments: object) -> T:
         """Run an operation of the Java process against this server."""
-        return self._driver.call(op, result, namesrv=self.server.namesrv, **arguments)
+        everywhere = {"namesrv": self.server.namesrv, **self._user}
+        return self._driver.call(op, result, **everywhere, **arguments)
 
     def close(self) -> None:
         """Close what is still open, without waiting for it."""
@@ -493,7 +502,11 @@ class JavaClient:
     def mqadmin(self, command: str, *words: str) -> str:
         """Run ``mqadmin COMMAND -n NAMESRV WORDS…`` and return what it printed."""
         arguments = [command, "-n", self.server.namesrv, *words]
-        return self._driver.call("mqadmin", str, words=arguments)
+        return self._driver.call("mqadmin", str, words=arguments, **self._user)
+
+    def mqadmin_all(self, commands: Sequence[Sequence[str]]) -> list[str]:
+        """Run commands at once, which name the name server themselves; as `mqadmin` each."""
+        return self._driver.call("mqadmin.all", list[str], commands=commands, **self._user)
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic and wait until the name server knows it."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Literal, TypeAlias
 
+from firearrow.wire.signature import Credentials
 from tests.interop.toolchain import java_command
 from tests.interop.waiting import wait_until
 
@@ -34,7 +35,8 @@ HANDOVERS: list[tuple[str, tuple[Kind, Kind]]] = [
     ("default", _THERE),
     ("defaultRocksDB", _BACK),
 ]
-if os.environ.get("FIREARROW_ALL_HANDOVERS"):
+ALL_HANDOVERS = bool(os.environ.get("FIREARROW_ALL_HANDOVERS"))
+if ALL_HANDOVERS:
     HANDOVERS += [("default", _BACK), ("defaultRocksDB", _THERE)]
 
 START_TIMEOUT_S = 60
@@ -55,6 +57,29 @@ SMALL_FILES: Mapping[str, str] = {
     "maxIndexNum": "800",
     "enablePropertyFilter": "true",
 }
+
+
+_PROVIDER = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
+# Where users and their permissions are kept, without a look at who asks.
+WITH_USERS: Mapping[str, str] = {
+    **SMALL_FILES,
+    "authenticationMetadataProvider": _PROVIDER.format("authentication", "Authentication"),
+    "authorizationMetadataProvider": _PROVIDER.format("authorization", "Authorization"),
+}
+
+
+ROOT = Credentials("tester", "a secret of twelve")
+# Requests must be signed; there is one user, who may do everything.
+AUTHENTICATED: Mapping[str, str] = {
+    **WITH_USERS,
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": '{"username":"tester","password":"a secret of twelve"}',
+    "innerClientAuthenticationCredentials": (
+        '{"accessKey":"tester","secretKey":"a secret of twelve"}'
+    ),
+}
+# And allowed.
+AUTHORIZED: Mapping[str, str] = {**AUTHENTICATED, "authorizationEnabled": "true"}
 
 
 @dataclass(frozen=True)
@@ -94,8 +119,9 @@ def serve(
 ) -> AbstractContextManager[Server]:
     """Run a server of this kind on ``store`` for a ``with`` block.
 
-    The broker port 0 is a free one; ``settings`` are keys of the broker's configuration. A server
-    that is to be ``killed`` gets no chance to stop in order when the block ends.
+    The broker port 0 is a free one; ``settings`` are keys of the broker's configuration. With
+    ``namesrvAddr`` among them the broker goes by that name server. A server that is to be
+    ``killed`` gets no chance to stop in order when the block ends.
     """
     logs.mkdir(parents=True, exist_ok=True)
     start = _firearrow if kind == "firearrow" else _real
@@ -107,14 +133,16 @@ def _firearrow(
     store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
 ) -> Iterator[Server]:
     # The original, which may open the store next at this address, needs the ports beside it too.
-    broker_port = broker_port or _free_port(-2, 0, 1)
-    ports = ("--namesrv-port", "0", "--broker-port", str(broker_port))
+    broker_port = broker_port or free_port(-2, 0, 1)
+    ports = ["--broker-port", str(broker_port)]
     keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "firearrow", "serve", "--store", str(store), *ports, *keys]
-    with _process(command, logs / "firearrow.log") as process:
+    servers = ["broker"] if "namesrvAddr" in settings else ["serve", "--namesrv-port", "0"]
+    command = [sys.executable, "-m", "firearrow", *servers, "--store", str(store), *ports, *keys]
+    with running(command, logs / "firearrow.log") as process:
         words = process.wait_for_line("ready ").split()
         addresses = dict(word.split("=", 1) for word in words if "=" in word)
-        yield Server("firearrow", addresses["namesrv"], addresses["broker"], store, logs)
+        namesrv = settings.get("namesrvAddr") or addresses["namesrv"]
+        yield Server("firearrow", namesrv, addresses["broker"], store, logs)
         if not killed:
             status = process.stop()
             assert status == 0, f"firearrow ended with {status}; see {process.log}"
@@ -125,18 +153,19 @@ def _firearrow(
 def _real(
     store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
 ) -> Iterator[Server]:
-    namesrv_port, broker_port = _free_port(0), broker_port or _free_port(-2, 0, 1)
-    server = Server("real", f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}", store, logs)
+    namesrv_port, broker_port = free_port(0), broker_port or free_port(-2, 0, 1)
+    namesrv = settings.get("namesrvAddr") or f"127.0.0.1:{namesrv_port}"
+    server = Server("real", namesrv, f"127.0.0.1:{broker_port}", store, logs)
     confs = (
-        _write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port)}),
-        _write_properties(logs / "broker.conf", _broker_keys(server) | dict(settings)),
+        write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port)}),
+        write_properties(logs / "broker.conf", _broker_keys(server) | dict(settings)),
     )
     # Libraries of a broker that is killed are left behind: not in the system's directory.
     jvm = ("-Xms1g", "-Xmx1g", f"-Duser.home={logs}", f"-Djava.io.tmpdir={logs}")
     command = java_command("interop.Original", *map(str, confs), jvm=jvm)
-    with _process(command, logs / "original.log", ROCKETMQ_HOME=str(logs)) as process:
+    with running(command, logs / "original.log", ROCKETMQ_HOME=str(logs)) as process:
         wait_until(
-            lambda: process.is_alive() and _has_route(server.namesrv),
+            lambda: process.is_alive() and _is_there(server),
             START_TIMEOUT_S,
             f"route; see {logs}",
         )
@@ -152,7 +181,7 @@ def assert_clean(store: Path) -> None:
     assert not (store / "abort").exists()
 
 
-class _Process:
+class Process:
     """A process whose output goes to a log file."""
 
     def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
@@ -182,7 +211,7 @@ class _Process:
 
 
 @contextmanager
-def _process(command: list[str], log: Path, **environment: str) -> Iterator[_Process]:
+def running(command: list[str], log: Path, **environment: str) -> Iterator[Process]:
     """Run a command for a ``with`` block, and kill what then is left of it."""
     with log.open("wb") as out:
         popen = subprocess.Popen(
@@ -193,7 +222,7 @@ def _process(command: list[str], log: Path, **environment: str) -> Iterator[_Pro
             env={**os.environ, **environment},
         )
         try:
-            yield _Process(popen, log)
+            yield Process(popen, log)
         finally:
             popen.kill()
             popen.wait()
@@ -214,7 +243,7 @@ def _broker_keys(server: Server) -> dict[str, str]:
     }
 
 
-def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     return path
 
@@ -222,7 +251,7 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
 SERVER_PORTS = (12_000, 32_000)
 
 
-def _free_port(*needed: int) -> int:
+def free_port(*needed: int) -> int:
     """Return a port that is free together with those at the given distances from it.
 
     The system gives none of these to outgoing connections, which might take it before the server.
@@ -239,6 +268,11 @@ def _is_free(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_there(server: Server) -> bool:
+    """Whether a broker serves, and its name server knows of it, or of the master of a slave."""
+    return _has_route(server.namesrv) and not _is_free(server.broker_port)
 
 
 def _has_route(namesrv: str) -> bool:

@@ -25,7 +25,7 @@ from tests.interop.servers import serve
 from tests.interop.waiting import wait_until
 
 START = int(os.environ.get("FIREARROW_DIFFER_START", "0"))
-SEEDS = range(START, START + int(os.environ.get("FIREARROW_DIFFER_SEEDS", "3")))
+SEEDS = range(START, START + int(os.environ.get("FIREARROW_DIFFER_SEEDS", "2")))
 SLOW_SEEDS = SEEDS if "FIREARROW_DIFFER_SEEDS" in os.environ else SEEDS[:1]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing
-from tests.interop.servers import SMALL_FILES, Kind, serve
+from tests.interop.servers import ALL_HANDOVERS, SMALL_FILES, Kind, serve
 
 QUEUES = 3
 TOPICS = ("Single", "Batched")
@@ -95,7 +95,7 @@ class Relay:
         return len(singles) + 200
 
 
-@pytest.mark.parametrize("queues", SETTINGS)
+@pytest.mark.parametrize("queues", SETTINGS if ALL_HANDOVERS else ["rocksdb"])
 def test_a_store_goes_from_hand_to_hand(driver: Driver, tmp_path: Path, queues: str) -> None:
     relay = Relay(driver, tmp_path, SETTINGS[queues], [])
     for kind, killed in LEGS:

@@ -12,7 +12,8 @@ from firearrow.client import routes
 from firearrow.client.queues import Queue
 from firearrow.client.sending import Sent
 from firearrow.errors import NotPermitted
-from firearrow.net.blocking import Access, BlockingClient
+from firearrow.net.access import Access
+from firearrow.net.blocking import BlockingClient
 from firearrow.spark.brokers import BrokerOrigin
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.options import Options, for_sink, parse
@@ -22,33 +23,19 @@ from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
-from firearrow.wire.signature import Credentials
-from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
+from tests.interop.servers import AUTHENTICATED, BROKER_NAME, ROOT, Server, serve
 from tests.interop.waiting import wait_until
 
 ROWS = 2000
-SECRET = {"accessKey": "tester", "secretKey": "a secret of twelve"}
-ACCESS_CONTROL = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": (
-        "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"
-    ),
-    "authenticationMetadataProvider": (
-        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
-    ),
-    "initAuthenticationUser": '{"username":"tester","password":"a secret of twelve"}',
-    "innerClientAuthenticationCredentials": (
-        '{"accessKey":"tester","secretKey":"a secret of twelve"}'
-    ),
-}
+SECRET = {"accessKey": ROOT.access_key, "secretKey": ROOT.secret_key}
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The original, with users."""
     directory = tmp_path_factory.mktemp("pipeline")
-    settings = {**SMALL_FILES, **ACCESS_CONTROL}
-    with serve("real", directory / "store", directory / "logs", settings=settings) as server:
+    where = directory / "store", directory / "logs"
+    with serve("real", *where, settings=AUTHENTICATED) as server:
         yield server
 
 
@@ -75,7 +62,7 @@ def pulled(server: Server, topic: str, **options: str) -> pa.Table:
 
 
 def create_topic(server: Server, topic: str, queues: int) -> None:
-    client = BlockingClient(Access(Credentials(SECRET["accessKey"], SECRET["secretKey"])))
+    client = BlockingClient(Access(ROOT))
     routes.create_topic(client, server.broker, topic, queues)
     client.close()
 
@@ -140,7 +127,7 @@ def test_offsets_by_time_and_progress(real: Server) -> None:
         assert origin.offset_at(queue, moment) == (later[0] if later else None)
     read(origin, given)
     origin.commit_offsets({queue: 33})
-    client = BlockingClient(Access(Credentials(SECRET["accessKey"], SECRET["secretKey"])))
+    client = BlockingClient(Access(ROOT))
     fields: dict[str, FieldValue] = {"consumerGroup": "pipe", "topic": queue.topic, "queueId": 0}
     answer = client.call(real.broker, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     client.close()

@@ -21,23 +21,25 @@ from firearrow.message import names, properties
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
 from firearrow.net.blocking import BlockingClient
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
 from tests.broker.popping import ack_fields, messages_of, pop_fields
 from tests.broker.serving import send_fields
-from tests.interop.differ import Side
+from tests.interop.differ import ARRIVAL_S, Side
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient
 from tests.interop.servers import CLUSTER_NAME, Server, serve
 from tests.interop.test_traps import BOTH, physical_offset, send
+from tests.interop.waiting import wait_until
 
 UNREAD, CHANGED, KEPT, LATER = b"unread", b"changed", b"kept", b"later"
 MAGIC, BODY_LENGTH = 4, 84  # places in a record
 RUBBISH = bytes.fromhex("7fffffff")
-SOON_MS = 1000
-LATER_MS = 12_000  # what can't be read is tried again ten seconds later
-IN_DATABASE_LATER_MS = 15_000  # or ten seconds after that was noticed
+SOON_MS = 2500  # what is popped meanwhile must not come again before that is done
+LATER_MS = 13_500  # what can't be read is tried again ten seconds later
+IN_DATABASE_LATER_MS = 16_500  # or ten seconds after that was noticed
 PRIORITIES = 3
-MANY, MANY_MS = 3000, 15_500  # when those of one time are visible again: all others have come
+MANY, MANY_MS = 3000, 17_000  # when those of one time are visible again: all others have come
 END, END_MS = "pop-end", 4000  # a topic that gets a message so much later
 FULL_CHARS = 32_640  # of a property, which with others leaves no room for the notes of a retry
 UNDER_WAY_MAX = 64
@@ -118,11 +120,20 @@ def bodies(side: Side, topic: str) -> list[bytes]:
 
 
 def pop(side: Side, topic: str, count: int, invisible_ms: int) -> list[bytes]:
-    """Pop messages of a topic, and give their bodies."""
+    """Pop messages of a topic, and give their bodies.
+
+    On a busy machine the original was seen to find nothing where messages were left (210, restNum
+    2), in no test without load, so why is not known. It is asked again; ours is not.
+    """
     fields = pop_fields(topic=topic, maxMsgNums=count, invisibleTime=invisible_ms)
-    answer = side.ask(200050, fields)
-    assert answer.code == 0, answer
-    return [view.body for view in iter_records(answer.body)]
+
+    def bodies_popped() -> list[bytes]:
+        answer = side.ask(200050, fields)
+        again = side.name == "real" and answer.code == ResponseCode.POLLING_TIMEOUT
+        assert again or answer.code == ResponseCode.SUCCESS, answer
+        return [view.body for view in iter_records(answer.body)]
+
+    return wait_until(bodies_popped, ARRIVAL_S, f"{side.name}: a message of {topic}")
 
 
 def pop_unreadable(
@@ -173,13 +184,17 @@ def pop_until_the_same_time(side: Side) -> None:
 
 
 def pop_priorities(side: Side) -> None:
-    """Pop messages of the priorities 0, 0 and 2, in this order; none is acknowledged."""
+    """Pop messages of the priorities 0, 0 and 2, in this order; none is acknowledged.
+
+    The last fails well after the others: the original may revive those of one second in any order.
+    """
     create_topic(side, "pop-priorities", PRIORITIES, "PRIORITY")
-    for number, (priority, queue_end) in enumerate([(0, 1), (0, 2), (2, 1)]):
+    invisible = [(0, 1, SOON_MS), (0, 2, SOON_MS), (2, 1, LATER_MS)]
+    for number, (priority, queue_end, invisible_ms) in enumerate(invisible):
         found = {"UNIQ_KEY": f"{'P':0>31}{number}", properties.PRIORITY: str(priority)}
         send(side, b"%d" % priority, found, topic="pop-priorities")
         side.wait_for("pop-priorities", priority, queue_end)
-        assert pop(side, "pop-priorities", 1, SOON_MS) == [b"%d" % priority]
+        assert pop(side, "pop-priorities", 1, invisible_ms) == [b"%d" % priority]
 
 
 def pop_full(side: Side) -> None:
@@ -250,9 +265,11 @@ def test_a_message_may_stay_invisible_for_as_long_as_it_was(side: Side) -> None:
 
 def test_very_many_messages_of_one_time_come_again(side: Side) -> None:
     """The original waits for the end of the queue, or for records of two seconds later, and begins
-    again if it does not see them within ``reviveScanTime``: for good (apache/rocketmq#9956)."""
+    again if it does not see them within ``reviveScanTime``: for good (apache/rocketmq#9956). Here
+    pops that come together share a record, up to 32 messages."""
     assert_all_or_none_come(side, "pop-many", MANY)
-    assert side.max_offset(names.revive_topic(CLUSTER_NAME), 0) >= MANY
+    least = MANY if side.name == "real" else MANY // 32
+    assert side.max_offset(names.revive_topic(CLUSTER_NAME), 0) >= least
 
 
 def test_a_message_without_room_for_notes_comes_again(side: Side) -> None:

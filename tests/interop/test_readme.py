@@ -1,33 +1,26 @@
-"""What the README tells a newcomer to type works as it stands there."""
+"""What the README tells a newcomer to type works as it stands there, on either broker."""
 
 from __future__ import annotations
 
-import re
-import subprocess
+import sys
 from pathlib import Path
 
 from tests.interop.servers import Server
 from tests.interop.toolchain import java_command
-
-README = Path(__file__).parents[2] / "README.md"
-NAMESRV = "127.0.0.1:9876"
+from tests.pages import hello, printed_by
 
 
 def test_java_example_sends_and_receives(server: Server, tmp_path: Path) -> None:
-    (program,) = re.findall(r"```java\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert program.count(NAMESRV) == 2
     source = tmp_path / "Hello.java"
-    source.write_text(program.replace(NAMESRV, server.namesrv), encoding="utf-8")
-    command = java_command(str(source))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        try:
-            printed = []
-            for line in running.stdout:
-                printed.append(line.rstrip())
-                if line.startswith("received"):
-                    break
-        finally:
-            running.kill()
+    source.write_text(hello("java", server.namesrv), encoding="utf-8")
+    printed = printed_by(java_command(str(source)))
     assert any("sendStatus=SEND_OK" in line for line in printed)
+    assert printed[-1] == "received hello"
+
+
+def test_python_example_sends_and_receives(server: Server, tmp_path: Path) -> None:
+    source = tmp_path / "hello.py"
+    source.write_text(hello("python", server.namesrv), encoding="utf-8")
+    printed = printed_by([sys.executable, "-u", source])
+    assert printed[0].startswith("Receipt(")
     assert printed[-1] == "received hello"

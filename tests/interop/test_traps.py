@@ -44,7 +44,7 @@ BOTH: list[Kind] = ["real", "firearrow"]
 # How far ahead a timer is, so that there is time for another start.
 TIMERS: list[tuple[Kind, int]] = [("firearrow", 5)]
 if os.environ.get("FIREARROW_ALL_HANDOVERS"):
-    TIMERS += [("real", 40)]
+    TIMERS += [("real", 30)]
 
 
 @pytest.fixture(scope="module", params=BOTH)

@@ -1,4 +1,5 @@
-"""Find Java, Maven and Go, and build the client programs once for each version of their sources.
+"""Find Java, Maven and Go, and build the client programs once for each version of their sources;
+fetch the tests that kombu has for its transports.
 
 The results are kept in a cache directory whose name holds a hash of the sources, so that a second
 run starts neither Maven nor Go: ``$FIREARROW_CACHE`` or ``~/.cache/firearrow``.
@@ -12,10 +13,13 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import kombu
 import pytest
 
 from firearrow.spark.classdata import ClassData
@@ -49,13 +53,19 @@ def require(*programs: str) -> None:
 def java_build() -> Path:
     """Return the directory whose ``lib`` has our classes and RocketMQ's; build it if need be."""
     require("java", "javac", "mvn")
-    return _cached("interop-java", JAVA_SOURCES, _build_java)
+    return _cached("interop-java", _fingerprint(JAVA_SOURCES), _build_java)
 
 
 def go_program() -> Path:
     """Return the Go client program; build it if need be."""
     require("go")
-    return _cached("interop-go", GO_SOURCES, _build_go) / "client"
+    return _cached("interop-go", _fingerprint(GO_SOURCES), _build_go) / "client"
+
+
+def kombu_suite() -> Path:
+    """Return the module with kombu's tests for transports: of its wheel they are no part."""
+    unpacked = _cached("kombu-suite", kombu.__version__, _unpack_kombu)
+    return unpacked / f"kombu-{kombu.__version__}" / "t" / "integration" / "common.py"
 
 
 def java_command(main: str, *arguments: str, jvm: tuple[str, ...] = ()) -> list[str]:
@@ -70,10 +80,10 @@ def java_command(main: str, *arguments: str, jvm: tuple[str, ...] = ()) -> list[
     return ["java", *options, "-cp", f"{home / 'lib'}/*", main, *arguments]
 
 
-def _cached(name: str, sources: Path, build: Callable[[Path], None]) -> Path:
-    """Return the directory with the build of ``sources``; a build that fails leaves none."""
+def _cached(name: str, version: str, build: Callable[[Path], None]) -> Path:
+    """Return the directory with the build of a version; a build that fails leaves none."""
     cache = Path(os.environ.get("FIREARROW_CACHE") or Path.home() / ".cache" / "firearrow")
-    home = cache / f"{name}-{_fingerprint(sources)}"
+    home = cache / f"{name}-{version}"
     if home.is_dir():
         return home
     cache.mkdir(parents=True, exist_ok=True)
@@ -103,6 +113,18 @@ def _build_java(home: Path) -> None:
 
 def _build_go(home: Path) -> None:
     _run(["go", "build", "-o", str(home / "client"), "."], home, GO_SOURCES)
+
+
+def _unpack_kombu(home: Path) -> None:
+    options = ("--no-deps", "--no-binary", "kombu", "--dest", str(home))
+    _run(
+        [sys.executable, "-m", "pip", "download", *options, f"kombu=={kombu.__version__}"],
+        home,
+        home,
+    )
+    [archive] = home.glob("kombu-*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(home, filter="data")
 
 
 def _run(command: list[str], home: Path, cwd: Path) -> None:

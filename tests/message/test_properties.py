@@ -92,11 +92,3 @@ def test_parse_goes_by_each_pair(text: str) -> None:
     """Whether or not the pairs are sound: one without a name or a value is none."""
     split = [pair.partition("\x01") for pair in text.split("\x02")]
     assert properties.parse(text) == {key: value for key, _, value in split if key and value}
-
-
-@pytest.mark.parametrize(
-    ("text", "lacks"),
-    [(b"a\x01b\x02", True), (b"a\x01b", False), (b"", False), (b"xNAME\x01b\x02", False)],
-)
-def test_names_are_nowhere_in_properties_that_others_may_follow(text: bytes, lacks: bool) -> None:
-    assert properties.lacks(text, (b"OTHER", b"NAME")) is lacks

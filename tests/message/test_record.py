@@ -14,6 +14,8 @@ from firearrow.message import record as record_codec
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.model import MessageView
 from firearrow.message.record import (
+    Content,
+    RecordHead,
     append_crc_property,
     crc_property,
     decode_content,
@@ -21,6 +23,7 @@ from firearrow.message.record import (
     encode_blank,
     encode_record,
     iter_records,
+    record_heads,
     record_size,
     verify_crc_property,
 )
@@ -175,6 +178,41 @@ def test_the_crc_of_a_body_has_no_sign_bit() -> None:
     assert record_codec.body_crc(b"a") == crc32(b"a") & 0x7FFFFFFF != crc32(b"a")
 
 
+def heads_of(buffer: bytes) -> list[RecordHead] | None:
+    """What the heads ought to be, by whole records; None if there is an error."""
+    heads: list[RecordHead] = []
+    at = 0
+    try:
+        for it in iter_records(buffer):
+            place = at, at + it.store_size, it.topic, it.queue_id, it.queue_offset
+            heads.append((*place, it.sys_flag, it.reconsume_times, it.body))
+            at += it.store_size
+    except MessageError:
+        return None
+    return heads
+
+
+@given(st.lists(records, max_size=4), st.integers(0, 2000), st.integers(0, 255), st.booleans())
+def test_heads_are_what_whole_records_say(
+    several: list[bytes], at: int, changed: int, damages: bool
+) -> None:
+    buffer = bytearray(b"".join(several))
+    if damages and buffer:
+        buffer[at % len(buffer)] = changed
+    expected = heads_of(bytes(buffer))
+    if expected is None:
+        with pytest.raises(MessageError):
+            list(record_heads(bytes(buffer)))
+    else:
+        assert list(record_heads(bytes(buffer))) == expected
+
+
+def test_heads_of_usual_records_and_a_blank() -> None:
+    buffer = VECTOR + simple(topic="U") + encode_blank(100)
+    assert list(record_heads(buffer)) == heads_of(buffer)
+    assert len(list(record_heads(buffer))) == 2
+
+
 def test_a_replaced_topic_changes_the_size() -> None:
     seen = msgspec.structs.replace(decode_record(simple("T")), topic="Topic")
     assert decode_record(encode_view(seen)) == msgspec.structs.replace(
@@ -203,7 +241,7 @@ def test_content_is_what_the_whole_record_says(record: bytes, at: int, changed: 
             assert content is None
             continue
         head = record_codec._HEADS[view.sys_flag & HOSTS_V6_MASK].unpack_from(data)
-        assert content == (
+        assert content == Content(
             view.topic,
             view.queue_id,
             view.queue_offset,
@@ -216,7 +254,7 @@ def test_content_is_what_the_whole_record_says(record: bytes, at: int, changed: 
             head[11],
             view.reconsume_times,
             view.body,
-            record_codec.properties_in(data, 0, len(data)),
+            record_codec.properties_in(data, 0, len(data)) or b"",
         )
 
 

@@ -11,7 +11,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.command import request as command
 from firearrow.wire.frame import AnyCommand
 
-ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK = range(1, 9)
+ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK, LEAVE = range(1, 10)
 
 
 class Counterpart:
@@ -21,6 +21,7 @@ class Counterpart:
         self.held: list[tuple[Peer, AnyCommand]] = []
         self.heard: list[AnyCommand] = []
         self.peers: set[Peer] = set()
+        self.leaves = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -32,6 +33,7 @@ class Counterpart:
             LAST_FIRST: self.last_first,
             GO_AWAY: lambda peer, request: Response(ResponseCode.GO_AWAY, "bye"),
             ASK_BACK: self.ask_back,
+            LEAVE: self.leave,
         }
 
     def echo(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -48,6 +50,13 @@ class Counterpart:
             for held_peer, held in reversed(self.held):
                 held_peer.reply(held, Response(fields=held.ext))
         return None
+
+    def leave(self, peer: Peer, request: AnyCommand) -> Answer:
+        """Say once that this server goes away."""
+        self.leaves += 1
+        if self.leaves == 1:
+            return Response(ResponseCode.GO_AWAY, "bye")
+        return self.echo(peer, request)
 
     def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
         """Ask the client what its request says, and answer what it answers."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted
-from firearrow.net.blocking import UNSENT_BYTES_MAX, Access, BlockingClient, Tls
+from firearrow.net.access import Access, Tls
+from firearrow.net.blocking import UNSENT_BYTES_MAX, BlockingClient
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials, signature
@@ -201,18 +201,6 @@ def test_requests_are_signed(counterpart: Hearing) -> None:
 
 
 # --- TLS ---
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1, signed by itself, and its key, in one file."""
-    made = tmp_path_factory.mktemp("tls") / "certificate.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    names = ["-subj", "/CN=tests", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(made), "-out", str(made.with_suffix(".crt"))]
-    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
-    made.write_text(made.read_text() + made.with_suffix(".crt").read_text())
-    return made
 
 
 @pytest.fixture

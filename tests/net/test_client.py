@@ -1,18 +1,24 @@
 """The client: answers to whom they belong, and errors that say what happened."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted, NotSupported
-from firearrow.net.client import Client
+from firearrow.net.access import Access, Tls
+from firearrow.net.client import NO_ASKING, Asked, Client, Handler
 from firearrow.net.server import Server
-from firearrow.wire.calls import NO_HANDLERS, Answering
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
+from firearrow.wire.signature import Credentials, signature
+from tests.broker.serving import until
+from tests.net.background import encrypting
 from tests.net.conftest import Run
 from tests.net.counterpart import (
     ASK_BACK,
@@ -20,6 +26,7 @@ from tests.net.counterpart import (
     GO_AWAY,
     HANG_UP,
     LAST_FIRST,
+    LEAVE,
     REFUSE,
     SILENT,
     TALK_ROT,
@@ -29,12 +36,12 @@ from tests.net.counterpart import (
 
 @asynccontextmanager
 async def connected(
-    handlers: Mapping[int, Answering] = NO_HANDLERS,
+    handlers: Mapping[int, Handler] = NO_ASKING, **options: Any
 ) -> AsyncIterator[tuple[Client, str, Counterpart]]:
     counterpart = Counterpart()
     server = Server(counterpart.handlers(), SystemClock())
     port = await server.start("127.0.0.1", 0)
-    client = Client(handlers)
+    client = Client(handlers, **options)
     try:
         yield client, f"127.0.0.1:{port}", counterpart
     finally:
@@ -126,8 +133,10 @@ def test_a_server_that_stops_is_asked_on_a_new_connection(run: Run) -> None:
 
 
 def test_a_server_asks_while_it_is_asked(run: Run) -> None:
-    handlers: dict[int, Answering] = {
-        39: lambda asked: Response(fields={"told": asked.ext["n"]}, body=asked.body[::-1])
+    handlers: dict[int, Handler] = {
+        39: lambda asked: Response(
+            fields={"told": asked.command.ext["n"]}, body=asked.command.body[::-1]
+        )
     }
 
     async def main() -> None:
@@ -188,5 +197,108 @@ def test_one_way_requests(run: Run) -> None:
                 (True, "1"),
                 (False, "2"),
             ]
+
+    run(main())
+
+
+def test_what_is_under_way_on_a_server_that_stops_is_still_answered(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            held = [asyncio.create_task(client.call(address, LAST_FIRST)) for _ in range(9)]
+            await asyncio.sleep(0)
+            assert (await client.call(address, LEAVE, {"n": 1})).ext == {"n": "1"}
+            assert len(counterpart.held) == 9
+            assert counterpart.leaves == 2
+            for peer, request in counterpart.held:
+                peer.reply(request, Response(fields={"late": True}))
+            assert {(await task).ext["late"] for task in held} == {"true"}
+            assert counterpart.peers.isdisjoint({peer for peer, _ in counterpart.held})
+
+    run(main())
+
+
+def test_a_server_is_answered_later(run: Run) -> None:
+    answers: list[asyncio.Task[None]] = []
+
+    async def answer(asked: Asked) -> None:
+        await asyncio.sleep(0.01)
+        asked.answer(Response(fields={"from": asked.address}))
+
+    def begin(asked: Asked) -> None:
+        answers.append(asyncio.create_task(answer(asked)))
+
+    async def main() -> None:
+        async with connected({39: begin}) as (client, address, _):
+            calls = [client.call(address, ASK_BACK, {"code": 39}) for _ in range(5)]
+            assert [it.ext for it in await asyncio.gather(*calls)] == [{"from": address}] * 5
+
+    run(main())
+    assert len(answers) == 5
+
+
+def test_who_listens_hears_of_connections(run: Run) -> None:
+    heard: list[tuple[str, str]] = []
+
+    async def main() -> None:
+        def hear(event: str) -> Callable[[str], None]:
+            return lambda address: heard.append((event, address))
+
+        listening = {"on_connected": hear("connected"), "on_lost": hear("lost")}
+        async with connected(NO_ASKING, **listening) as (client, address, _):
+            await client.call(address, ECHO)
+            assert (client.addresses, client.is_connected(address)) == ((address,), True)
+            with pytest.raises(ConnectionError):
+                await client.call(address, HANG_UP)
+            assert client.addresses == ()
+            await client.call(address, ECHO)
+            await client.drop(address)
+            assert heard == [("connected", address), ("lost", address)] * 2
+
+    run(main())
+
+
+def test_all_requests_carry_what_is_extra_and_are_signed(run: Run) -> None:
+    access = Access(Credentials("user", "secret"))
+
+    async def main() -> None:
+        async with connected(access=access, extra={"ns": "n"}) as (client, address, counterpart):
+            answer = await client.call(address, ECHO, {"n": 1}, b"body")
+            expected = {"n": "1", "ns": "n", "AccessKey": "user"}
+            expected["Signature"] = signature(expected, b"body", "secret")
+            assert answer.ext == expected
+            await client.send(address, ECHO, {"n": 1}, b"body")
+            await client.call(address, ECHO)
+            assert counterpart.heard[1].ext == expected
+
+    run(main())
+
+
+def test_encrypted_calls(run: Run, certificate: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+
+    async def main() -> None:
+        async with encrypting(Counterpart().handlers(), context) as address:
+            client = Client(access=Access(tls=Tls(str(certificate))))
+            body = bytes(3_000_000)
+            calls = [client.call(address, ECHO, {"n": n}, body) for n in range(3)]
+            assert [it.body for it in await asyncio.gather(*calls)] == [body] * 3
+            await client.close()
+            stranger = Client(access=Access(tls=Tls()))
+            with pytest.raises(ConnectionError, match=f"^{address} can't be reached by TLS: "):
+                await stranger.call(address, ECHO)
+
+    run(main())
+
+
+def test_what_is_written_before_the_end_arrives(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            for number in range(100):
+                await client.send(address, ECHO, {"n": number}, bytes(20_000))
+            await client.close()
+            await until(lambda: len(counterpart.heard) == 101)
+            assert [it.ext["n"] for it in counterpart.heard[1:]] == list(map(str, range(100)))
 
     run(main())

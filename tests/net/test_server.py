@@ -15,7 +15,14 @@ from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, CorruptStore
 from firearrow.events import Events
 from firearrow.net import server as server_module
-from firearrow.net.server import Answer, ConnectionClosed, Handler, Peer, PeerRequest, Server
+from firearrow.net.server import (
+    Answer,
+    ConnectionClosed,
+    Handler,
+    Peer,
+    PeerRequest,
+    Server,
+)
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Command, Response, request
 from firearrow.wire.frame import (
@@ -116,7 +123,7 @@ def test_the_same_trouble_of_the_store_is_logged_once_a_minute(
             for queue in ("a", "a", "b", "a"):
                 await ask(talker, queue)
             assert [str(line["error"])[:7] for line in told(caplog)] == ["queue a", "queue b"]
-        monkeypatch.setattr(server_module, "STORE_ERROR_SECONDS", 0.0)
+        monkeypatch.setattr("firearrow.net.storeerrors.QUIET_SECONDS", 0.0)
         async with serving({ECHO: pull}) as (_, port), talking(port) as talker:
             for _ in range(2):
                 await ask(talker, "c")
@@ -181,25 +188,6 @@ def test_only_requests_of_one_size_are_answered_together(run: Run) -> None:
             assert [answer.remark for answer in answers] == [
                 "one of 2", "one of 2", None, "one of 3", "one of 3", "one of 3",
             ]  # fmt: skip
-
-    run(main())
-
-
-@pytest.mark.parametrize("most", [0, 5000])
-def test_what_is_gathered_is_bounded(run: Run, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "GATHERED_BYTES_MAX", most)
-
-    async def main() -> None:
-        async with (
-            serving(bulk_handlers={ECHO: together}) as (_, port),
-            talking(port) as one,
-            talking(port) as other,
-        ):
-            for talker in (one, other):
-                talker.ask(*(sized(n, 2000) for n in range(2)))
-            for talker in (one, other):
-                answers = [await talker.answer() for _ in range(2)]
-                assert {answer.remark for answer in answers} == {"one of 4" if most else "one of 2"}
 
     run(main())
 
@@ -292,6 +280,24 @@ def test_a_handler_may_give_the_frame(run: Run) -> None:
             talker.ask(question(RAW, 5))
             answer = await talker.answer()
             assert (answer.opaque, answer.body) == (5, b"raw")
+
+    run(main())
+
+
+def test_after_a_cut_nobody_gets_an_answer_and_nobody_can_connect(run: Run) -> None:
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        def wait(peer: Peer, request: AnyCommand) -> None:
+            asked.set()
+
+        async with serving({LATE: wait}) as (server, port), talking(port) as talker:
+            talker.ask(question(LATE))
+            await asked.wait()
+            server.cut()
+            assert await talker.end() == b""
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
 
     run(main())
 

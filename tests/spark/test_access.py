@@ -3,7 +3,7 @@
 import pytest
 
 from firearrow.errors import ConfigError
-from firearrow.net.blocking import Access, Tls
+from firearrow.net.access import Access, Tls
 from firearrow.spark.access import access_of
 from firearrow.spark.options import for_sink
 from firearrow.wire.signature import Credentials

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from firearrow.cli.main import build_parser, main
-from firearrow.cli.pipeline import report_of
+from firearrow.cli.main import main
+from firearrow.cli.pipeline import order_of, report_of
 from firearrow.cli.reports import Table
 from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
@@ -43,8 +43,8 @@ def started(
 
 def run(spark: SparkSession, job: str, *arguments: str) -> dict[str, Table]:
     now = NOW if job in ("backlog", "accounting", "transactions", "latency") else ()
-    options = build_parser().parse_args(["pipeline", job, *arguments, *now])
-    return {table.title: table for table in report_of(options, spark).tables}
+    order = order_of([job, *arguments, *now])
+    return {table.title: table for table in report_of(order, spark).tables}
 
 
 def cells(table: Table, *columns: str) -> list[tuple[Any, ...]]:

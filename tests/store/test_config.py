@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from firearrow.config.table import take
-from firearrow.errors import ConfigError
 from firearrow.store.config import StoreConfig
 
 
@@ -36,8 +35,3 @@ def test_queue_files_hold_whole_units(given: int, rounded: int) -> None:
 def test_files_of_batch_queues_hold_whole_units(given: int, rounded: int) -> None:
     config = StoreConfig(mapper_file_size_batch_consume_queue=given)
     assert config.batch_queue_file_bytes == rounded
-
-
-def test_a_slave_is_refused() -> None:
-    with pytest.raises(ConfigError, match="brokerRole=SLAVE: allowed is ASYNC_MASTER"):
-        take(StoreConfig, {"brokerRole": "SLAVE"})

@@ -1,6 +1,11 @@
 """The ways into a store: what has happened behind each of them."""
 
+import asyncio
+import struct
+from itertools import product
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,12 +15,16 @@ from firearrow.message.record import iter_records
 from firearrow.store import (
     MessagesArrived,
     MessageStore,
+    NewMessage,
     Part,
     PutCounters,
     QueuesDeleted,
     members_of,
 )
-from firearrow.store.acknowledging import Acknowledging
+from firearrow.store.acknowledging import Acknowledging, Needed, Outcome
+from firearrow.store.commitlog import CLOCK_BACK_MS_MAX
+from firearrow.testing import loop
+from firearrow.testing.loop import NothingWillHappen, VirtualClock
 from tests.broker.fakes import HandClock
 from tests.store.stores import (
     BORN_HOST,
@@ -32,6 +41,11 @@ from tests.store.stores import (
 def put(store: MessageStore, body: bytes, topic: str = "T", queue_id: int = 0) -> int:
     queue = store.queue(topic, queue_id)
     return store.put(queue, body, b"", 0, 0, BORN_MS, BORN_HOST, BORN_MS, 0)
+
+
+def put_one(store: MessageStore, message: NewMessage, now_ms: int) -> int:
+    queue, body, text, flag, sys_flag, born_ms, born_host, times, prepared = message
+    return store.put(queue, body, text, flag, sys_flag, born_ms, born_host, now_ms, times, prepared)
 
 
 def counted(tmp_path: Path) -> tuple[MessageStore, dict[str, PutCounters]]:
@@ -90,6 +104,76 @@ def test_a_batch_counts_each_of_its_members(tmp_path: Path) -> None:
     assert store.dispatching.has_undispatched
     counters_of_t = counters["T"]
     assert (counters_of_t.put_count, counters_of_t.put_bytes) == (3, store.log_end_offset)
+    store.close()
+
+
+@pytest.mark.parametrize("back_ms", [0, 1, CLOCK_BACK_MS_MAX + 20])
+@pytest.mark.parametrize("body_bytes", [0, 200, 2000])
+def test_several_are_put_as_each_would_be_alone(
+    tmp_path: Path, body_bytes: int, back_ms: int
+) -> None:
+    """Where they may not fit into the file, or the clock was set back far, nothing was put yet."""
+    chance = Random(body_bytes)
+    one, counters_of_one = counted(tmp_path / "one")
+    many, counters_of_many = counted(tmp_path / "many")
+    for store in (one, many):
+        put(store, b"")
+    refused = 0
+    for turn in range(8):
+        now_ms = BORN_MS + turn * 5 - (turn % 2) * back_ms
+        parts: list[tuple[str, int, Any, Any]] = []
+        for _ in range(chance.randrange(1, 40)):
+            host = chance.choice([BORN_HOST, bytes(16) + b"\0\0\0\1"])
+            body, text = bytes(chance.randrange(body_bytes + 1)), b"TAGS\x01A\x02"
+            about = body, text, chance.randrange(9), chance.choice([0, 8]), BORN_MS - 1, host
+            place = chance.choice("TU"), chance.randrange(2)
+            parts.append((*place, about, (chance.randrange(3), chance.randrange(9))))
+        several: list[NewMessage] = [
+            (many.queue(topic, queue_id), *about, *last) for topic, queue_id, about, last in parts
+        ]
+        end = many.log_end_offset
+        places = many.put_several(several, now_ms)
+        if places is None:
+            refused += 1
+            assert many.log_end_offset == end
+            places = [put_one(many, it, now_ms) for it in several]
+        assert places == [
+            put_one(one, (one.queue(topic, queue_id), *about, *last), now_ms)
+            for topic, queue_id, about, last in parts
+        ]
+        assert one.log.noted(end, 1000) == many.log.noted(end, 1000) == places
+        assert many.dispatching.has_undispatched == one.dispatching.has_undispatched
+        if turn % 3 == 2:
+            settle(one)
+            settle(many)
+    assert bool(refused) == (body_bytes == 2000 or back_ms > CLOCK_BACK_MS_MAX)
+    files = [[bytes(file.map) for file in store.log.segments.files] for store in (one, many)]
+    assert files[0] == files[1]
+    figures = [
+        {topic: (it.put_count, it.put_bytes) for topic, it in counters.items()}
+        for counters in (counters_of_one, counters_of_many)
+    ]
+    assert figures[0] == figures[1]
+    for store in (one, many):
+        settle(store)
+    for topic, queue_id in product("TU", (0, 1)):
+        assert bodies(one, topic, queue_id) == bodies(many, topic, queue_id)
+        ends = [store.queue(topic, queue_id).next_offset for store in (one, many)]
+        assert ends[0] == ends[1]
+    one.close()
+    many.close()
+
+
+def test_what_cant_be_put_leaves_no_trace(tmp_path: Path) -> None:
+    store, counters = counted(tmp_path)
+    queue = store.queue("T", 0)
+    good: NewMessage = (queue, b"x", b"", 0, 0, BORN_MS, BORN_HOST, 0, 0)
+    with pytest.raises(struct.error):
+        store.put_several([good, (*good[:7], 1 << 31, 0)], BORN_MS)
+    store.log.refuse("no more")
+    assert store.put_several([good], BORN_MS) is None
+    assert (queue.next_offset, store.log_end_offset, counters["T"].put_count) == (0, 0, 0)
+    assert not store.dispatching.has_undispatched
     store.close()
 
 
@@ -152,8 +236,9 @@ class Replica:
 def test_what_is_safe_is_what_all_conditions_hold_for() -> None:
     clock = HandClock()
     disk, replica = Replica(), Replica()
-    waiting = Acknowledging([disk, replica], 5, clock.monotonic)
-    told: list[tuple[int, bool]] = []
+    needed = Needed(disk, 5, Outcome.NOT_FLUSHED), Needed(replica, 3, Outcome.NOT_COPIED)
+    waiting = Acknowledging(needed, clock.monotonic)
+    told: list[tuple[int, Outcome]] = []
     for at in (10, 20, 30):
         waiting.wait_for(at, lambda done, at=at: told.append((at, done)))  # type: ignore[misc]
     assert (disk.asked, replica.asked) == (1, 1)
@@ -162,14 +247,53 @@ def test_what_is_safe_is_what_all_conditions_hold_for() -> None:
     assert told == []
     replica.reached = 20
     waiting.answer()
-    assert told == [(10, True), (20, True)]
-    clock.seconds += 5
+    assert told == [(10, Outcome.SAFE), (20, Outcome.SAFE)]
+    assert (disk.asked, replica.asked) == (1, 3), "the disk has all that is waited for"
+    clock.seconds += 2.9
     waiting.expire()
-    assert told[2:] == [(30, False)]
+    assert told[2:] == []
+    clock.seconds += 0.1
+    waiting.expire()
+    assert told[2:] == [(30, Outcome.NOT_COPIED)]
     waiting.wait_for(40, lambda done: told.append((40, done)))
     replica.is_broken = True
     waiting.answer()
-    assert told[3:] == [(40, False)]
+    assert told[3:] == [(40, Outcome.NOT_COPIED)]
+
+
+def test_who_lacks_the_disk_only_waits_as_long_as_it_may() -> None:
+    clock = HandClock()
+    disk, replica = Replica(), Replica()
+    needed = Needed(disk, 5, Outcome.NOT_FLUSHED), Needed(replica, 3, Outcome.NOT_COPIED)
+    waiting = Acknowledging(needed, clock.monotonic)
+    told: list[Outcome] = []
+    waiting.wait_for(10, told.append)
+    replica.reached = 10
+    clock.seconds += 4
+    waiting.expire()
+    assert told == []
+    clock.seconds += 1
+    waiting.expire()
+    assert told == [Outcome.NOT_FLUSHED]
+
+
+def test_who_waits_for_too_long_is_told_and_later_nobody_looks_any_more() -> None:
+    told: list[tuple[Outcome, float]] = []
+
+    async def main(clock: VirtualClock) -> None:
+        scheduler = asyncio.get_running_loop()
+        waiting = Acknowledging(
+            [Needed(Replica(), 5, Outcome.NOT_FLUSHED)], clock.monotonic, scheduler
+        )
+        for at in (10, 20):
+            waiting.wait_for(at, lambda done: told.append((done, clock.monotonic())))
+            await asyncio.sleep(1)
+        await asyncio.Event().wait()
+
+    with pytest.raises(NothingWillHappen):  # a sweep would be planned
+        loop.run(main)
+    assert [outcome for outcome, _ in told] == [Outcome.NOT_FLUSHED] * 2
+    assert [seconds for _, seconds in told] == [pytest.approx(at, abs=0.11) for at in (5, 6)]
 
 
 # --- who is told of queues that go ---

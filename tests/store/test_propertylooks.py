@@ -14,7 +14,7 @@ from firearrow.filter.sql import compile_sql
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.properties import parse
 from firearrow.message.record import encode_record, iter_records, properties_in
-from firearrow.store import MessageStore, propertylooks
+from firearrow.store import MessageStore, propertycolumns, propertylooks
 from firearrow.store.propertylooks import PropertyFilter
 from tests.filter.expressions import VALUES, random_expression, random_properties
 from tests.store.stores import KINDS, KiB, opened, settle
@@ -170,6 +170,33 @@ def test_what_was_kept_is_of_the_same_entries_only(tmp_path: Path) -> None:
         assert found == b"".join([entries[20 * at + 20 : 20 * at + 40] for at in numbers])
 
 
+def test_what_is_known_is_what_a_look_would_give(tmp_path: Path) -> None:
+    sizes = {**SIZES, "mapped_file_size_commit_log": 1024 * KiB}
+    with opened(tmp_path, **sizes) as store:
+        fill(store, 400, Random(12))
+        queue, wanted = store.queues.open("T", 0), Even(names=NUMBER)
+        looks = propertylooks.Looks(store.log.segments)
+        entries = queue.read(0, 400)
+        assert looks.known(queue, 0, wanted, lambda _: 1) is None
+        looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
+        recent_from, _, _ = queue.entry(200)
+        asked = len(wanted.asked)
+        for start, count in [(99, 1), (100, 40), (101, 40), (398, 1), (350, 25), (32, 184)]:
+            other = propertylooks.Looks(store.log.segments)
+            behind = entries[start * 20 :]
+            look = other.wanted_entries(queue, behind, start, Even(), lambda _, most=count: most)  # type: ignore[misc]
+            assert looks.known(queue, start, wanted, lambda _, most=count: most) == look  # type: ignore[misc]
+        assert len(wanted.asked) == asked
+        for start, count in [(31, 1), (399, 1), (350, 26), (400, 1)]:
+            assert looks.known(queue, start, wanted, lambda _, most=count: most) is None  # type: ignore[misc]
+        few = lambda physical: 32 if physical >= recent_from else 8  # noqa: E731
+        assert looks.known(queue, 190, wanted, few) is None
+        assert looks.known(queue, 180, wanted, few) == looks.known(queue, 180, wanted, lambda _: 8)
+        other_queue = store.queues.open("T", 1)
+        assert looks.known(other_queue, 100, wanted, lambda _: 1) is None
+        assert looks.known(queue, 100, Even(names=NUMBER), lambda _: 1) is None
+
+
 def test_more_may_be_taken_of_what_is_recent(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
         fill(store, 400, Random(10))
@@ -200,7 +227,7 @@ def test_answers_are_remembered_from_one_look_to_the_next_but_not_many(
         settle(store)
         asked = []
         for kinds_max in (10, 9):
-            monkeypatch.setattr(propertylooks, "KINDS_MAX", kinds_max)
+            monkeypatch.setattr(propertycolumns, "KINDS_MAX", kinds_max)
             wanted = Even(names=NUMBER)
             assert len(chosen(store, wanted)) == looks * propertylooks.MANY // 2
             asked.append(len(wanted.asked) - propertylooks.FEW)

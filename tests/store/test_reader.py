@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.filter.sql import compile_sql
 from firearrow.message.names import tag_code
 from firearrow.message.record import iter_records
 from firearrow.message.sysflag import INNER_BATCH
@@ -122,6 +123,36 @@ def test_of_a_record_that_was_checked_its_own_pages_are_asked_for(tmp_path: Path
         assert store.get("T", 0, 50, 1, only_resident=True).count == 1
         with pytest.raises(Fetch):
             store.get("T", 0, 52, 1, only_resident=True)
+
+
+def test_a_pull_that_looks_at_nothing_again_asks_for_what_it_gives(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "mapped_file_size_commit_log": 1024 * KiB,
+        "mapped_file_size_consume_queue": 20_000,
+    }
+    with opened(tmp_path, **sizes) as store:
+        for _ in range(100):
+            append(store, bytes(8 * KiB), properties={"n": "1"})
+        settle(store)
+    clock = HandClock()
+    wanted = compile_sql("n = 1")
+    with opened(tmp_path, clock=clock, **sizes) as store:
+        for queue_offset in (0, 1):  # one by one, then all at once
+            assert store.get("T", 0, queue_offset, 1, wanted, only_resident=True).count == 1
+        segment = store.log.segments.find(0)
+        assert segment is not None
+        segment.map.madvise(mmap.MADV_RANDOM)
+        segment.map.madvise(mmap.MADV_DONTNEED)
+        evict(segment.path)
+        clock.seconds += KNOWN_SECONDS
+        with pytest.raises(Fetch) as caught:
+            store.get("T", 0, 50, 1, wanted, only_resident=True)
+        [stretch] = caught.value.stretches
+        fetch([stretch._replace(end=stretch.start + 9 * KiB)])
+        assert not is_resident(segment.map, stretch.start, segment.size_bytes)
+        assert store.get("T", 0, 50, 1, wanted, only_resident=True).count == 1
+        with pytest.raises(Fetch):
+            store.get("T", 0, 52, 1, wanted, only_resident=True)
 
 
 def test_no_message_of_a_tag(tmp_path: Path) -> None:

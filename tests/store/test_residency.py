@@ -45,12 +45,12 @@ def test_what_was_found_counts_as_there_for_a_while(path: Path) -> None:
     clock = HandClock()
     resident = Resident(clock.monotonic)
     evict(path)
-    fetch([Stretch(path, 0, 64 * PAGE)])
-    assert resident.has(segment, base + 10, base + 17 * PAGE)
-    assert not resident.has(segment, base, base + 1000 * PAGE)
+    fetch([Stretch(path, 0, 520 * PAGE)])
+    assert resident.has(segment, base + 10, base + 257 * PAGE)
+    assert not resident.has(segment, base, base + 2000 * PAGE)
     evict(path)
-    assert resident.has(segment, base, base + 32 * PAGE), "two blocks of 16 pages were there"
-    assert not resident.has(segment, base, base + 32 * PAGE + 1)
+    assert resident.has(segment, base, base + 512 * PAGE), "two blocks of 256 pages were there"
+    assert not resident.has(segment, base, base + 512 * PAGE + 1)
     clock.seconds += KNOWN_SECONDS
     assert not resident.has(segment, base, base + 10)
     mapped.close()

@@ -304,6 +304,31 @@ def test_records_that_are_nearly_alike(text: bytes, changes: list[tuple[int, int
     assert together[1] == [(n, key) for n, (_, keys) in enumerate(alone) for _, key in keys]
 
 
+levels = st.sampled_from(
+    ["1", "3", "18", "99", "0", "007", "-1", "x", "1x", "٣", "", "9" * 20, "9" * 5000, ":", "/9"]
+)
+delays = st.builds(
+    "{}{}".format, st.sampled_from(["DELAY\x01", "DELAYS\x01", "DELAY", "A\x01"]), levels
+)
+delayed_texts = st.builds(
+    lambda pairs, end: "\x02".join(pairs) + end,
+    st.lists(delays, max_size=3),
+    st.sampled_from(["\x02", ""]),
+)
+
+
+@given(st.lists(delayed_texts.map(str.encode), min_size=1, max_size=6), st.booleans())
+def test_delay_levels_are_those_that_are_numbers(texts: list[bytes], alike: bool) -> None:
+    """Of which Python reads no more digits than there are in any sane one."""
+    if alike:
+        texts = [texts[0]] * len(texts)
+    log = b"".join(record(properties=text) for text in texts)
+    found = [parse(text).get("DELAY", "0") for text in texts]
+    expected = [int(one) if one.isdecimal() and len(one) <= 1000 else 0 for one in found]
+    got = Properties(scan(log, 0, len(log))).delay_levels()
+    assert got.tolist() == [min(level, 2**31 - 1) for level in expected]
+
+
 def test_known_values_of_the_original() -> None:
     codes, keys = derived(
         [("T", "TAGS\x01标签\x02".encode(), 0), ("T", b"KEYS\x01k1 AaAa BBBB\x02", 0)]

@@ -1,5 +1,6 @@
 """Handles of popped messages."""
 
+from base64 import b64encode
 from contextlib import suppress
 
 import pytest
@@ -7,13 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import MessageError
+from firearrow.wire.client_bodies import BatchAck
 from firearrow.wire.pop import (
     Handle,
+    batch_acks,
     msg_offset_info,
     order_count_infos,
     origin_of,
     origin_topic,
     parse_handle,
+    parse_offsets,
+    parse_order_counts,
+    parse_start_offsets,
     start_offset_info,
 )
 
@@ -87,3 +93,34 @@ def test_counts_of_an_answer() -> None:
     assert order_count_infos(0, 1, [0, 1], {}) == ["0 1 0"]
     assert order_count_infos(0, 1, [0, 1, 2], {0: 1, 1: 1}) == ["0 qo1%0 1", "0 qo1%1 1", "0 1 0"]
     assert order_count_infos(0, 1, [0, 1], {0: 2, 1: 3}) == ["0 qo1%0 2", "0 qo1%1 3", "0 1 2"]
+
+
+def test_items_of_an_answer_are_read_again() -> None:
+    assert parse_start_offsets("1 0 4;0 2 7") == {(1, 0): 4, (0, 2): 7}
+    assert parse_offsets("0 2 4,5,9;1 0 4") == {(0, 2): [4, 5, 9], (1, 0): [4]}
+    counts = ";".join(order_count_infos(0, 1, [0, 1], {0: 2, 1: 3}))
+    assert parse_order_counts(counts) == {(0, "qo1%0"): 2, (0, "qo1%1"): 3, (0, "1"): 2}
+    assert parse_start_offsets("") == {}
+    assert parse_offsets("") == {}
+    assert parse_order_counts("") == {}
+
+
+@pytest.mark.parametrize("text", ["0", "0 2", "0 2 x", "0 2 4,", "a 2 4", "0 2 4 5"])
+def test_what_is_no_item_is_refused(text: str) -> None:
+    with pytest.raises(MessageError):
+        parse_offsets(text)
+    with pytest.raises(MessageError):
+        parse_start_offsets(text)
+
+
+def test_what_is_no_count_is_refused() -> None:
+    with pytest.raises(MessageError, match="not orderCountInfo"):
+        parse_order_counts("0 qo1%0 x")
+
+
+def test_acknowledgements_of_a_pop_go_together() -> None:
+    one = Handle(7, 1, 2, 3, 0, "b", 2, 7)
+    other = Handle(7, 1, 2, 3, 1, "b", 2, 8)
+    [first, second] = batch_acks("G", "T", [one, other, one._replace(queue_offset=16)])
+    assert first == BatchAck("G", "T", 7, 2, 3, 1, 2, "0", b64encode(b"\x01\x02").decode())
+    assert (second.origin, second.bits) == ("1", b64encode(b"\x02").decode())

@@ -18,6 +18,8 @@ from typing import Final
 
 from msgspec import structs
 
+from firearrow.auth.metadata import Metadata
+from firearrow.broker.access import AccessControl, access_of, metadata_for
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
@@ -34,6 +36,10 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.metrics.creating import measured
+from firearrow.broker.metrics.families import Sources
+from firearrow.broker.metrics.operations import Operations, Told
+from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.inflight import InFlight
@@ -41,19 +47,28 @@ from firearrow.broker.pop.kvbooks import KvBooks
 from firearrow.broker.pop.kvrevive import KvReviving
 from firearrow.broker.pop.kvstore import KvStore, kv_store_of
 from firearrow.broker.pop.popping import Popping
-from firearrow.broker.pop.resuming import go_on_behind_pops
 from firearrow.broker.pop.revive import Reviving
+from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
+from firearrow.broker.processors.acks import AckProcessor
+from firearrow.broker.processors.liteacks import LiteAcks
+from firearrow.broker.processors.pop import PopProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
+from firearrow.broker.reconciling import adopt_queues, place_groups
 from firearrow.broker.registration import Identity, Registration, addresses_of
+from firearrow.broker.replicas import Replicas, check_role
 from firearrow.broker.requests import (
     NOTING,
     Admission,
+    Condition,
+    auth_handlers_of,
     bulk_handlers_of,
+    bulk_send_backs_of,
     handlers_of,
     message_handlers_of,
     pop_handlers_of,
@@ -61,7 +76,9 @@ from firearrow.broker.requests import (
     transaction_handlers_of,
 )
 from firearrow.broker.routes import TopicRoutes
-from firearrow.broker.saving import WRITE_SECONDS, Saving
+from firearrow.broker.saving import Following, Saving
+from firearrow.broker.slaverefusals import refused_by_slave
+from firearrow.broker.slavesync import SlaveSync
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
@@ -109,7 +126,9 @@ from firearrow.wire.client_bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
+RESTING_SECONDS: Final = 5.0  # the same where the log did not grow since the last look
 ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as upstream
+SECOND_PORT: Final = 2  # below listenPort, as upstream
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
 
@@ -143,6 +162,10 @@ class Broker:
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
         self.events = Events()
+        self._measures = config.metrics_exporter_type == "PROM"
+        self._flow = FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock)
+        self.operations = Operations(self._told)
+        self._is_started = False
         self._server = Server(
             self._handlers,
             clock,
@@ -151,12 +174,19 @@ class Broker:
             events=self.events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
-            patience=FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock),
+            patience=self._flow,
+            measures=self._measures,
+            tls=config,
+            plain_ext=config.authentication_enabled,
         )
+        check_role(config, store_config)
         self.services: list[Service] = []
+        self._users: Metadata | None = None
+        self._revive_queues: Callable[[], list[ReviveQueue]] = list
         self._kv: KvStore | None = None
         self._kv_reviving: list[Service] = []
         self._noting: list[Saving] = []
+        self._second: asyncio.Task[None] | None = None
         self.address = ""
 
     async def start(self, host: str, port: int) -> int:
@@ -165,20 +195,33 @@ class Broker:
         Raises CannotListen when the port is taken, StoreError or an OSError that names the file
         when the store can't be opened, ConfigError when a state file can't be read.
         """
+        self.replicas = replicas = Replicas(self._store_config)
         bound = await self._server.bind(host, port)
         try:
+            if self._measures:
+                await self._bind_operations(host)
+            ha_port = await replicas.bind(host, port, bound)
+            self._store_config = structs.replace(self._store_config, ha_listen_port=ha_port)
             self._open(host, bound)
             self._load()
         except BaseException:
+            self.operations.close()
             await self._server.stop()
+            replicas.close()
             raise
         for service in self.services:
             await service.start()
+        self._is_started = True
         log.info(
             "broker serves",
             extra={"broker_name": self.config.broker_name, "address": self.address},
         )
         return bound
+
+    async def _bind_operations(self, host: str) -> None:
+        config = self.config
+        at = config.metrics_prom_exporter_host or config.broker_ip1 or host
+        await self.operations.bind(at, config.metrics_prom_exporter_port)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store and make all parts."""
@@ -195,7 +238,9 @@ class Broker:
         )
         in_database = self._store_config.store_type == "defaultRocksDB"
         self.topics = TopicTable(self.settings, clock, root, in_database=in_database, events=events)
-        self.stats = BrokerStats(clock, config.broker_cluster_name, self.topics.is_system)
+        tally = Tally() if self._measures else None
+        cluster = config.broker_cluster_name
+        self.stats = BrokerStats(clock, cluster, self.topics.is_system, tally)
         self.store = store = MessageStore(
             self._store_config,
             clock,
@@ -211,10 +256,13 @@ class Broker:
             refuse_static_topics(root)
             self.topics.load()  # the store asks of what kind a topic's queues are
             self._kv = kv_store_of(config, root)
+            self._users = metadata_for(config, root, events)
             store.open(background=self._background)
         except BaseException:
             if self._kv is not None:
                 self._kv.close()
+            if self._users is not None:
+                self._users.close()
             self.topics.close()
             store.release()
             raise
@@ -233,12 +281,13 @@ class Broker:
             lmq=self._store_config.enable_lmq,
             before_write=self._flush_pops,
         )
-        self._in_flight = InFlight(self.settings)
+        self._in_flight = InFlight(self.settings, always=self._measures)
         self.orders = ConsumerOrderInfo(clock, root, config.config_generations)
         self.delay_offsets = DelayOffsets(clock, root, config.config_generations)
         self.open_counts = OpenCounts(clock, root)
         self.modes = RequestModes(root, config.config_generations)
-        self._saving = Saving((self.topics.file, self.topics.deleted.file, self.groups.file))
+        tables = self.topics.file, self.topics.deleted.file, self.groups.file
+        self._saving = Saving(tables if self._users is None else (*tables, self._users))
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
         self.filters = ConsumerFilters(self.settings, clock, root)
@@ -247,6 +296,7 @@ class Broker:
             root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, self._fs
         )
         self._timer_counts = TimerCounts(self._timers, clock, root / "config")
+        self._looked_at = -1  # where the log ended when it was looked for queues that are left out
 
     def _flush_pops(self) -> None:
         """Return once all that says what was popped is on the disk, in any thread."""
@@ -259,7 +309,9 @@ class Broker:
         try:
             self.groups.load()
             self.offsets.load()
-            self._place_groups()
+            if not self.replicas.is_slave:  # else all of it comes from the master
+                write_seconds = self.config.flush_consumer_offset_interval / 1000
+                place_groups(self.store, self.offsets, write_seconds)
             store = self.store
             self.orders.load(store.max_queue_offset if store.may_have_lost else None)
             self.filters.load()
@@ -271,7 +323,8 @@ class Broker:
             self._close_state()
             self.store.close()
             raise
-        self._adopt_queues()
+        if not self.replicas.is_slave:
+            adopt_queues(self.store, self.topics)
         self._save_state()
         warn_of_waiting(self.store, self.topics, self.offsets)
         warn_of_compaction(self.topics.table)
@@ -279,35 +332,23 @@ class Broker:
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
+        self._sync = SlaveSync(
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.delay_offsets,
+            self.modes,
+            self._saving,
+            self._clock,
+            access_of(self.config),
+        )
         self._registration = self._make_registration()
         self._routes = self._make_routes()
         self._make_puts()
-        context = self._context()
+        self._replication = self.replicas.begin(self.store, self._clock)
+        context = self._context_made = self._context()
         self._serve(context)
         self.services = self._make_services(self._timing(context))
-
-    def _place_groups(self) -> None:
-        """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`),
-        and after a kill go on behind what they popped."""
-        if not self.store.was_closed:
-            seconds = 2 * self.config.flush_consumer_offset_interval / 1000
-            pops = go_on_behind_pops(self.store, self.offsets, seconds)
-            log.info("groups go on behind their pops", extra={"count": pops})
-        if not self.store.may_have_lost:
-            return
-        found = self.offsets.go_back(self.store.max_queue_offset)
-        if found:
-            log.warning(
-                "groups go back to the end of queues: messages that they consumed are lost",
-                extra={"count": len(found), "topics": sorted({topic for topic, _ in found})[:10]},
-            )
-
-    def _adopt_queues(self) -> None:
-        """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""
-        for topic in self.topics.adopt(self.store.queues_left(self.topics.table)):
-            log.info("queues are deleted again: their topic was deleted", extra={"topic": topic})
-            self.store.delete_topic(topic)
-        self.topics.deleted.forget_before(self.store.log_start_offset)
 
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""
@@ -343,6 +384,7 @@ class Broker:
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
         self.store.keep_from(timed.let_go)
+        self._revive_queues = lambda: reviving.queues
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
         return [flush, timed, reviving, self._books]
@@ -357,7 +399,13 @@ class Broker:
         clock, chance = self._clock, self._chance
         self._puts = Puts(self.store, self.topics, clock, chance, redirections, self.events)
         self._delayed = DelayedDelivery(
-            self.store, self._puts, self.topics, self.delay_offsets, self._clock, self._loop
+            self.store,
+            self._puts,
+            self.topics,
+            self.delay_offsets,
+            self._clock,
+            self._loop,
+            self.stats.tally,
         )
 
     def _hold_pops(self) -> None:
@@ -397,26 +445,52 @@ class Broker:
             self._held_notifications,
             self._unblocking,
             self._in_flight,
+            self.replicas,
+            self.delay_offsets,
         )
 
     def _serve(self, context: BrokerContext) -> None:
         """Have requests handled by what the tables say."""
         sends = SendProcessor(context)
-        admission = Admission()
         self._transactions = transactions = Transactions(context, self.open_counts, self._loop)
-        handlers = self._saving.holding(handlers_of(context))
-        handlers |= transaction_handlers_of(TransactionProcessor(context, transactions))
+        sends_back = SendBackProcessor(context)
+        others = handlers_of(context, sends_back)
+        if self._users is not None:
+            others |= auth_handlers_of(self._users)
+        if self.stats.tally is not None:
+            others = measured(others, self.stats.tally, self._clock)
+        handlers = self._saving.holding(others)
+        ends = TransactionProcessor(context, transactions)
+        handlers |= transaction_handlers_of(ends)
         handlers |= message_handlers_of(sends, PullProcessor(context))
         handlers |= reply_handlers_of(context, sends)
         books = self._books = self._make_books(context)
         self._popping = Popping(context, books)
         self._lite = LiteTopics(context, self._held_lite, self._loop, self.events)
-        handlers |= pop_handlers_of(context, self._popping, books, self._lite)
+        pops = PopProcessor(context, self._popping)
+        acks = AckProcessor(context, books, LiteAcks(context, self._lite.popping))
+        handlers |= pop_handlers_of(context, books, self._lite, pops, acks)
+        bulk_handlers = self._saving.holding_several(bulk_send_backs_of(sends_back))
+        bulk_handlers |= bulk_handlers_of(sends, ends, pops, acks)
         for noting in self._noting:
             handlers |= noting.holding({code: handlers[code] for code in NOTING})
-        self._handlers.update(admission.before(handlers))
-        self._bulk_handlers.update(admission.before_bulk(bulk_handlers_of(sends)))
+            for code in NOTING:  # their answers wait
+                bulk_handlers.pop(code, None)
+        admission = self._admission()
+        unserved = {code: why for code, why in NOT_YET.items() if code not in handlers}
+        self._handlers.update(admission.before(handlers, unserved))
+        self._bulk_handlers.update(admission.before_bulk(bulk_handlers))
         self._listen(sends)
+
+    def _admission(self) -> Admission:
+        """What is decided before a request is handled."""
+        conditions: list[Condition] = []
+        if self._users is not None and self.config.authentication_enabled:
+            control = AccessControl(self.config, self._users, self.store, self._clock, self.events)
+            conditions.append(control.condition)
+        if self.replicas.is_slave:
+            conditions.append(refused_by_slave)
+        return Admission(conditions)
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has
@@ -436,6 +510,7 @@ class Broker:
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
+        listen(ConnectionClosed, self._held.closed)
         for held in (self._held_pops, self._held_notifications):
             listen(MessagesArrived, held.arrived)
             listen(QueuesDeleted, held.topic_gone)
@@ -447,7 +522,8 @@ class Broker:
         listen(ConnectionClosed, lambda _: self._lite.events.closed())
         listen(QueuesDeleted, self._held_lite.topic_gone)
         listen(QueuesDeleted, self._lite.queues_gone)
-        listen(MessagesArrived, self._delayed.arrived)
+        if not self.replicas.is_slave:
+            listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(QueuesDeleted, self.orders.topic_gone)
@@ -458,6 +534,8 @@ class Broker:
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
         listen(MembersChanged, notices.changed)
+        if self.replicas.master is not None:
+            self.replicas.master.joined.listen(lambda _: self._serve_slaves())
         listen(WaitsElsewhere, self._transactions.waits)
         listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
@@ -471,27 +549,32 @@ class Broker:
         ttl_seconds = self.config.min_lite_ttl / 1000
         lite_seconds = self.config.lite_subscription_check_interval / 1000
         store, saving = self.store, self._saving
+        operations = [self.operations] if self._measures else []
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
+        is_master = not self.replicas.is_slave
         return [
+            *operations,
             *store.services,
-            *timing,
-            *self._kv_reviving,
+            self._replication,
+            *(timing if is_master else ()),
+            *(self._kv_reviving if is_master else ()),
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
-            self._transactions,
+            *((self._transactions,) if is_master else ()),
             _Serving(self._server),
             saving,
             *self._noting,
-            self._every("tables", WRITE_SECONDS, partial(saving.write, *tables)),
+            Following(saving, tables, self._loop),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
             self._every("delay offsets", delays_seconds, self._write_delay_offsets),
             self._every(
                 "open transactions", counts_seconds, partial(saving.write, self.open_counts.file)
             ),
-            self._delayed,
+            *((self._delayed,) if is_master else ()),
             self._every("filters", FILTER_SECONDS, self._write_filters),
             self._every("orders", ORDER_SECONDS, self._write_orders),
             store.acknowledging,
+            *([store.confirming] if store.confirming is not store.acknowledging else []),
             self._held,
             self._held_pops,
             self._held_notifications,
@@ -504,8 +587,20 @@ class Broker:
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
             self._registration,
+            *(() if is_master else (self._sync,)),
             self._routes,
         ]
+
+    def _serve_slaves(self) -> None:
+        """Take clients at the port where RocketMQ's slaves ask for topics.
+
+        Java: MixAll#brokerVIPChannel; a broker has a second server there in any case.
+        """
+        if self._second is None:
+            port = self.config.listen_port - SECOND_PORT
+            self._second = self._loop.create_task(
+                self._server.serve_also(self.config.bind_address, port)
+            )
 
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
         return Every(name, seconds, call, self._loop)
@@ -529,7 +624,14 @@ class Broker:
             period_ms=config.register_name_server_period,
             timeout_ms=config.register_broker_timeout_mills,
             compressed=config.compressed_register,
+            access=access_of(config),
+            on_master=self._master_is if self.replicas.is_slave else None,
         )
+
+    def _master_is(self, ha_address: str, address: str) -> None:
+        """Follow the master that a name server knows."""
+        self.replicas.follow(ha_address)
+        self._sync.follow(address)
 
     def _make_routes(self) -> TopicRoutes:
         def own(topic: str) -> tuple[MessageQueue, ...] | None:
@@ -546,6 +648,33 @@ class Broker:
             own,
             lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
             self._clock,
+            access_of(self.config),
+        )
+
+    def _told(self) -> Told:
+        """What is told by HTTP, of a broker that has been loaded."""
+        return Told(
+            self._sources,
+            self.address,
+            lambda: self.troubles,
+            lambda: self.not_registered_with,
+            self._server,
+            lambda: self._is_started,
+        )
+
+    def _sources(self) -> Sources:
+        tally, meter = self.stats.tally, self._server.meter
+        assert tally is not None, "who asks for metrics has them counted"
+        assert meter is not None, "and measured"
+        return Sources(
+            self._context_made,
+            tally,
+            meter,
+            self._flow,
+            self.open_counts,
+            self._books,
+            self._revive_queues,
+            [],
         )
 
     @property
@@ -563,6 +692,10 @@ class Broker:
         self._close_state()
         self.store.close()
 
+    def cut(self) -> None:
+        """End all connections at once, as a kill of the process would; ``stop`` comes after it."""
+        self._server.cut()
+
     @property
     def troubles(self) -> dict[str, str]:
         """What keeps services from their work at present, by their names."""
@@ -572,6 +705,9 @@ class Broker:
     def _catch_up(self) -> float:
         """Let queues that were left out catch up; look again soon whether there are any."""
         wait = self.store.catch_up_left_out()
+        looked_at, self._looked_at = self._looked_at, self.store.log_end_offset
+        if wait is None and looked_at == self._looked_at:
+            return RESTING_SECONDS
         return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
 
     def _write_delay_offsets(self) -> None:
@@ -609,6 +745,8 @@ class Broker:
         self.orders.file.close()
         if self._kv is not None:
             self._kv.close()
+        if self._users is not None:
+            self._users.close()
         self._timers.close()
 
     def _write_filters(self) -> None:

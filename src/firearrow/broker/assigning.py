@@ -1,46 +1,20 @@
-"""How a broker divides the queues of a topic among the clients of a group (400).
+"""How a broker divides what is popped among the clients of a group (400).
 
-Each client asks for itself, of any broker: all come to the same division, as long as they know the
-same queues and clients, both sorted. By POP queues are shared, so a division is by brokers, or by
-queues with some neighbours.
+By POP queues are shared: a division is by brokers, or by queues with some neighbours. What each
+client has without that is in ``wire.allocation``.
 
-Source: upstream ``QueryAssignmentProcessor``, ``AllocateMessageQueueAveragely``,
-``AllocateMessageQueueAveragelyByCircle``.
+Source: upstream ``QueryAssignmentProcessor``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from firearrow.wire.allocation import Queues, Strategy
 from firearrow.wire.client_bodies import MessageQueue
 
 ANY_QUEUE: Final = -1
-
-Queues = Sequence[MessageQueue]
-
-
-def averagely(queues: Queues, clients: Sequence[str], client: str) -> Queues:
-    """Give the client a stretch of the queues; the first ones have one more if that must be."""
-    if client not in clients:
-        return []
-    index = clients.index(client)
-    size, more = divmod(len(queues), len(clients))
-    start = index * size + min(index, more)
-    return queues[start : start + size + (index < more)]
-
-
-def averagely_by_circle(queues: Queues, clients: Sequence[str], client: str) -> Queues:
-    """Give the client every n-th queue of n clients."""
-    return queues[clients.index(client) :: len(clients)] if client in clients else []
-
-
-Strategy = Callable[[Queues, Sequence[str], str], Queues]
-
-STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "AVG": averagely,
-    "AVG_BY_CIRCLE": averagely_by_circle,
-}
 
 
 def shared_for_pop(

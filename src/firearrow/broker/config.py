@@ -1,7 +1,8 @@
 """The broker's configuration: keys of RocketMQ's BrokerConfig and NettyServerConfig."""
 
 import socket
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
@@ -18,31 +19,56 @@ from firearrow.config.table import (
     Port,
     PositiveInt,
     PositiveLong,
-    ServerConfig,
     ServerList,
 )
+from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 from firearrow.files import GENERATIONS
+from firearrow.store.config import BATCH_UNIT_BYTES, CONSUME_QUEUE_UNIT_BYTES
+
+MIB: Final = 1024 * 1024
 
 # The groups of RocketMQ's keys that belong to a broker, see `firearrow.config.table.load`.
 KEY_GROUPS = ("broker", "store", "server", "client", "auth")
 
+# What suits a broker whose store is thrown away in the end: files so small that it starts fast and
+# takes little disk, and patience with a machine that is busy with tests. A log file has room for
+# the largest message.
+THROWAWAY: Final[Mapping[str, str]] = {
+    "mappedFileSizeCommitLog": str(8 * MIB),
+    "mappedFileSizeConsumeQueue": str(2_000 * CONSUME_QUEUE_UNIT_BYTES),
+    "mapperFileSizeBatchConsumeQueue": str(1_000 * BATCH_UNIT_BYTES),
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    "mappedFileSizeTimerLog": str(MIB),
+    "brokerFastFailureEnable": "false",
+}
+
 Permission = Annotated[int, Meta(ge=0, le=7)]
+CodeList = Annotated[str, Meta(pattern=r"[\d, ]*", title="request codes, separated by ,")]
 ReviveQueues = Annotated[int, Meta(ge=1, le=1024)]  # each is looked at every second
 ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
 TopicName = Annotated[
     str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
 ]
+_LABEL: Final = r"[a-zA-Z_][a-zA-Z0-9_]*:[^,:\x00-\x1f\x7f]*"
+MetricsLabels = Annotated[
+    str,
+    Meta(
+        pattern=rf"({_LABEL}(,{_LABEL})*)?",
+        title="name:value, several separated by ,",
+    ),
+]
 
 
-class BrokerConfig(ServerConfig, frozen=True):
+class BrokerConfig(TlsKeys, frozen=True):
     """Who a broker is, where it listens, and what it lets clients do."""
 
     # --- who it is ---
     # fmt: off
     broker_name: Annotated[Name, "name of the broker, shared by a master and its slaves"] = field(default_factory=socket.gethostname)
     broker_cluster_name: Annotated[Name, "name of the cluster"] = "DefaultCluster"
-    broker_id: Annotated[CountLong, "number of the broker under its name; must be 0: only masters are supported"] = 0
+    broker_id: Annotated[CountLong, "number of the broker under its name: 0 for the master, above 0 for a slave"] = 0
     broker_ip1: Annotated[OptionalHost, "address that clients use; empty: the host it listens on"] = ""
     broker_ip2: Annotated[OptionalHost, "address that slaves use; empty: brokerIP1"] = ""
     region_id: Annotated[Name, "region that is written into each message and answer"] = "DefaultRegion"
@@ -108,6 +134,7 @@ class BrokerConfig(ServerConfig, frozen=True):
     long_polling_enable: Annotated[bool, "whether a pull waits for messages as long as its client allows", LIVE] = True
     short_polling_time_mills: Annotated[PositiveLong, "ms that a pull waits if long polling is off", LIVE] = 1000
     lite_pull_message_enable: Annotated[bool, "whether lite pull consumers (code 361) are served", LIVE] = True
+    slave_read_enable: Annotated[bool, "whether a slave serves pulls, and a master sends consumers there that are far behind", LIVE] = False
     reject_pull_consumer_enable: Annotated[bool, "whether pulls of groups without a push consumer are refused", LIVE] = False
 
     # --- POP ---
@@ -166,6 +193,23 @@ class BrokerConfig(ServerConfig, frozen=True):
     flush_consumer_offset_interval: Annotated[PositiveInt, "ms between writes of the consumer offsets"] = 5000
     consumer_offset_update_version_step: Annotated[PositiveLong, "commits after which the offsets get a new data version"] = 500
 
+    # --- access control ---
+    authentication_enabled: Annotated[bool, "whether clients must sign their requests; takes the package rocksdict (extra rocksdb), as all of access control"] = False
+    authorization_enabled: Annotated[bool, "whether they need a permission for what they ask; needs authenticationEnabled"] = False
+    authentication_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"], "what checks signatures; there is one way"] = ""
+    authentication_metadata_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"], "where users are kept: in `config/users`, also if it is not named; to name it before access control is enabled has users served by then"] = ""
+    authentication_strategy: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.strategy.StatelessAuthenticationStrategy", "org.apache.rocketmq.auth.authentication.strategy.StatefulAuthenticationStrategy"], "whether every signature is looked at (stateless, also if it is empty), or one for each user on a connection from time to time"] = ""
+    authentication_whitelist: Annotated[CodeList, "request codes, joined by `,`, that need no signature; where authorization is asked for, they need it nevertheless"] = ""
+    init_authentication_user: Annotated[str, 'the first super user, as `{"username":"...","password":"..."}`; made by a start if it is not there'] = ""
+    inner_client_authentication_credentials: Annotated[str, 'with which the broker signs its own requests, as `{"accessKey":"...","secretKey":"..."}`; made a super user by a start if it is none'] = ""
+    authorization_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider"], "what decides by permissions; there is one way"] = ""
+    authorization_metadata_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"], "where permissions are kept: in `config/acls`, also if it is not named"] = ""
+    authorization_strategy: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.strategy.StatelessAuthorizationStrategy", "org.apache.rocketmq.auth.authorization.strategy.StatefulAuthorizationStrategy"], "what was allowed is remembered by either, until a user or a permission changes"] = ""
+    authorization_whitelist: Annotated[CodeList, "request codes, joined by `,`, that need no permission"] = ""
+    migrate_auth_from_v1_enabled: Annotated[bool, "whether a start makes users of those of RocketMQ 4, in `conf/plain_acl.yml` and `conf/acl/` below ROCKETMQ_HOME; takes the package PyYAML (extra yaml)"] = False
+    stateful_authentication_cache_max_num: Annotated[PositiveInt, "users on connections that are believed so; with one more all sign again"] = 10_000
+    stateful_authentication_cache_expired_second: Annotated[PositiveInt, "seconds for which they are"] = 60
+
     # --- when it is busy ---
     broker_fast_failure_enable: Annotated[bool, "whether a request that has waited for too long is refused with code 2", LIVE] = True
     wait_time_mills_in_send_queue: Annotated[PositiveLong, "ms that a send may wait before it is handled", LIVE] = 200
@@ -185,14 +229,43 @@ class BrokerConfig(ServerConfig, frozen=True):
     end_transaction_pool_queue_capacity: Annotated[PositiveInt, "of ends of transactions", LIVE] = 100_000
     admin_broker_thread_pool_queue_capacity: Annotated[PositiveInt, "of all other requests", LIVE] = 10_000
 
+    # --- metrics ---
+    metrics_exporter_type: Annotated[Literal["DISABLE", "PROM"], "PROM: whether metrics, and how the broker is, can be asked for by HTTP (`/metrics`, `/readyz`)"] = "DISABLE"
+    metrics_prom_exporter_port: Annotated[Port, "port for that; 0 takes a free one"] = 5557
+    metrics_prom_exporter_host: Annotated[OptionalHost, "address to listen on for that; empty: brokerIP1"] = ""
+    metrics_label: Annotated[MetricsLabels, "labels that each metric gets, `name:value` separated by `,`"] = ""
+    metrics_in_delta: Annotated[bool, "whether each metric gets the label `aggregation=\"delta\"`; counters count on all the same"] = False
+
     # --- administration ---
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;brokerConfigPath"
     # fmt: on
 
     def __post_init__(self) -> None:
         """Refuse what no broker can do. Java: PopMessageProcessor then fails at each pop."""
+        super().__post_init__()
         if self.pop_consumer_kv_service_enable and not self.pop_consumer_kv_service_init:
             raise ConfigError(
                 "popConsumerKVServiceEnable=true needs popConsumerKVServiceInit=true: write that "
                 "into the server's file and restart the server"
             )
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError(
+                "authorizationEnabled=true needs authenticationEnabled=true: else everybody could "
+                "say that they are somebody else"
+            )
+
+    @property
+    def has_users(self) -> bool:
+        """Whether there are users, if only to be made ready for access control."""
+        return bool(
+            self.authentication_enabled
+            or self.authentication_metadata_provider
+            or self.authorization_metadata_provider
+            or self.init_authentication_user
+            or self.migrate_auth_from_v1_enabled
+        )
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether a user is believed for a while on a connection."""
+        return self.authentication_strategy.endswith(".StatefulAuthenticationStrategy")

@@ -12,8 +12,10 @@ from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
+from firearrow.broker.replicas import Replicas
 from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.clients import ClientRegistry
+from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.locks import QueueLocks
@@ -58,3 +60,5 @@ class BrokerContext(NamedTuple):
     held_notifications: HeldPops
     unblocking: Unblocking
     in_flight: InFlight
+    replicas: Replicas
+    delay_offsets: DelayOffsets

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from firearrow.broker.halves import OP_TOPIC, QUEUE_ID
@@ -104,17 +104,22 @@ class OpQueue:
         if len(self._unwritten) >= UNWRITTEN_MAX:
             raise DiskFull(f"{UNWRITTEN_MAX} decisions wait to be written: {self.trouble}")
 
-    def note(self, half_offset: int, copies: Sequence[int] = ()) -> None:
+    def note(self, half_offset: int, copies: Iterable[int] = ()) -> None:
         """Have a record written, in a while, that a half is decided, and so are copies of it."""
-        broker = self._settings.broker
-        named = [f"{half_offset}"]
-        if copies:
-            named += [f"{_OF_COPY}{copy}" for copy in copies]
-        self._unwritten += named
-        self._unwritten_bytes += sum(map(len, named)) + len(named)
-        if self._unwritten_bytes >= broker.transaction_op_msg_max_size and self.trouble is None:
-            self.write()
-        elif not self._alarm.is_set:
+        self._note([f"{half_offset}", *(f"{_OF_COPY}{copy}" for copy in copies)])
+
+    def note_all(self, half_offsets: Iterable[int]) -> None:
+        """Note halves that were never put again."""
+        self._note(map(str, half_offsets))
+
+    def _note(self, named: Iterable[str]) -> None:
+        most = self._settings.broker.transaction_op_msg_max_size
+        for number in named:
+            self._unwritten.append(number)
+            self._unwritten_bytes += len(number) + len(_SEPARATOR)
+            if self._unwritten_bytes >= most and self.trouble is None:
+                self.write()
+        if self._unwritten and not self._alarm.is_set:
             self._write_later()
 
     def _write_later(self) -> None:

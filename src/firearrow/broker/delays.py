@@ -21,13 +21,14 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from firearrow.broker.puts import Draft, Puts, draft_of, wait_elsewhere
+from firearrow.broker.metrics.tally import DELAY, Tally
+from firearrow.broker.puts import Draft, Puts, again, draft_of_content, wait_elsewhere
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
 from firearrow.message import names, properties
-from firearrow.message.model import MessageView
+from firearrow.message.record import Content
 from firearrow.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, transaction_type
 from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import DelayLevels, MessagesArrived, MessageStore, QueueEntry
@@ -45,6 +46,9 @@ FAILURES_SAID_MAX: Final = 1000  # messages that are named there; of further one
 
 _TOPIC: Final = names.SCHEDULE_TOPIC
 _NEVER_DELAYED: Final = frozenset({_TOPIC, names.TRANS_HALF_TOPIC})
+_LMQS: Final = (properties.INNER_MULTI_DISPATCH.encode(),)
+_real_topic: Final = properties.finder(properties.REAL_TOPIC)
+_real_id: Final = properties.finder(properties.REAL_QUEUE_ID)
 _INT_CHARACTERS: Final = 11
 _INT_MAX: Final = 2**31 - 1
 
@@ -108,8 +112,10 @@ class DelayedDelivery(Service):
         offsets: DelayOffsets,
         clock: Clock,
         scheduler: Scheduler,
+        tally: Tally | None = None,
     ) -> None:
         super().__init__("delayed messages")
+        self._tally = tally
         self._store = store
         self._levels = store.delays
         self._puts = puts
@@ -291,16 +297,32 @@ class DelayedDelivery(Service):
     def _deliver(self, level: int, entry: QueueEntry, now_ms: int) -> None:
         """Put the message of an entry where it belongs; one that can't be delivered ever is left
         where it is, with a line in the log. Raises StoreError or OSError if it can't be now."""
+        store = self._store
         try:
-            draft = _due_draft(self._store.view_at(entry.physical_offset), level)
+            content = store.content_at(entry.physical_offset)
+            topic, queue_id = _due_place(content, level)
         except MessageError as error:
             self._note_failure(level, entry, error)
             return
-        if self._topics.get(draft.topic) is None and self._is_news(draft.topic):
+        if self._topics.get(topic) is None and self._is_news(topic):
             log.warning(
                 "delayed messages are delivered into a topic that is not there any more",
-                extra={"topic": draft.topic},
+                extra={"topic": topic},
             )
+        stored = content.properties
+        if properties.lacks(stored, _LMQS):  # nearly all: what it waited with is what it has
+            queue, times = store.queue(topic, queue_id), content.reconsume_times
+            message = again(queue, content, stored, content.sys_flag, times)
+            begin = store.log_end_offset
+            try:
+                self._puts.put_again(message, now_ms)
+            except MessageError as error:
+                self._note_failure(level, entry, error)
+            else:
+                self._count(topic, store.log_end_offset - begin)
+            return
+        draft = draft_of_content(content, b"", properties.parse(stored))
+        draft.topic, draft.queue_id = topic, queue_id
         self._put(draft, level, entry, now_ms)
 
     def _put(self, draft: Draft, level: int, entry: QueueEntry, now_ms: int) -> None:
@@ -309,11 +331,18 @@ class DelayedDelivery(Service):
         Java: tries it again for ever, and all that is behind it waits.
         """
         try:
-            self._puts.deliver(draft, now_ms)
+            placed = self._puts.deliver(draft, now_ms)
+            self._count(draft.topic, placed.end_offset - placed.physical_offset)
         except (BrokerError, MessageError) as error:
             self._note_failure(level, entry, error)
             if draft.properties.pop(properties.INNER_MULTI_DISPATCH, None) is not None:
                 self._put(draft, level, entry, now_ms)
+
+    def _count(self, topic: str, size: int) -> None:
+        if self._tally is not None:
+            self._tally.delivered.add(topic)
+            self._tally.delivered_bytes += size
+            self._tally.put(topic, DELAY, size)
 
     def _note_failure(self, level: int, entry: QueueEntry, error: Exception) -> None:
         """Say that a message can't go where it is to go."""
@@ -344,17 +373,19 @@ class DelayedDelivery(Service):
         self._trouble = error
 
 
-def _due_draft(view: MessageView, level: int) -> Draft:
-    """Give what a delayed message becomes; MessageError for what can't be one."""
-    topic = view.properties.get(properties.REAL_TOPIC, "")
-    queue_id = view.properties.get(properties.REAL_QUEUE_ID, "")
+def _due_place(content: Content, level: int) -> tuple[str, int]:
+    """Give the topic and queue that a delayed message is for; MessageError for what can't be
+    one."""
+    topic, queue_id = _text(_real_topic(content.properties)), _text(_real_id(content.properties))
     check = names.validate_lmq if names.is_lmq(topic) else names.validate_topic
-    if (view.topic, view.queue_id) != (_TOPIC, level - 1):
-        raise MessageError(f"it is in queue {view.queue_id} of {view.topic}", "topic")
+    if (content.topic, content.queue_id) != (_TOPIC, level - 1):
+        raise MessageError(f"it is in queue {content.queue_id} of {content.topic}", "topic")
     if check(topic) is not None or topic in _NEVER_DELAYED:
         raise MessageError(f"{topic!r} is none to deliver to", properties.REAL_TOPIC)
     if not (queue_id.isdecimal() and queue_id.isascii() and int(queue_id) <= _INT_MAX):
         raise MessageError(f"{queue_id!r} is no queue", properties.REAL_QUEUE_ID)
-    draft = draft_of(view)
-    draft.topic, draft.queue_id = topic, int(queue_id)
-    return draft
+    return topic, int(queue_id)
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")

@@ -42,7 +42,8 @@ class MembersChanged(NamedTuple):
 
 
 class WaitsElsewhere(NamedTuple):
-    """A message was put that is to wait in a topic of the broker's own, on its way to another."""
+    """A message was put that is to wait in a topic of the broker's own, on its way to another. Of
+    those with a delay level dispatch tells: there may be as many as messages."""
 
     topic: str
     real_topic: str

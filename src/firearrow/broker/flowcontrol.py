@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 LINE_SECONDS_MIN: Final = 60.0  # between two lines in the log output
 _BUSY: Final = "broker busy, start flow control for a while"
 _OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
-_REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class Line(NamedTuple):
@@ -165,6 +165,11 @@ class FlowControl(Patience):
                 self._least_ms = min(self._least_ms, *waits_ms)
         return self._least_ms
 
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many requests of each line wait in the server."""
+        return {line.name: self._waiting[line.name] for line in LINES}
+
     def in_time(self) -> None:
         """Note where the log ends: what is put from here on is put in a stall, if one comes."""
         self._log_end_in_time = self._log_end()
@@ -177,7 +182,7 @@ class FlowControl(Patience):
         if line is SENDS and waited_ms > 0 and self._was_busy(stalled_ms):
             if is_fast:
                 return self._refuse(self._remark("PCBUSY", line, waited_ms), waited_ms)
-            return self._refuse(_REJECTED, waited_ms)
+            return self._refuse(REJECTED, waited_ms)
         if is_fast and waited_ms >= line.wait_ms_max(settings.broker):
             return self._refuse(self._remark("TIMEOUT", line, waited_ms), waited_ms)
         return None

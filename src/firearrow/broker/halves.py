@@ -16,15 +16,19 @@ Source: upstream ``TransactionalMessageBridge``, ``TransactionalMessageUtil``,
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
+
+import msgspec
 
 from firearrow.broker.puts import (
     Draft,
     Placed,
+    Puts,
     Redirection,
+    again,
     asks_nothing,
     draft_of,
-    draft_of_content,
     wait_elsewhere,
 )
 from firearrow.broker.state.settings import Settings
@@ -39,6 +43,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
     transaction_type,
 )
+from firearrow.store import ConsumeQueue, NewMessage
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, FieldValue, request
 
@@ -53,6 +58,12 @@ _REAL_PLACE: Final = re.compile(
     rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02"
 )
 _IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
+# Every property that asks for more than to be stored has an underscore in its name, or is DELAY.
+_PLAIN_SEND: Final = re.compile(
+    rb"(?:(?:TRAN_MSG\x01true|UNIQ_KEY\x01([0-9A-Za-z]++)|(?!DELAY\x01)[^_\x01\x02]++"
+    rb"\x01[^\x01\x02]++)(?:\x02|\Z))++"
+)
+_ONCE: Final = b"TRAN_MSG\x01", b"UNIQ_KEY\x01"
 _producer_group: Final = properties.finder(properties.PRODUCER_GROUP)
 _ROOT: Final = properties.TRANSACTION_PREPARED_QUEUE_OFFSET
 # What the broker notes in halves; of a client that forwards a message, it would be of another.
@@ -96,7 +107,7 @@ class Half(NamedTuple):
         return self.view.properties.get(properties.CHECK_IMMUNITY_SEC)
 
 
-class PlainHalf(NamedTuple):
+class PlainHalf(msgspec.Struct, frozen=True, gc=False):
     """A half that was never put again, and of which nothing is asked but to be decided; ``stored``
     are the properties of its message."""
 
@@ -128,10 +139,12 @@ def plain_half(content: Content) -> PlainHalf | None:
     Nearly all halves are: what the broker has added to their properties is cut off. To read them
     all, and to write them again for a commit, takes as long as all the rest of it.
     """
+    if content.topic != HALF_TOPIC:
+        return None
     text = content.properties
     at = text.rfind(_REAL_TOPIC) + 1
-    tail = _REAL_PLACE.fullmatch(text, at) if at else None
-    if tail is None or content.topic != HALF_TOPIC:
+    place = _place(text[at:]) if at else None
+    if place is None:
         return None
     stored = text[:at]
     if not asks_nothing(stored) or stored.find(_IMMUNITY) >= 0:
@@ -140,10 +153,42 @@ def plain_half(content: Content) -> PlainHalf | None:
         content.queue_offset,
         content.born_timestamp_ms,
         str(_producer_group(stored) or b"", "utf-8", "replace"),
-        str(tail[1], "ascii"),
-        int(tail[2]),
+        *place,
         stored,
         content,
+    )
+
+
+@lru_cache(maxsize=256)  # queues
+def _place(tail: bytes) -> tuple[str, int] | None:
+    """The topic and queue that properties end with."""
+    found = _REAL_PLACE.fullmatch(tail)
+    return None if found is None else (str(found[1], "ascii"), int(found[2]))
+
+
+def plain_half_unique(text: bytes) -> bytes | None:
+    """Give the unique key of a message that is sent, if its properties make it a half and ask for
+    nothing else; None if it may be another one.
+
+    Nearly all halves are sent so: such properties can be stored as they came.
+    """
+    found = _PLAIN_SEND.fullmatch(text)
+    if found is None:
+        return None
+    for name in _ONCE:
+        if text.count(name) != 1:
+            return None
+    return found[1]
+
+
+def stored_as_half(text: bytes, unique: bytes, topic: str, queue_id: int) -> bytes:
+    """Give the properties of a half, as `waits_as_half` makes them, of those that its sender gave
+    it and the broker has added (``text``, which ends with a pair)."""
+    return b"%b__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+        text,
+        unique,
+        topic.encode(),
+        queue_id,
     )
 
 
@@ -237,25 +282,39 @@ def _draft(view: MessageView, topic: str, found: dict[str, str]) -> Draft:
     return draft
 
 
-def committed(half: AnyHalf) -> Draft:
+def put_committed(puts: Puts, half: AnyHalf, now_ms: int) -> None:
+    """Put the message that a half becomes when it is committed; raises as `Puts.put`."""
+    if not isinstance(half, PlainHalf):
+        puts.put(committed(half), now_ms)
+        return
+    queue = puts.queue(half.real_topic, half.real_queue_id)
+    puts.put_again(plain_committed(half, queue), now_ms)
+
+
+def plain_committed(half: PlainHalf, queue: ConsumeQueue) -> NewMessage:
+    """Give the message that a plain half becomes in the queue that it is for."""
+    content = half.content
+    return again(
+        queue,
+        content,
+        half.stored,
+        content.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
+        content.reconsume_times,
+        content.physical_offset,
+    )
+
+
+def committed(half: Half) -> Draft:
     """Give the message that a half becomes when it is committed."""
-    if isinstance(half, PlainHalf):
-        draft = draft_of_content(half.content, half.stored, {})
-        draft.topic = half.real_topic
-        return _as_committed(draft, half.real_queue_id, half.content.physical_offset)
     view = half.view
     found = _as_sent(view.properties)
     queue_id = int(found.pop(properties.REAL_QUEUE_ID))
     draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
     if _delay_level(found) > 0 or not found.keys().isdisjoint(properties.DELIVERY_TIMES):
         found.pop(properties.TRANSACTION_PREPARED, None)  # upstream: where it waits once more
-    return _as_committed(draft, queue_id, view.physical_offset)
-
-
-def _as_committed(draft: Draft, queue_id: int, half_physical_offset: int) -> Draft:
     draft.queue_id = queue_id
     draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-    draft.prepared_transaction_offset = half_physical_offset
+    draft.prepared_transaction_offset = view.physical_offset
     return draft
 
 

@@ -2,23 +2,25 @@
 
 A pull that finds nothing is kept here, by queue, until a message that it wants arrives, its time is
 over or its connection ends. An entry costs no task and no timer: arrivals look their queue up, and
-two sweeps a second end those whose time is over.
+sweeps, two a second at most, end those whose time is over. While nobody's is, there are none.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
-from firearrow.net.server import Finished, Peer
-from firearrow.services import Every, Scheduler, Service
+from firearrow.net.server import ConnectionClosed, Finished, Peer
+from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import GetStatus, MessageStore, Wanted
 from firearrow.wire.frame import AnyCommand
 
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
-SWEEP_SECONDS: Final = 0.5
+SWEEP_SECONDS: Final = 0.5  # between two
+OVER_SECONDS: Final = 0.001  # behind a deadline, when it has passed by any clock
 EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and those of one queue; some ms
 HELD_PULLS_OF_PEER_MAX: Final = (
     16_384  # a client has one for each of its queues; leaves room for all
@@ -58,9 +60,7 @@ class HeldPulls(Service):
         super().__init__("held pulls")
         self._store = store
         self._monotonic = clock.monotonic
-        self._sweep = (
-            None if scheduler is None else Every(self.name, SWEEP_SECONDS, self.expire, scheduler)
-        )
+        self._sweep = None if scheduler is None else Alarm(scheduler, self.expire)
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
         self._of_peer: dict[Peer, int] = {}
@@ -71,16 +71,11 @@ class HeldPulls(Service):
         self._looking = False  # whether a look is planned
         self._filter_chars = 0
 
-    async def start(self) -> None:
-        """End waits whose time is over, now and then."""
-        if self._sweep is not None:
-            await self._sweep.start()
-
     async def stop(self) -> None:
         """Answer all that wait."""
-        if self._sweep is not None:
-            await self._sweep.stop()
         self.release_all()
+        if self._sweep is not None:
+            self._sweep.cancel()
 
     def __len__(self) -> int:
         return self._count
@@ -99,7 +94,18 @@ class HeldPulls(Service):
         self._count += 1
         if self._count == 1:
             self._store.watch()
+        if self._sweep is not None:
+            self._sweep_by(pull.deadline_seconds, self._monotonic())
         return True
+
+    def closed(self, closed: ConnectionClosed) -> None:
+        """Drop soon what a client was waiting for that has gone."""
+        if self._sweep is not None and closed.peer in self._of_peer:
+            self._sweep.set_earlier(SWEEP_SECONDS)
+
+    def _sweep_by(self, deadline: float, now: float) -> None:
+        assert self._sweep is not None
+        self._sweep.set_earlier(max(deadline - now + OVER_SECONDS, SWEEP_SECONDS))
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
         """Wake the pulls for which there is something among the new entries of their queues, each
@@ -179,7 +185,7 @@ class HeldPulls(Service):
 
         Some in one turn of the loop, the others in the next: thousands may have come together.
         """
-        now = self._monotonic()
+        now, soonest = self._monotonic(), inf
         left = EXPIRED_MAX
         for key, waiting in list(self._by_queue.items()):
             if left <= 0 and self._scheduler is not None:
@@ -187,11 +193,15 @@ class HeldPulls(Service):
                 return
             over = [p for p in waiting if p.deadline_seconds <= now or not p.peer.is_open]
             left -= len(over)
+            stay = waiting
             if over:
                 stay = [p for p in waiting if p.deadline_seconds > now and p.peer.is_open]
                 self._keep(key, stay, over)
                 for pull in over:
                     pull.peer.resume(pull.request, pull.answer)
+            soonest = min(soonest, min((p.deadline_seconds for p in stay), default=inf))
+        if self._sweep is not None and soonest < inf:
+            self._sweep_by(soonest, now)
 
     def release(self, topic: str, queue_id: int) -> None:
         """Run the pulls of a queue again: an offset was reset."""

@@ -31,7 +31,14 @@ from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_pr
 from firearrow.message.model import MessageView
 from firearrow.message.record import Content
 from firearrow.message.sysflag import HOSTS_V6_MASK
-from firearrow.store import ConsumeQueue, MessageStore, MultiDispatch, QueueEnd, lmq_names
+from firearrow.store import (
+    ConsumeQueue,
+    MessageStore,
+    MultiDispatch,
+    NewMessage,
+    QueueEnd,
+    lmq_names,
+)
 from firearrow.wire.codes import ResponseCode
 
 
@@ -120,6 +127,31 @@ def draft_of(view: MessageView) -> Draft:
     )
 
 
+def again(
+    queue: ConsumeQueue,
+    content: Content,
+    stored: bytes,
+    sys_flag: int,
+    reconsume_times: int,
+    prepared_transaction_offset: int = 0,
+) -> NewMessage:
+    """Give a message of the store as one to be put into another queue, with properties ``stored``.
+
+    It gives what `Puts.put` does with a draft of it, if no redirection looks at that.
+    """
+    return (
+        queue,
+        content.body,
+        stored,
+        content.flag,
+        sys_flag & ~HOSTS_V6_MASK,
+        content.born_timestamp_ms,
+        content.born_host,
+        reconsume_times,
+        prepared_transaction_offset,
+    )
+
+
 def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
     """Have a message wait in another topic, and note where it is to go."""
     draft.properties[properties.REAL_TOPIC] = draft.topic
@@ -130,7 +162,8 @@ def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
 class Puts:
     """Puts drafts into the store, each where its redirections want it.
 
-    ``events`` are told of each that waits elsewhere.
+    ``events`` are told of each that waits elsewhere, if not for a delay level; who puts such a one
+    by itself says so by ``waits``.
     """
 
     def __init__(
@@ -146,7 +179,7 @@ class Puts:
         self._topics = topics
         self._clock = clock
         self._redirections = tuple(redirections)
-        self._waits = (events or Events()).of(WaitsElsewhere)
+        self.waits = (events or Events()).of(WaitsElsewhere)
         host = unpack_host(store.store_host)
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, chance.getrandbits(31))
         self._unique_counter = 0
@@ -168,9 +201,9 @@ class Puts:
                 redirect(draft, now_ms)
                 if draft.topic != wanted and not names.is_sendable(draft.topic):
                     break
-        placed = self._add(draft, self._queue(draft.topic, draft.queue_id), now_ms)
-        if draft.topic != wanted:
-            self._waits(WaitsElsewhere(draft.topic, wanted))
+        placed = self._add(draft, self.queue(draft.topic, draft.queue_id), now_ms)
+        if draft.topic not in (wanted, names.SCHEDULE_TOPIC):
+            self.waits(WaitsElsewhere(draft.topic, wanted))
         return placed
 
     def deliver(self, draft: Draft, now_ms: int) -> Placed:
@@ -199,8 +232,18 @@ class Puts:
         host = store.store_host
         store.put(queue, body, stored, 0, 0, now_ms, host, now_ms, 0)
         if waits is not None:
-            self._waits(waits)
+            self.waits(waits)
         return queue_offset
+
+    def put_again(self, message: NewMessage, now_ms: int) -> None:
+        """Add a message that ``again`` has made of one of the store, alone.
+
+        Raises MessageError or DiskFull, having added nothing.
+        """
+        queue, body, stored, flag, sys_flag, born_ms, born_host, times, prepared = message
+        self._store.put(
+            queue, body, stored, flag, sys_flag, born_ms, born_host, now_ms, times, prepared
+        )
 
     def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
         store, stored = self._store, draft.stored
@@ -210,8 +253,7 @@ class Puts:
             stored += properties.encode(draft.properties)
         queue_offset = queue.next_offset
         if len(stored) > properties.PROPERTIES_BYTES_MAX:
-            most = properties.PROPERTIES_BYTES_MAX
-            raise MessageError(f"{len(stored)} bytes exceed the limit of {most}", "properties")
+            raise _too_long(stored)
         physical_offset = store.put(
             end,
             draft.body,
@@ -232,7 +274,8 @@ class Puts:
         since = now_ms - month_start_ms(now_ms)
         return create_unique_id(self._unique_prefix, since, self._unique_counter)
 
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue that a topic has; BrokerError if it has not, or there is no such topic."""
         config = self._topics.get(topic)
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -276,3 +319,8 @@ class Puts:
                 f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}",
             )
         return together
+
+
+def _too_long(stored: bytes) -> MessageError:
+    most = properties.PROPERTIES_BYTES_MAX
+    return MessageError(f"{len(stored)} bytes exceed the limit of {most}", "properties")

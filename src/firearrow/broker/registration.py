@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from firearrow.errors import FirearrowError
+from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.services import Service
 from firearrow.wire.bodies import (
@@ -71,7 +72,10 @@ class Registration(Service):
         permission: what clients may do with this broker; topics are registered with no more.
         period_ms: between two registrations, held between 10 and 60 s.
         timeout_ms: what a name server has to answer.
+        on_master: told where the master takes slaves and clients, whenever a name server says so
+            to a slave; as long as none does, they are asked every few seconds.
         compressed: whether the body is sent compressed (order and system flags get lost in it).
+        access: how to get in at the name servers, and as whom.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class Registration(Service):
         period_ms: int = 30_000,
         timeout_ms: int = 24_000,
         compressed: bool = False,
+        access: Access = OPEN,
+        on_master: Callable[[str, str], object] | None = None,
     ) -> None:
         super().__init__("registration")
         self._identity = identity
@@ -94,9 +100,11 @@ class Registration(Service):
         self._period_seconds = max(PERIOD_MS_MIN, min(PERIOD_MS_MAX, period_ms)) / 1000
         self._timeout_seconds = timeout_ms / 1000
         self._compressed = compressed
+        self._on_master = on_master
+        self._lacks_master = on_master is not None
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
-        self._client = Client()
+        self._client = Client(access=access)
         self._keepers = [_Keeper(address, self) for address in name_servers]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -149,7 +157,17 @@ class Registration(Service):
             "compressed": self._compressed,
             "enableActingMaster": False,
         }
-        await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
+        answer = await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
+        self._learn(answer.ext or {})
+
+    def _learn(self, said: Mapping[str, str]) -> None:
+        if self._on_master is not None and said.get("masterAddr"):
+            self._lacks_master = False
+            self._on_master(said.get("haServerAddr", ""), said["masterAddr"])
+
+    def period_of(self, *, knows_all: bool) -> float:
+        """The seconds until a name server is told again."""
+        return self._period_seconds if knows_all and not self._lacks_master else RETRY_MS / 1000
 
     async def send_unregister(self, address: str) -> None:
         """Take leave of one name server; raises what ``Client.call`` raises."""
@@ -221,7 +239,7 @@ class _Keeper:
         while True:
             await self.register()
             self.tried.set()
-            wait = self._registration.period_seconds if self.knows_all else RETRY_MS / 1000
+            wait = self._registration.period_of(knows_all=self.knows_all)
             try:
                 async with asyncio.timeout(wait):
                     await self._woken.wait()

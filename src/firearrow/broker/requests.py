@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from firearrow.auth.metadata import Metadata
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.popping import Popping
 from firearrow.broker.processors.acks import AckProcessor
+from firearrow.broker.processors.admin_auth import AuthProcessor
 from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
 from firearrow.broker.processors.admin_groups import GroupAdminProcessor
 from firearrow.broker.processors.admin_topics import TopicAdminProcessor
@@ -22,7 +23,6 @@ from firearrow.broker.processors.assignment import AssignmentProcessor
 from firearrow.broker.processors.clients import ClientProcessor
 from firearrow.broker.processors.lite import LiteProcessor
 from firearrow.broker.processors.lite_admin import LiteAdminProcessor
-from firearrow.broker.processors.liteacks import LiteAcks
 from firearrow.broker.processors.notifications import NotificationProcessor
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.peeking import PeekProcessor
@@ -37,13 +37,17 @@ from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.errors import BrokerError
-from firearrow.net.server import Answer, BulkHandler, Handler, Peer, PeerRequest
+from firearrow.net.gathering import Answers as BulkAnswers
+from firearrow.net.server import NO_REASONS, Answer, BulkHandler, Handler, Peer, PeerRequest
 from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import not_supported
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import REQUESTS, Row
 
-Condition = Callable[[Row, Peer, AnyCommand], None]
+Check = Callable[[Peer, AnyCommand], None]
 """Raises the BrokerError by which a request is refused before its handler is called."""
+Condition = Callable[[Row], Check | None]
+"""Gives the check for the requests of a code, once; None if they need none."""
 
 
 def message_handlers_of(sends: SendProcessor, pulls: PullProcessor) -> dict[int, Handler]:
@@ -70,14 +74,28 @@ def reply_handlers_of(context: BrokerContext, sends: SendProcessor) -> dict[int,
     )
 
 
-def bulk_handlers_of(sends: SendProcessor) -> dict[int, BulkHandler]:
+def bulk_handlers_of(
+    sends: SendProcessor,
+    transactions: TransactionProcessor,
+    pops: PopProcessor,
+    acks: AckProcessor,
+) -> dict[int, BulkHandler]:
     """The handlers of several requests of one code at once."""
-    return {int(RequestCode.SEND_BATCH_MESSAGE): sends.send_batches}
+    return {
+        int(RequestCode.SEND_BATCH_MESSAGE): sends.send_batches,
+        int(RequestCode.END_TRANSACTION): transactions.end_several,
+        int(RequestCode.POP_MESSAGE): pops.pop_several,
+        int(RequestCode.ACK_MESSAGE): acks.ack_several,
+    }
 
 
-def handlers_of(context: BrokerContext) -> dict[int, Handler]:
+def bulk_send_backs_of(sends_back: SendBackProcessor) -> dict[int, BulkHandler]:
+    """The same for messages that are sent back: their answers may wait for the disk."""
+    return {int(RequestCode.CONSUMER_SEND_MSG_BACK): sends_back.send_back_several}
+
+
+def handlers_of(context: BrokerContext, sends_back: SendBackProcessor) -> dict[int, Handler]:
     """The handlers of all other requests."""
-    sends_back = SendBackProcessor(context)
     queries = QueryProcessor(context)
     offsets = OffsetProcessor(context)
     clients = ClientProcessor(context)
@@ -96,6 +114,7 @@ def handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.QUERY_CONSUME_QUEUE: queries.queue_entries,
             RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: offsets.commit,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: offsets.all,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: offsets.reset,
             RequestCode.HEART_BEAT: clients.heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister,
@@ -150,6 +169,8 @@ def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall,
             RequestCode.GET_TIMER_CHECK_POINT: broker.timer_progress,
             RequestCode.GET_TIMER_METRICS: broker.timer_counts,
+            RequestCode.GET_BROKER_HA_STATUS: broker.ha_status,
+            RequestCode.GET_ALL_DELAY_OFFSET: broker.delays,
         }
     )
 
@@ -175,11 +196,13 @@ NOTING: Final = frozenset(
 
 
 def pop_handlers_of(
-    context: BrokerContext, popping: Popping, books: Books, lite: LiteTopics
+    context: BrokerContext,
+    books: Books,
+    lite: LiteTopics,
+    pops: PopProcessor,
+    acks: AckProcessor,
 ) -> dict[int, Handler]:
     """The handlers of pops and of what becomes of popped messages."""
-    pops = PopProcessor(context, popping)
-    acks = AckProcessor(context, books, LiteAcks(context, lite.popping))
     lites = LiteProcessor(context, lite)
     admin = LiteAdminProcessor(context, lite)
     notifications = NotificationProcessor(context, books)
@@ -201,6 +224,25 @@ def pop_handlers_of(
             RequestCode.GET_LITE_CLIENT_INFO: admin.of_client,
             RequestCode.GET_LITE_GROUP_INFO: admin.of_group,
             RequestCode.TRIGGER_LITE_DISPATCH: admin.dispatch,
+        }
+    )
+
+
+def auth_handlers_of(metadata: Metadata) -> dict[int, Handler]:
+    """The handlers of requests about users and what they may do."""
+    auth = AuthProcessor(metadata)
+    return _by_number(
+        {
+            RequestCode.AUTH_CREATE_USER: auth.create_user,
+            RequestCode.AUTH_UPDATE_USER: auth.update_user,
+            RequestCode.AUTH_DELETE_USER: auth.delete_user,
+            RequestCode.AUTH_GET_USER: auth.user,
+            RequestCode.AUTH_LIST_USER: auth.users,
+            RequestCode.AUTH_CREATE_ACL: auth.put_acl,
+            RequestCode.AUTH_UPDATE_ACL: auth.put_acl,
+            RequestCode.AUTH_DELETE_ACL: auth.delete_acl,
+            RequestCode.AUTH_GET_ACL: auth.acl,
+            RequestCode.AUTH_LIST_ACL: auth.acls,
         }
     )
 
@@ -227,17 +269,24 @@ def _by_number(handlers: Mapping[RequestCode, Handler]) -> dict[int, Handler]:
 class Admission:
     """Decides by conditions, asked in their order, whether a request is handled at all.
 
-    Without a condition handlers are called as they are: then admission costs a message nothing.
+    Where no condition has a check for a code, its handler is called as it is: then admission costs
+    a message nothing.
     """
 
     def __init__(self, conditions: Sequence[Condition] = ()) -> None:
         self._conditions = tuple(conditions)
 
-    def before(self, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
-        """Give handlers that are only called for what is admitted."""
+    def before(
+        self, handlers: Mapping[int, Handler], unserved: Mapping[int, str] = NO_REASONS
+    ) -> Mapping[int, Handler]:
+        """Give handlers that are only called for what is admitted.
+
+        Who is not admitted is not told either what is ``unserved``, and why.
+        """
         if not self._conditions:
             return handlers
-        return {code: self._guarded(code, handler) for code, handler in handlers.items()}
+        answers = {code: _answer_unserved(code, why) for code, why in unserved.items()}
+        return {code: self._guarded(code, it) for code, it in (answers | {**handlers}).items()}
 
     def before_bulk(self, handlers: Mapping[int, BulkHandler]) -> Mapping[int, BulkHandler]:
         """The same for several requests at once: if one is not admitted, each goes its own way,
@@ -246,28 +295,48 @@ class Admission:
             return handlers
         return {code: self._guarded_bulk(code, handler) for code, handler in handlers.items()}
 
-    def _admit(self, row: Row, peer: Peer, request: AnyCommand) -> None:
-        for condition in self._conditions:
-            condition(row, peer, request)
+    def _check_of(self, code: int) -> Check | None:
+        """All checks of a code, which must have a row."""
+        row = REQUESTS[RequestCode(code)]
+        checks = [check for it in self._conditions if (check := it(row)) is not None]
+        if len(checks) < 2:
+            return checks[0] if checks else None
+
+        def check_all(peer: Peer, request: AnyCommand) -> None:
+            for check in checks:
+                check(peer, request)
+
+        return check_all
 
     def _guarded(self, code: int, handler: Handler) -> Handler:
-        row = REQUESTS[RequestCode(code)]
+        check = self._check_of(code)
+        if check is None:
+            return handler
 
         def handle(peer: Peer, request: AnyCommand) -> Answer:
-            self._admit(row, peer, request)
+            check(peer, request)
             return handler(peer, request)
 
         return handle
 
     def _guarded_bulk(self, code: int, handler: BulkHandler) -> BulkHandler:
-        row = REQUESTS[RequestCode(code)]
+        check = self._check_of(code)
+        if check is None:
+            return handler
 
-        def handle(requests: Sequence[PeerRequest]) -> list[bytes] | None:
+        def handle(requests: Sequence[PeerRequest]) -> BulkAnswers:
             try:
                 for peer, request in requests:
-                    self._admit(row, peer, request)
+                    check(peer, request)
             except BrokerError:
                 return None
             return handler(requests)
 
         return handle
+
+
+def _answer_unserved(code: int, reason: str) -> Handler:
+    def answer(_: Peer, __: AnyCommand) -> Answer:
+        return not_supported(code, reason)
+
+    return answer

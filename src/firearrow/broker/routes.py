@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError
+from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.services import Service
 from firearrow.wire import fastjson
@@ -48,6 +49,7 @@ class TopicRoutes(Service):
     """The readable queues of topics.
 
     ``own`` gives those of this broker. ``refresh_seconds`` is asked how old an answer may get.
+    ``access`` is how to get in at the name servers, and as whom.
     """
 
     def __init__(
@@ -56,13 +58,14 @@ class TopicRoutes(Service):
         own: Callable[[str], Queues | None],
         refresh_seconds: Callable[[], float],
         clock: Clock,
+        access: Access = OPEN,
     ) -> None:
         super().__init__("routes")
         self._name_servers = list(name_servers)
         self._own = own
         self._refresh_seconds = refresh_seconds
         self._monotonic = clock.monotonic
-        self._client = Client()
+        self._client = Client(access=access)
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asked: dict[str, list[Told]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -3,10 +3,11 @@
 What a request changes outlives the process before the request is answered (`StateFile.keep`). What
 an administrator or a heartbeat changes is on the disk before that, too: the answers of some
 milliseconds wait for one sync, in a thread. A send or a pull that made its topic or group is not
-held up: a start gives a topic to messages that have none. The files themselves follow by a thread,
-each at most once a second, since to write them takes the longer the more there is. That thread
-rests three times as long as it works: the event loop gives up the interpreter at each system call,
-and got it back half a millisecond later each time, which made 100 ms of formatting 70 of waiting.
+held up: a start gives a topic to messages that have none. The files themselves follow by a thread
+within a second of a change (`Following`), each at most once a second, since to write them takes the
+longer the more there is. That thread rests three times as long as it works: the event loop gives up
+the interpreter at each system call, and got it back half a millisecond later each time, which made
+100 ms of formatting 70 of waiting.
 """
 
 from __future__ import annotations
@@ -19,8 +20,18 @@ from functools import partial
 from typing import Final, Protocol
 
 from firearrow.broker.state.persistence import Rest, StateFile
-from firearrow.net.server import FINISHED, Answer, Finished, Handler, Peer, Steps
-from firearrow.services import Service
+from firearrow.net.gathering import Answers as BulkAnswers
+from firearrow.net.server import (
+    FINISHED,
+    Answer,
+    BulkHandler,
+    Finished,
+    Handler,
+    Peer,
+    PeerRequest,
+    Steps,
+)
+from firearrow.services import Alarm, Scheduler, Service
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -65,11 +76,29 @@ class Saving(Service):
         return {code: self._holding(handler) for code, handler in handlers.items()}
 
     def _holding(self, handler: Handler) -> Handler:
+        kept = self._kept
+
         def handle(peer: Peer, request: AnyCommand) -> Answer:
             answer = handler(peer, request)
+            if type(answer) is bytes:  # of those requests of which there may be many
+                for file in kept:
+                    if file.unsynced:
+                        return self._held(peer, request, answer)
+                return answer
             if isinstance(answer, FINISHED):
                 return self._held(peer, request, answer)
             return self._held_in_the_end(peer, request, answer)
+
+        return handle
+
+    def holding_several(self, handlers: Mapping[int, BulkHandler]) -> dict[int, BulkHandler]:
+        """The same for several requests at once, which change nothing themselves: while something
+        is not on the disk yet, each goes its own way."""
+        return {code: self._holding_several(handler) for code, handler in handlers.items()}
+
+    def _holding_several(self, handler: BulkHandler) -> BulkHandler:
+        def handle(requests: Sequence[PeerRequest]) -> BulkAnswers:
+            return None if self._has_unsynced() else handler(requests)
 
         return handle
 
@@ -132,6 +161,11 @@ class Saving(Service):
         self._writing = None
         self._write_due()
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a thread writes files."""
+        return self._writing is not None
+
     async def stop(self) -> None:
         """Return once nobody waits and nothing is under way; what is written does not rest."""
         self._hurry.set()
@@ -143,6 +177,38 @@ class Saving(Service):
             await self._syncing
         while self._writing is not None:
             await asyncio.wait([self._writing])
+
+
+class Following(Service):
+    """Has files written within a second of a change that was kept; nothing runs while there is
+    none. A disk that refuses is asked again each second."""
+
+    def __init__(self, saving: Saving, files: Sequence[StateFile], scheduler: Scheduler) -> None:
+        super().__init__("tables")
+        self._saving = saving
+        self._files = files
+        self._alarm = Alarm(scheduler, self._look)
+
+    async def start(self) -> None:
+        """Follow from now on."""
+        for file in self._files:
+            file.on_kept = self._soon
+        self._soon()
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        for file in self._files:
+            file.on_kept = None
+        self._alarm.cancel()
+
+    def _soon(self) -> None:
+        if not self._alarm.is_set:
+            self._alarm.set(WRITE_SECONDS)
+
+    def _look(self) -> None:
+        if any(file.behind for file in self._files) or self._saving.is_writing:
+            self._saving.write(*self._files)
+            self._soon()
 
 
 def _sync_all(files: Iterable[Kept]) -> None:

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime
 from typing import Final, Literal, NamedTuple
 
 from firearrow.broker.events import GroupDeleted
+from firearrow.broker.metrics.tally import Tally
 from firearrow.clock import Clock
 from firearrow.message.names import is_system_topic
 from firearrow.store import PutCounters
@@ -127,11 +128,17 @@ class BrokerStats:
     """All counters of a broker; ``cluster`` is the name under which its totals are asked for.
 
     ``is_system`` tells the broker's own topics, which do not count in the totals of a day.
+    ``tally`` is what counts for metrics alone, None without these.
     """
 
     def __init__(
-        self, clock: Clock, cluster: str, is_system: Callable[[str], bool] = is_system_topic
+        self,
+        clock: Clock,
+        cluster: str,
+        is_system: Callable[[str], bool] = is_system_topic,
+        tally: Tally | None = None,
     ) -> None:
+        self.tally = tally
         self._clock = clock
         self._is_system = is_system
         self._tick = 0
@@ -190,12 +197,12 @@ class BrokerStats:
         self._get_bytes += size
         self.pulls_found += 1
 
-    def sent_back(self, group: str, topic: str) -> None:
-        """Count a message of a topic that a group failed to consume."""
+    def sent_back(self, group: str, topic: str, count: int = 1) -> None:
+        """Count messages of a topic that a group failed to consume."""
         key = f"{topic}@{group}"
         if key not in self._failures:
             self._series["failures"][key] = Series(self._clock.now_ms())
-        self._failures[key] = self._failures.get(key, 0) + 1
+        self._failures[key] = self._failures.get(key, 0) + count
 
     def put_sum(self) -> tuple[int, int]:
         """Give the messages that were put since the start, and the bytes of their records."""
@@ -205,6 +212,14 @@ class BrokerStats:
             count + sum(counters.put_count for counters in topics),
             size + sum(counters.put_bytes for counters in topics),
         )
+
+    def topic_counters(self) -> list[tuple[str, PutCounters]]:
+        """Give the counters of all topics that got something."""
+        return list(self._topics.items())
+
+    def group_counters(self) -> list[tuple[str, GroupCounters]]:
+        """Give the counters of all ``topic@group`` that got something."""
+        return list(self._groups.items())
 
     def topic_put_tps(self, topic: str) -> float:
         """Give the messages a second that a topic received over the last minute."""
@@ -295,6 +310,8 @@ class BrokerStats:
     def delete_topic(self, topic: str) -> None:
         """Forget the counters of a topic; the broker's totals keep what they counted."""
         counters = self._topics.pop(topic, None)
+        if self.tally is not None:
+            self.tally.forget_topic(topic)
         if counters is not None:
             del self._series["topics"][topic]
             count, size = self._deleted_puts

@@ -24,6 +24,7 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
+from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.config.table import INT_MAX
@@ -181,6 +182,7 @@ class TimedMessages(Service):
         self._store = context.store
         self._timers = context.timers
         self._counts = context.timer_counts
+        self._tally = context.stats.tally
         self._puts = context.puts
         self._topics = context.topics
         self._settings = context.settings
@@ -370,6 +372,10 @@ class TimedMessages(Service):
             self._stuck(error)
             return False
         self._trouble = None
+        if self._tally is not None:
+            self._tally.timed_in.add(topic)
+            ahead_ms = due_ms - view.born_timestamp_ms
+            self._tally.delays.add(topic, max(0, ahead_ms // 1000))
         return True
 
     def _note_late(self, due_ms: int) -> None:
@@ -491,10 +497,14 @@ class TimedMessages(Service):
         for kept in (noted, found, alone):
             draft.properties = dict(kept)
             try:
-                put(draft, now_ms)
+                placed = put(draft, now_ms)
             except (MessageError, BrokerError) as error:
                 refusal = str(error)
             else:
+                if self._tally is not None and not unit.magic & ROLL:
+                    self._tally.timed_out.add(draft.topic)
+                    size = placed.end_offset - placed.physical_offset
+                    self._tally.put(draft.topic, DELAY, size)
                 return
         log.error(
             "message that is due is not delivered: it is refused",

@@ -24,9 +24,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from firearrow.broker.config import BrokerConfig
@@ -40,13 +42,15 @@ from firearrow.broker.halves import (
     QUEUE_ID,
     AnyHalf,
     Half,
+    PlainHalf,
     check_age_ms,
     check_request,
-    committed,
     copied,
     given_up,
     half_of,
     noted_root,
+    plain_committed,
+    put_committed,
     resumed,
 )
 from firearrow.broker.puts import Draft, Placed
@@ -56,7 +60,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import TRANS_GROUP
 from firearrow.message.record import decode_record
 from firearrow.services import Alarm, Scheduler, Service
-from firearrow.store import committed_halves
+from firearrow.store import ConsumeQueue, committed_halves
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -111,6 +115,7 @@ class Transactions(Service):
         super().__init__("transactions")
         self._context = context
         self._open_counts = open_counts
+        self._tally = context.stats.tally
         self._store = context.store
         self._puts = context.puts
         self._settings = context.settings
@@ -221,8 +226,38 @@ class Transactions(Service):
 
         Raises what `Puts.put` raises; the half is then as before.
         """
-        self._puts.put(committed(half))
+        begin = self._store.log_end_offset
+        put_committed(self._puts, half, self._clock.now_ms())
+        self._count_commit(half, self._store.log_end_offset - begin)
         self._decide(half)
+
+    def commit_several(self, halves: Sequence[tuple[PlainHalf, ConsumeQueue]]) -> bool:
+        """Put the messages of halves, which are not decided, side by side into the queues that they
+        are for. False, with nothing put, if each is to be committed by itself."""
+        messages = [plain_committed(half, queue) for half, queue in halves]
+        places = self._store.put_several(messages, self._clock.now_ms())
+        if places is None:
+            return False
+        if self._tally is not None:
+            places.append(self._store.log_end_offset)
+            for (half, _), (place, end) in zip(halves, pairwise(places), strict=True):
+                self._count_commit(half, end - place)
+        usual: list[int] = []
+        topics: list[str] = []
+        for half, _ in halves:
+            queue_offset = half.queue_offset
+            if queue_offset in self._last_copies:
+                self._ops.note_all(usual)  # in the order in which they are decided
+                usual.clear()
+                self._decide(half)
+            else:
+                self._decided.add(queue_offset)
+                usual.append(queue_offset)
+                topics.append(half.real_topic)
+        self._ops.note_all(usual)
+        for topic, count in Counter(topics).items():
+            self._open_counts.add(topic, -count)
+        return True
 
     def roll_back(self, half: AnyHalf) -> None:
         """Have the message of a half never be delivered.
@@ -230,7 +265,14 @@ class Transactions(Service):
         Raises DiskFull if that can't be written.
         """
         self._ops.check_room()
+        if self._tally is not None:
+            self._tally.rollbacks.add(half.real_topic)
         self._decide(half)
+
+    def _count_commit(self, half: AnyHalf, size: int) -> None:
+        if self._tally is not None:
+            age_ms = max(0, self._clock.now_ms() - half.born_timestamp_ms)
+            self._tally.committed(half.real_topic, size, age_ms)
 
     def _decide(self, half: AnyHalf) -> None:
         queue_offset, root = half.queue_offset, half.root

@@ -8,8 +8,11 @@ from typing import Final
 from firearrow.wire.codes import RequestCode
 
 _TIMER: Final = "there is one kind of timer, in files"
-_USERS: Final = "there are no users and no permissions"
-_COPIES: Final = "there are no slaves: only they, masters that tell them, and controllers ask this"
+_USERS: Final = (
+    "there are no users and no permissions as long as neither authenticationEnabled is true nor an "
+    "authenticationMetadataProvider is named"
+)
+_COPIES: Final = "no slave acts as master, and there is no controller: only those ask this"
 _COLD: Final = "reads of old messages are not limited, so there is nothing to configure"
 NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.SWITCH_TIMER_ENGINE: _TIMER,
@@ -23,11 +26,8 @@ NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.AUTH_DELETE_ACL: _USERS,
     RequestCode.AUTH_GET_ACL: _USERS,
     RequestCode.AUTH_LIST_ACL: _USERS,
-    RequestCode.GET_ALL_CONSUMER_OFFSET: _COPIES,
-    RequestCode.GET_ALL_DELAY_OFFSET: _COPIES,
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _COPIES,
     RequestCode.EXCHANGE_BROKER_HA_INFO: _COPIES,
-    RequestCode.GET_BROKER_HA_STATUS: _COPIES,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: _COPIES,
     RequestCode.GET_BROKER_EPOCH_CACHE: _COPIES,
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _COPIES,

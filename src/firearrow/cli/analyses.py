@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame, SparkSession
 
+from firearrow.cli.joboptions import (
+    Accounting,
+    Backlog,
+    Deadletters,
+    Duplicates,
+    Latency,
+    Transactions,
+)
 from firearrow.cli.reports import Bars, Cell, Lines, Table
+from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs import (
     accounting,
@@ -44,13 +51,17 @@ POINTS_MAX: Final = 3000
 ROWS_MAX: Final = 1_000_000  # all of them are held in memory
 
 
+Asked = TypeVar("Asked")
+
+
 @dataclass(frozen=True)
-class ReportRun:
+class ReportRun(Generic[Asked]):
     """One run of a command: what it reads, and what was asked."""
 
     spark: SparkSession
     reader: Reader
-    options: Namespace
+    options: Asked
+    how: RunOptions
     now_ms: int
 
     def table(
@@ -61,7 +72,7 @@ class ReportRun:
         chart: Bars | Lines | None = None,
     ) -> Table:
         """Collect the first rows of a DataFrame, and those that its chart shows."""
-        top: int = self.options.top or ROWS_MAX
+        top = self.how.top or ROWS_MAX
         wanted = max(top, POINTS_MAX if isinstance(chart, Lines) else 0)
         found = [[_cell(value) for value in row] for row in frame.limit(wanted + 1).collect()]
         if len(found) > ROWS_MAX:
@@ -78,7 +89,7 @@ def _cell(value: Any) -> Cell:
 # --- backlog ---
 
 
-def report_backlog(run: ReportRun) -> list[Table]:
+def report_backlog(run: ReportRun[Backlog]) -> list[Table]:
     """Lag, of what it consists, when it is drained and who loses messages first."""
     queues = run.reader.queues()
     messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
@@ -106,14 +117,14 @@ def report_backlog(run: ReportRun) -> list[Table]:
     ]  # fmt: skip
 
 
-def _parts(run: ReportRun, anatomy: DataFrame) -> list[Table]:
+def _parts(run: ReportRun[Backlog], anatomy: DataFrame) -> list[Table]:
     """A table for each dimension, of one query."""
     at = anatomy.columns.index("dimension")
     columns = [name for name in anatomy.columns if name != "dimension"]
     rows: dict[str, list[list[Cell]]] = {name: [] for name in backlog.DIMENSIONS}
     for row in anatomy.collect():
         rows[row.dimension].append([_cell(value) for n, value in enumerate(row) if n != at])
-    top = run.options.top or ROWS_MAX
+    top = run.how.top or ROWS_MAX
     chart = Bars(["consumerGroup", "topic", "value"], "messages")
     return [
         Table(f"What waits, by {name}", columns, found[:top], "", chart, len(found) > top)
@@ -121,13 +132,13 @@ def _parts(run: ReportRun, anatomy: DataFrame) -> list[Table]:
     ]
 
 
-def _lags(run: ReportRun, queues: DataFrame) -> DataFrame:
+def _lags(run: ReportRun[Backlog], queues: DataFrame) -> DataFrame:
     """What is committed now, held fast: files change beside a running broker."""
     offsets = backlog.of_users(run.reader.table("consumer_offsets"))
     return run.reader.held(backlog.lags(offsets, queues))
 
 
-def _consuming(run: ReportRun, lagging: DataFrame, queues: DataFrame) -> DataFrame:
+def _consuming(run: ReportRun[Backlog], lagging: DataFrame, queues: DataFrame) -> DataFrame:
     pairs = lagging.select("consumerGroup", "topic").distinct()
     if run.options.consume_rate is not None:
         return pairs.withColumn("consuming", fn.lit(run.options.consume_rate))
@@ -137,7 +148,7 @@ def _consuming(run: ReportRun, lagging: DataFrame, queues: DataFrame) -> DataFra
     return pairs.withColumn("consuming", fn.lit(None).cast("double"))
 
 
-def _consuming_note(run: ReportRun) -> str:
+def _consuming_note(run: ReportRun[Backlog]) -> str:
     if run.options.consume_rate is not None:
         return "as --consume-rate says."
     if run.options.sample:
@@ -148,7 +159,7 @@ def _consuming_note(run: ReportRun) -> str:
 # --- accounting ---
 
 
-def report_accounting(run: ReportRun) -> list[Table]:
+def report_accounting(run: ReportRun[Accounting]) -> list[Table]:
     """Bytes, counts, rates, growth and a forecast."""
     by_hour = accounting.hourly(run.reader.log(accounting.MESSAGE_COLUMNS)).cache()
     tables = [
@@ -175,11 +186,11 @@ def report_accounting(run: ReportRun) -> list[Table]:
     return tables
 
 
-def _free_bytes(run: ReportRun) -> int | None:
+def _free_bytes(run: ReportRun[Accounting]) -> int | None:
     """Room on the disk of the store, as said or as found."""
     if run.options.free_bytes is not None:
-        return int(run.options.free_bytes)
-    paths: Sequence[str] = run.options.path or ()
+        return run.options.free_bytes
+    paths = run.options.path
     if len(paths) != 1 or "://" in paths[0]:
         return None
     return shutil.disk_usage(paths[0]).free
@@ -188,7 +199,7 @@ def _free_bytes(run: ReportRun) -> int | None:
 # --- dead letters ---
 
 
-def report_deadletters(run: ReportRun) -> list[Table]:
+def report_deadletters(run: ReportRun[Deadletters]) -> list[Table]:
     """What is in the dead-letter topics, and with --resend, sending it again."""
     options = run.options
     messages = run.reader.table("messages", deadletters.MESSAGE_COLUMNS)
@@ -224,7 +235,7 @@ def _previews(chosen: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _resend(run: ReportRun, chosen: DataFrame) -> list[Table]:
+def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
     options = run.options
     audit = _audit(run)
     target = options.to_topic
@@ -235,11 +246,12 @@ def _resend(run: ReportRun, chosen: DataFrame) -> list[Table]:
     if options.dry_run:
         planned = deadletters.audited(left, number, "planned").select(*AUDIT)
         return [run.table("Would be sent", planned, "A dry run: nothing was sent or written.")]
+    assert options.audit is not None, "it is checked before"
     deadletters.audited(left, number, "planned").write.mode("append").parquet(options.audit)
     (
         deadletters.resend(left)
         .write.format("rocketmq")
-        .options(nameServer=options.to_name_server, **dict(options.sink_option))
+        .options(**options.sink())
         .mode("append")
         .save()
     )
@@ -249,7 +261,7 @@ def _resend(run: ReportRun, chosen: DataFrame) -> list[Table]:
     return [run.table("Sent", sent, f"Audit table: {options.audit}")]
 
 
-def _audit(run: ReportRun) -> DataFrame | None:
+def _audit(run: ReportRun[Deadletters]) -> DataFrame | None:
     where = run.options.audit
     if not where or ("://" not in where and not Path(where).exists()):
         return None
@@ -259,7 +271,7 @@ def _audit(run: ReportRun) -> DataFrame | None:
 # --- transactions, duplicates, latency ---
 
 
-def report_transactions(run: ReportRun) -> list[Table]:
+def report_transactions(run: ReportRun[Transactions]) -> list[Table]:
     """What became of half messages."""
     log = run.reader.log(transactions.MESSAGE_COLUMNS)
     found = transactions.transactions(log, run.now_ms).cache()
@@ -275,7 +287,7 @@ def report_transactions(run: ReportRun) -> list[Table]:
     ]  # fmt: skip
 
 
-def report_duplicates(run: ReportRun) -> list[Table]:
+def report_duplicates(run: ReportRun[Duplicates]) -> list[Table]:
     """What is there more than once."""
     messages = run.reader.table("messages", duplicates.MESSAGE_COLUMNS)
     found = duplicates.occurrences(messages).cache()
@@ -292,7 +304,7 @@ def report_duplicates(run: ReportRun) -> list[Table]:
     ]  # fmt: skip
 
 
-def report_latency(run: ReportRun) -> list[Table]:
+def report_latency(run: ReportRun[Latency]) -> list[Table]:
     """How long messages take, and how late delayed ones come."""
     messages = run.reader.table("messages", latency.MESSAGE_COLUMNS).cache()
     traced = latency.consumptions(run.reader.table("messages", latency.TRACE_COLUMNS))

@@ -7,6 +7,7 @@ from threading import Event
 from typing import Final
 
 from firearrow.cli.analyses import ReportRun
+from firearrow.cli.joboptions import ArchiveJob, Expire, OfArchive
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Step, archive, follow, require_same_stores, source
@@ -19,7 +20,7 @@ from firearrow.spark.jobs.workers import SparkWorkers
 _LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the table any more."
 
 
-def report_archive(run: ReportRun) -> list[Table]:
+def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
     """Archive what there is (``--follow``: and what comes, until killed), and say what that was."""
     options = run.options
     place = Archive(options.to)
@@ -49,14 +50,14 @@ def report_archive(run: ReportRun) -> list[Table]:
     return [*_steps(steps), *([_compacted(compacted)] if compacted else [])]
 
 
-def report_compact(run: ReportRun) -> list[Table]:
+def report_compact(run: ReportRun[OfArchive]) -> list[Table]:
     """Join small files and remove what no reader needs, and say what that was."""
     place = Archive(run.options.archive)
     compacted = compact(SparkWorkers(run.spark), place) or Compacted()
     return [_compacted(compacted), Table("Removed", ["files"], [[place.clean()]], _LATER)]
 
 
-def report_expire(run: ReportRun) -> list[Table]:
+def report_expire(run: ReportRun[Expire]) -> list[Table]:
     """Remove old days, and say which."""
     place = Archive(run.options.archive)
     first_day = day_of(run.now_ms, run.options.keep)
@@ -74,7 +75,7 @@ def report_expire(run: ReportRun) -> list[Table]:
     ]
 
 
-def report_take_over(run: ReportRun) -> list[Table]:
+def report_take_over(run: ReportRun[OfArchive]) -> list[Table]:
     """Make an archive of the old format a table, and say of how many files."""
     files = take_over(Archive(run.options.archive))
     if files is None:
@@ -82,7 +83,7 @@ def report_take_over(run: ReportRun) -> list[Table]:
     return [Table("Taken over", ["files"], [[files]])]
 
 
-def _lake(run: ReportRun, place: Archive) -> Callable[[], object]:
+def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:
     """What has a table of Iceberg follow the archive."""
     if run.options.iceberg:
         from pyiceberg.catalog import load_catalog
@@ -99,7 +100,7 @@ def _lake(run: ReportRun, place: Archive) -> Callable[[], object]:
     return lambda: 0
 
 
-def _waiting(run: ReportRun, place: Archive) -> Table:
+def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
     opener, settings = source(run.reader.options)
     origin, state = opener(), place.load()
     bounds, done = origin.bounds(), state.offsets

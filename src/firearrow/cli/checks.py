@@ -6,16 +6,26 @@ exist, whether rules and options are valid, whether the output can be written.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
-from argparse import Namespace
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from firearrow.cli.joboptions import (
+    ArchiveJob,
+    Deadletters,
+    Latency,
+    Reading,
+    Replay,
+    Restore,
+    Sink,
+    WatchJob,
+)
+from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError, FirearrowError
 
 _MASTERS: Final = re.compile(
@@ -26,34 +36,33 @@ _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_opt
 _CLOSING: Final = {"(": ")", "[": "]"}
 
 
-def check(options: Namespace) -> None:
+def check(job: str, options: Reading, how: RunOptions) -> None:
     """Raise ConfigError for what is wrong with a command line; sources are not looked at."""
-    check_spark("--master", options)
-    if getattr(options, "where", None) is not None:
-        _require_condition(options.where)
-    own = _OF_JOBS.get(options.row.name)
-    if own is not None:
-        own(options)
+    check_master("--master", how.master)
+    check_places({**vars(how), **vars(options)})
+    if (where := getattr(options, "where", None)) is not None:
+        _require_condition(where)
+    if job in _OF_JOBS:
+        _OF_JOBS[job](options)
 
 
-def check_spark(option: str, options: Namespace) -> None:
-    """Raise ConfigError for what is no Spark, where ``option`` names one, and for places that can't
-    be written."""
-    if not _MASTERS.fullmatch(options.master):
+def check_master(option: str, master: str) -> None:
+    """Raise ConfigError for what is no Spark, where ``option`` names one."""
+    if not _MASTERS.fullmatch(master):
         raise ConfigError(
-            f"{option} {options.master}: must be local, local[N], local[*], spark://HOST:PORT, "
-            "yarn or k8s://URL"
+            f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or "
+            "k8s://URL"
         )
-    check_places(options)
 
 
-def check_places(options: Namespace) -> None:
-    """Raise ConfigError where the output can't be written."""
+def check_places(given: Mapping[str, object]) -> None:
+    """Raise ConfigError where the output can't be written; other options are passed over."""
     for name in ("report", "spark_log"):
-        _require_file(name, getattr(options, name, None))
+        if isinstance(path := given.get(name), Path):
+            _require_file(name, path)
     for name in ("to", "job", "audit", "checkpoint"):
-        value = getattr(options, name, None)
-        if value is not None and "://" not in str(value) and isinstance(value, str | Path):
+        value = given.get(name)
+        if isinstance(value, str | Path) and "://" not in str(value):
             _require_directory(name, Path(value))
 
 
@@ -78,7 +87,7 @@ def require_master(master: str) -> None:
     raise FirearrowError(f"Spark does not start: {'; '.join(failures)}")
 
 
-def has_few_messages(options: Namespace) -> bool:
+def has_few_messages(job: str, options: Reading) -> bool:
     """Look at what a job reads, and tell whether that is little.
 
     Raises ConfigError where a store, a topic, a cluster or an archive is not there.
@@ -88,12 +97,12 @@ def has_few_messages(options: Namespace) -> bool:
     from firearrow.spark.options import parse
 
     if options.archive is not None:
-        if options.row.name == "take-over":
+        if job == "take-over":
             _require_archive_of_old(options.archive)
         elif not Archive(options.archive).load().files:
             raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
-    return is_small(parse(place(options)))
+    return is_small(parse(options.source()))
 
 
 def has_small_log(store: Path) -> bool:
@@ -114,18 +123,6 @@ def _require_archive_of_old(root: str) -> None:
         raise ConfigError(f"--archive {root}: there is no archive")
 
 
-def place(options: Namespace) -> dict[str, str]:
-    """The options of the source."""
-    given = dict(options.option)
-    if options.name_server:
-        return {**given, "nameServer": options.name_server}
-    if not options.path:
-        return given
-    if len(options.path) == 1:
-        return {**given, "path": options.path[0]}
-    return {**given, "paths": json.dumps(options.path)}
-
-
 def require(module: str, extra: str) -> None:
     """Raise ConfigError, saying what to install, unless a module is there."""
     if find_spec(module) is None:
@@ -138,9 +135,7 @@ def require(module: str, extra: str) -> None:
 # --- what is written ---
 
 
-def _require_file(name: str, path: Path | None) -> None:
-    if path is None:
-        return
+def _require_file(name: str, path: Path) -> None:
     option = f"--{name.replace('_', '-')} {path}"
     if path.is_dir():
         raise ConfigError(f"{option} is a directory")
@@ -181,18 +176,18 @@ def _require_condition(condition: str) -> None:
 # --- what single jobs ask for ---
 
 
-def _archive(options: Namespace) -> None:
+def _archive(options: ArchiveJob) -> None:
     from firearrow.spark.jobs.archive import require_apart, source
     from firearrow.spark.jobs.delta import Archive
     from firearrow.spark.options import parse
 
     if options.iceberg:
         require("pyiceberg", "iceberg")
-    source(place(options))
-    require_apart(parse(place(options)).place.paths, Archive(options.to))
+    source(options.source())
+    require_apart(parse(options.source()).place.paths, Archive(options.to))
 
 
-def _deadletters(options: Namespace) -> None:
+def _deadletters(options: Deadletters) -> None:
     given = [name for name in _RESENDING if getattr(options, name)]
     if given and not options.resend:
         raise ConfigError(f"--{given[0].replace('_', '-')} can only be used with --resend")
@@ -203,24 +198,24 @@ def _deadletters(options: Namespace) -> None:
     _require_sink(options)
 
 
-def _latency(options: Namespace) -> None:
+def _latency(options: Latency) -> None:
     from firearrow.spark.jobs.latency import delays_of
 
     if options.delay_levels:
         delays_of(options.delay_levels)
 
 
-def _restore(options: Namespace) -> None:
+def _restore(options: Restore) -> None:
     if not options.dry_run:
         _require_sink(options)
 
 
-def _replay(options: Namespace) -> None:
+def _replay(options: Replay) -> None:
     from firearrow.spark.jobs.sources import require_queues
     from firearrow.spark.options import parse
 
     if not options.archive:
-        require_queues(parse(place(options)))
+        require_queues(parse(options.source()))
     if options.dry_run:
         return
     if not options.to_topic:
@@ -228,7 +223,7 @@ def _replay(options: Namespace) -> None:
     _require_sink(options)
 
 
-def _watch(options: Namespace) -> None:
+def _watch(options: WatchJob) -> None:
     from firearrow.spark.jobs.watch import LAG_METRICS, parse_rule
 
     rules = [parse_rule(text) for text in options.alert]
@@ -242,17 +237,17 @@ def _watch(options: Namespace) -> None:
         _require_sink(options, "--to-topic")
 
 
-def _require_sink(options: Namespace, what: str = "sending") -> None:
+def _require_sink(given: Sink, what: str = "sending") -> None:
     from firearrow.net.address import addresses_of
     from firearrow.spark.options import for_sink
 
-    if not options.to_name_server:
+    if not given.to_name_server:
         raise ConfigError(f"{what} needs --to-name-server")
-    addresses_of(options.to_name_server)
-    for_sink({"nameServer": options.to_name_server, **dict(options.sink_option)})
+    addresses_of(given.to_name_server)
+    for_sink(given.sink())
 
 
-_OF_JOBS: Final = {
+_OF_JOBS: Final[Mapping[str, Callable[[Any], None]]] = {
     "archive": _archive,
     "deadletters": _deadletters,
     "latency": _latency,

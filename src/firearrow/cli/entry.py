@@ -8,17 +8,23 @@ The start of the interpreter, before this module is read, is out of reach.
 
 import os
 import signal
+import sys
 
 from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 
 
-def main() -> int:
-    """Run the command line of the process and give its exit code."""
+def mqadmin() -> int:
+    """Run the command line of the process as one of `firearrow mqadmin`."""
+    return main(["mqadmin", *sys.argv[1:]])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line, by default that of the process, and give its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may ignore it
         signal.signal(signal.SIGINT, _end)
     from firearrow.cli.main import main as run
 
-    return run()
+    return run(arguments)
 
 
 def _end(number: int, frame: object) -> None:

@@ -15,12 +15,25 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.cli.output import OUTPUT, forget_output, naming_output, output_is_closed
+from firearrow.cli.refusals import WrongCommandLine
 from firearrow.cli.reports import visible
-from firearrow.errors import FirearrowError
+from firearrow.errors import FirearrowError, NotFound
 
 FAILED: Final = 1
 CANNOT: Final = 2
 """It failed, where 1 says that something is damaged or different."""
+NOT_FOUND: Final = 3
+"""What a command is about is not there."""
+
+
+class NothingFound(FirearrowError):
+    """What a command is about is not there: a file, a name of the user's own, a message."""
+
+
+def exit_code(error: Exception) -> int:
+    """Give the exit code of a command that failed so."""
+    return NOT_FOUND if isinstance(error, NotFound | NothingFound) else FAILED
+
 
 # A traceback's frames are indented, code that they quote too; the exception is not.
 _RAISED: Final = re.compile(
@@ -46,8 +59,11 @@ _CHATTER: Final = re.compile(
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] (?:(.+): '(.+)'$)?")
 
 
-def carried_out(command: Callable[[], int], failed: int, *, as_json: bool = False) -> int:
-    """Do what a command line asks, and give the exit code: ``failed`` for any exception.
+def carried_out(
+    command: Callable[[], int], failed: int | Callable[[Exception], int], *, as_json: bool = False
+) -> int:
+    """Do what a command line asks, and give the exit code: ``failed`` for any exception, or what
+    it gives for one.
 
     An exception is one sentence on standard error, and with ``as_json`` an object with the one
     member ``error`` on standard output.
@@ -59,8 +75,10 @@ def carried_out(command: Callable[[], int], failed: int, *, as_json: bool = Fals
     except Exception as error:  # whatever it is, a user gets a sentence and not a traceback
         if isinstance(error, BrokenPipeError) and output_is_closed():
             raise  # who reads it has enough, see `firearrow.cli.main`
+        if isinstance(error, WrongCommandLine):
+            raise
         tell(error, as_json=as_json)
-        return failed
+        return failed if isinstance(failed, int) else failed(error)
     return code
 
 

@@ -1,370 +1,344 @@
-"""The options of `firearrow pipeline`'s jobs, and what their values may be."""
+"""The options of `firearrow pipeline`'s jobs: what each reads, and what it is to do."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-from typing import Final
+import json
+from typing import Annotated, ClassVar, Final
 
+from cyclopts import Parameter
+
+from firearrow.cli.parameters import NOT_ASKED, Pairs, options, repeated, switch, valued
+from firearrow.cli.refusals import exclude, require_one
 from firearrow.cli.values import count, moment, pair, positive
 
 RETENTION_HOURS: Final = 72.0
 
-Parser = argparse.ArgumentParser
+# --- what a job reads ---
+
+Paths = tuple[str, ...]
+_PATH: Final = "a store's directory, or a URI such as s3://bucket/store; several may be given"
+Format = Annotated[
+    Pairs,
+    repeated(
+        "KEY=VALUE",
+        "an option of the format rocketmq, for example subscribe=Orders; may be repeated",
+        pair,
+    ),
+]
+_ARCHIVE: Final = "an archive's directory, or a URI such as s3://bucket/archive"
+Now = Annotated[
+    int | None,
+    valued(
+        "TIME", "the time that counts as the present, in ISO 8601 (default: the clock's)", moment
+    ),
+]
 
 
-def add_source(parser: Parser) -> None:
-    """What a job reads: the files of stores, or brokers."""
-    _add_messages(parser, parser.add_mutually_exclusive_group(required=True))
+@options
+class Reading:
+    """A place, which is one of these: those in ``places``, for which a subclass has options."""
+
+    places: ClassVar[tuple[str, ...]] = ()
+    path: Annotated[Paths, NOT_ASKED] = ()
+    name_server: Annotated[str | None, NOT_ASKED] = None
+    archive: Annotated[str | None, NOT_ASKED] = None
+    option: Annotated[Pairs, NOT_ASKED] = ()
+    now: Annotated[int | None, NOT_ASKED] = None
+
+    def check(self) -> None:
+        """Raise WrongCommandLine where options exclude each other, or one of some is missing."""
+        if self.places:
+            require_one(self, *self.places)
+
+    def source(self) -> dict[str, str]:
+        """Give the options of Spark's source."""
+        given = dict(self.option)
+        if self.name_server:
+            return {**given, "nameServer": self.name_server}
+        if not self.path:
+            return given
+        if len(self.path) == 1:
+            return {**given, "path": self.path[0]}
+        return {**given, "paths": json.dumps(self.path)}
+
+    def named(self) -> str:
+        """Give what a report names as its source."""
+        return ", ".join(self.path) or self.name_server or self.archive or ""
 
 
-def add_files(parser: Parser) -> None:
-    """What a job reads that needs more than brokers tell: the files of stores."""
-    _add_paths(parser, required=True)
-    _add_source_options(parser)
+@options
+class OfFiles(Reading):
+    """Files of stores: for a job that needs more than brokers tell."""
+
+    path: Annotated[Paths, repeated("DIR", _PATH, needed=True)] = ()
+    option: Format = ()
 
 
-def add_source_or_archive(parser: Parser) -> None:
-    """What a job reads that takes messages of an archive, too."""
-    place = parser.add_mutually_exclusive_group(required=True)
-    _add_messages(parser, place)
-    _add_archive_place(place)
+@options
+class OfMessages(Reading):
+    """Files of stores, or brokers."""
+
+    places: ClassVar[tuple[str, ...]] = ("path", "name_server")
+    path: Annotated[Paths, repeated("DIR", _PATH)] = ()
+    name_server: Annotated[
+        str | None, valued("HOST:PORT;...", "read from the brokers of this cluster")
+    ] = None
+    option: Format = ()
 
 
-def add_archive_source(parser: Parser) -> None:
-    """What a job of archives reads."""
-    _add_archive_place(parser.add_mutually_exclusive_group(required=True))
+@options
+class OfAnything(OfMessages):
+    """Files of stores, brokers or an archive."""
+
+    places: ClassVar[tuple[str, ...]] = ("path", "name_server", "archive")
+    archive: Annotated[str | None, valued("DIR", _ARCHIVE)] = None
 
 
-def _add_messages(parser: Parser, place: argparse._MutuallyExclusiveGroup) -> None:
-    _add_paths(place)
-    place.add_argument(
-        "--name-server", metavar="HOST:PORT;...", help="read from the brokers of this cluster"
-    )
-    _add_source_options(parser)
+@options
+class OfArchive(Reading):
+    """An archive."""
+
+    places: ClassVar[tuple[str, ...]] = ("archive",)
+    archive: Annotated[str, valued("DIR", _ARCHIVE)] = ""
 
 
-def _add_paths(place: argparse._ActionsContainer, *, required: bool = False) -> None:
-    place.add_argument(
-        "--path",
-        action="append",
-        required=required,
-        metavar="DIR",
-        help="a store's directory, or a URI such as s3://bucket/store; several may be given",
-    )
+# --- what single jobs are to do ---
 
 
-def _add_source_options(parser: Parser) -> None:
-    parser.add_argument(
-        "--option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the format rocketmq, for example subscribe=Orders; may be repeated",
-    )
+def _window(text: str) -> Parameter:
+    return valued("SECONDS", text, count)
 
 
-def _add_archive_place(place: argparse._MutuallyExclusiveGroup) -> None:
-    place.add_argument(
-        "--archive",
-        metavar="DIR",
-        help="an archive's directory, or a URI such as s3://bucket/archive",
-    )
+Retention = Annotated[
+    float,
+    valued("N", f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})", positive),
+]
 
 
-def add_now(parser: Parser) -> None:
-    """For a job that counts ages: until when."""
-    parser.add_argument(
-        "--now",
-        type=moment,
-        metavar="TIME",
-        help="the time that counts as the present, in ISO 8601 (default: the clock's)",
-    )
-
-
-def add_spark(parser: Parser) -> None:
-    """Where and how Spark runs."""
-    parser.add_argument(
-        "--master",
-        default="local[*]",
-        metavar="URL",
-        help="where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])",
-    )
-    add_session(parser)
-
-
-def add_session(parser: Parser) -> None:
-    """How Spark is set, wherever it runs."""
-    parser.add_argument(
-        "--conf",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Spark; may be repeated",
-    )
-    parser.add_argument(
-        "--spark-log",
-        type=Path,
-        metavar="FILE",
-        help="file for Spark's own messages (default: only its error, if it does not start)",
-    )
-
-
-def add_output(parser: Parser) -> None:
-    """How a report is shown."""
-    parser.add_argument(
-        "--top",
-        type=count,
-        default=20,
-        metavar="N",
-        help="largest number of rows to show of a table; 0 for all (default: 20)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_report(parser)
-    add_progress(parser)
-
-
-def add_report(parser: Parser) -> None:
-    """Whether a page is written."""
-    parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="also write an HTML page with charts"
-    )
-
-
-def add_progress(parser: Parser) -> None:
-    """Whether a command shows its progress."""
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="show progress on standard error (default: on a terminal)",
-    )
-
-
-def add_nothing(parser: Parser) -> None:
-    """Options of a job that has none of its own."""
-
-
-def add_retention(parser: Parser) -> None:
-    """How long brokers keep what they have."""
-    parser.add_argument(
-        "--retention-hours",
-        type=positive,
-        default=RETENTION_HOURS,
-        metavar="N",
-        help=f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})",
-    )
-
-
-def add_window(parser: Parser, seconds: int, what: str) -> None:
-    """The seconds over which rates are taken."""
-    parser.add_argument(
-        "--window",
-        type=count,
-        default=seconds,
-        metavar="SECONDS",
-        help=f"{what} (default: {seconds})",
-    )
-
-
-def add_backlog(parser: Parser) -> None:
+@options
+class Backlog(OfFiles):
     """Options of `backlog`."""
-    add_retention(parser)
-    add_window(parser, 3600, "time span for the rate of arriving messages")
-    parser.add_argument(
-        "--parts", type=count, default=10, metavar="N", help="values of each part (default: 10)"
-    )
-    rate = parser.add_mutually_exclusive_group()
-    rate.add_argument(
-        "--sample",
-        type=positive,
-        metavar="SECONDS",
-        help="read committed offsets twice, this far apart, to measure how fast groups consume",
-    )
-    rate.add_argument(
-        "--consume-rate",
-        type=positive,
-        metavar="N",
-        help="assume that each group consumes this many messages of a topic per second",
-    )
+
+    now: Now = None
+    retention_hours: Retention = RETENTION_HOURS
+    window: Annotated[
+        int, _window("time span for the rate of arriving messages (default: 3600)")
+    ] = 3600
+    parts: Annotated[int, valued("N", "values of each part (default: 10)", count)] = 10
+    sample: Annotated[
+        float | None,
+        valued(
+            "SECONDS",
+            "read committed offsets twice, this far apart, to measure how fast groups consume",
+            positive,
+        ),
+    ] = None
+    consume_rate: Annotated[
+        float | None,
+        valued(
+            "N",
+            "assume that each group consumes this many messages of a topic per second",
+            positive,
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise WrongCommandLine where options exclude each other."""
+        exclude(self, "sample", "consume_rate")
 
 
-def add_accounting(parser: Parser) -> None:
+@options
+class Accounting(OfMessages):
     """Options of `accounting`."""
-    add_retention(parser)
-    parser.add_argument(
-        "--free-bytes",
-        type=count,
-        metavar="N",
-        help="free space on the disk (default: that of the disk of --path)",
-    )
+
+    now: Now = None
+    retention_hours: Retention = RETENTION_HOURS
+    free_bytes: Annotated[
+        int | None,
+        valued("N", "free space on the disk (default: that of the disk of --path)", count),
+    ] = None
 
 
-def _add_sink(parser: Parser) -> None:
-    parser.add_argument("--to-topic", metavar="TOPIC", help="the topic to send to")
-    parser.add_argument("--to-name-server", metavar="HOST:PORT;...", help="the cluster to send to")
-    parser.add_argument(
-        "--sink-option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the sink, for example accessKey=...; may be repeated",
-    )
+@options
+class Transactions(OfFiles):
+    """Options of `transactions`."""
+
+    now: Now = None
 
 
-def add_deadletters(parser: Parser) -> None:
-    """Options of `deadletters`."""
-    parser.add_argument(
-        "--where",
-        metavar="SQL",
-        help="a condition that selects letters, on their columns and `text` (the body)",
-    )
-    parser.add_argument(
-        "--resend",
-        action="store_true",
-        help="send the selected letters again, to --to-topic or to the topic that each came from",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="with --resend: only show what would be sent"
-    )
-    parser.add_argument(
-        "--audit",
-        metavar="DIR",
-        help="Parquet table of the letters that were sent; a letter in it is not sent again",
-    )
-    _add_sink(parser)
+@options
+class Duplicates(OfMessages):
+    """Options of `duplicates`."""
+
+    window: Annotated[
+        int, _window("how long a consumer remembers what it has received (default: 600)")
+    ] = 600
 
 
-def add_latency(parser: Parser) -> None:
+@options
+class Latency(OfMessages):
     """Options of `latency`."""
-    parser.add_argument(
-        "--delay-levels",
-        metavar="TEXT",
-        help="messageDelayLevel of the brokers (default: RocketMQ's)",
-    )
+
+    now: Now = None
+    delay_levels: Annotated[
+        str | None, valued("TEXT", "messageDelayLevel of the brokers (default: RocketMQ's)")
+    ] = None
 
 
-def add_archive(parser: Parser) -> None:
+@options
+class Sink:
+    """Where a job sends to."""
+
+    to_topic: Annotated[str | None, valued("TOPIC", "the topic to send to")] = None
+    to_name_server: Annotated[str | None, valued("HOST:PORT;...", "the cluster to send to")] = None
+    sink_option: Annotated[
+        Pairs,
+        repeated(
+            "KEY=VALUE", "an option of the sink, for example accessKey=...; may be repeated", pair
+        ),
+    ] = ()
+
+    def sink(self) -> dict[str, str]:
+        """Give the options of Spark's sink; there is a cluster to send to."""
+        assert self.to_name_server is not None, "it is checked before a job sends"
+        return {"nameServer": self.to_name_server, **dict(self.sink_option)}
+
+
+@options
+class Deadletters(Sink, OfMessages):
+    """Options of `deadletters`."""
+
+    where: Annotated[
+        str | None,
+        valued("SQL", "a condition that selects letters, on their columns and `text` (the body)"),
+    ] = None
+    resend: Annotated[
+        bool,
+        switch(
+            "send the selected letters again, to --to-topic or to the topic that each came from"
+        ),
+    ] = False
+    dry_run: Annotated[bool, switch("with --resend: only show what would be sent")] = False
+    audit: Annotated[
+        str | None,
+        valued(
+            "DIR",
+            "Parquet table of the letters that were sent; a letter in it is not sent again",
+        ),
+    ] = None
+
+
+_KEEP: Final = "remove from the archive what was stored more days (in UTC) before today"
+
+
+@options
+class ArchiveJob(OfMessages):
     """Options of `archive`."""
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="DIR",
-        help="the archive's directory, or a URI such as s3://bucket/archive",
-    )
-    parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="continue with new messages, until interrupted, and join small files as they pile up",
-    )
-    parser.add_argument(
-        "--interval",
-        type=positive,
-        default=60.0,
-        metavar="SECONDS",
-        help="with --follow: how often to check for new messages (default: 60)",
-    )
-    parser.add_argument(
-        "--compact", action="store_true", help="at the end, join small files of a topic and day"
-    )
-    _add_keep(parser, required=False)
-    parser.add_argument(
-        "--iceberg",
-        metavar="[CATALOG:]NAMESPACE.TABLE",
-        help="add the files to an Iceberg table, in a catalog that pyiceberg is configured for",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="only show what would be archived of each queue"
-    )
+
+    to: Annotated[
+        str,
+        valued("DIR", "the archive's directory, or a URI such as s3://bucket/archive", needed=True),
+    ] = ""
+    follow: Annotated[
+        bool,
+        switch(
+            "continue with new messages, until interrupted, and join small files as they pile up"
+        ),
+    ] = False
+    interval: Annotated[
+        float,
+        valued(
+            "SECONDS", "with --follow: how often to check for new messages (default: 60)", positive
+        ),
+    ] = 60.0
+    compact: Annotated[bool, switch("at the end, join small files of a topic and day")] = False
+    keep: Annotated[int | None, valued("DAYS", _KEEP, count)] = None
+    iceberg: Annotated[
+        str | None,
+        valued(
+            "[CATALOG:]NAMESPACE.TABLE",
+            "add the files to an Iceberg table, in a catalog that pyiceberg is configured for",
+        ),
+    ] = None
+    dry_run: Annotated[bool, switch("only show what would be archived of each queue")] = False
 
 
-def add_expire(parser: Parser) -> None:
+@options
+class Expire(OfArchive):
     """Options of `expire`."""
-    _add_keep(parser, required=True)
+
+    keep: Annotated[int, valued("DAYS", _KEEP, count, needed=True)] = 0
 
 
-def _add_keep(parser: Parser, *, required: bool) -> None:
-    parser.add_argument(
-        "--keep",
-        type=count,
-        required=required,
-        metavar="DAYS",
-        help="remove from the archive what was stored more days (in UTC) before today",
-    )
+@options
+class Sending(Sink):
+    """Options of a job that sends many messages, and may be continued."""
+
+    job: Annotated[
+        str,
+        valued(
+            "DIR",
+            "directory for the job's progress; run again with the same one to continue",
+            needed=True,
+        ),
+    ] = ""
+    rate: Annotated[
+        float | None, valued("N", "largest number of messages per second", positive)
+    ] = None
+    dry_run: Annotated[bool, switch("only show what would be sent")] = False
 
 
-def _add_sending(parser: Parser) -> None:
-    _add_sink(parser)
-    parser.add_argument(
-        "--job",
-        required=True,
-        metavar="DIR",
-        help="directory for the job's progress; run again with the same one to continue",
-    )
-    parser.add_argument(
-        "--rate", type=positive, metavar="N", help="largest number of messages per second"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
-
-
-def add_restore(parser: Parser) -> None:
+@options
+class Restore(Sending, OfArchive):
     """Options of `restore`."""
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[=NAME]",
-        help="a topic to restore, and its new name (default: all topics); may be repeated",
-    )
-    _add_sending(parser)
+
+    topic: Annotated[
+        tuple[str, ...],
+        repeated(
+            "TOPIC[=NAME]",
+            "a topic to restore, and its new name (default: all topics); may be repeated",
+        ),
+    ] = ()
 
 
-def add_replay(parser: Parser) -> None:
+@options
+class Replay(Sending, OfAnything):
     """Options of `replay`."""
-    parser.add_argument("--since", type=moment, metavar="TIME", help="stored at this time or later")
-    parser.add_argument("--until", type=moment, metavar="TIME", help="stored before that time")
-    parser.add_argument("--tag", action="append", default=[], help="with this tag; may be repeated")
-    parser.add_argument(
-        "--key", action="append", default=[], help="with this key or id; may be repeated"
-    )
-    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of messages")
-    parser.add_argument(
-        "--all-topics",
-        action="store_true",
-        help="also replay the broker's own topics (originals of delayed messages, half messages) "
-        "and the copies in retry and dead-letter topics",
-    )
-    _add_sending(parser)
+
+    since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
+    until: Annotated[int | None, valued("TIME", "stored before that time", moment)] = None
+    tag: Annotated[tuple[str, ...], repeated("TAG", "with this tag; may be repeated")] = ()
+    key: Annotated[tuple[str, ...], repeated("KEY", "with this key or id; may be repeated")] = ()
+    where: Annotated[str | None, valued("SQL", "a condition on the columns of messages")] = None
+    all_topics: Annotated[
+        bool,
+        switch(
+            "also replay the broker's own topics (originals of delayed messages, half messages) "
+            "and the copies in retry and dead-letter topics"
+        ),
+    ] = False
 
 
-def add_watch(parser: Parser) -> None:
+@options
+class WatchJob(Sink, OfMessages):
     """Options of `watch`."""
-    parser.add_argument(
-        "--alert",
-        action="append",
-        required=True,
-        metavar="RULE",
-        help="METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated",
-    )
-    parser.add_argument("--webhook", metavar="URL", help="post alerts as JSON to this URL")
-    _add_sink(parser)
-    parser.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        help="directory from which the query continues after a restart (default: none)",
-    )
-    parser.add_argument(
-        "--interval",
-        type=positive,
-        default=10.0,
-        metavar="SECONDS",
-        help="how often to check lag and lost (default: 10)",
-    )
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="read everything that is there, from the beginning, and end",
+
+    alert: Annotated[
+        tuple[str, ...],
+        repeated(
+            "RULE",
+            "METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated",
+            needed=True,
+        ),
+    ] = ()
+    webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL")] = None
+    checkpoint: Annotated[
+        str | None,
+        valued("DIR", "directory from which the query continues after a restart (default: none)"),
+    ] = None
+    interval: Annotated[
+        float, valued("SECONDS", "how often to check lag and lost (default: 10)", positive)
+    ] = 10.0
+    once: Annotated[bool, switch("read everything that is there, from the beginning, and end")] = (
+        False
     )

@@ -7,26 +7,28 @@ to install. Exit codes: 0 done, 1 an error that one sentence on standard error e
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.cli import joboptions
-from firearrow.cli.checks import check, has_few_messages, place, require_master
+from firearrow.cli.app import group
+from firearrow.cli.checks import check, has_few_messages, require_master
 from firearrow.cli.failures import FAILED, carried_out, of_log, sentence
 from firearrow.cli.interrupt import Ending, ending_at_once
-from firearrow.cli.screen import as_text, progress
-from firearrow.cli.summaries import as_sentence
+from firearrow.cli.joboptions import Reading
+from firearrow.cli.screen import as_text
+from firearrow.cli.screen import progress as shown
+from firearrow.cli.sparkoptions import RunOptions, SessionOptions
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -49,71 +51,77 @@ SMALL: Final = {
 _JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-Parser = argparse.ArgumentParser
-Subcommands = argparse._SubParsersAction  # argparse gives its type no public name
+USUAL: Final = RunOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A row of `JOBS`; ``report`` names what does the work and gives the tables of its report: a
-    module of `firearrow.cli`, and its function that takes a `Run`."""
+    module of `firearrow.cli`, and its function that takes a `ReportRun`."""
 
     name: str
     summary: str
-    add: Callable[[Parser], None]
+    options: type[Reading]
     report: str
-    add_place: Callable[[Parser], None] = joboptions.add_source
-    """Declares what it reads."""
-    has_ages: bool = False
 
 
-def add_pipeline(commands: Subcommands[Parser]) -> None:
-    """Declare `pipeline` and its jobs."""
-    summary = "analyze a store or a cluster with Spark, and move its messages in bulk"
-    parser = commands.add_parser("pipeline", help=summary, description=as_sentence(summary))
-    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
-    for job in JOBS:
-        own = jobs.add_parser(job.name, help=job.summary, description=as_sentence(job.summary))
-        own.set_defaults(row=job)
-        own.set_defaults(path=None, name_server=None, archive=None, option=[], now=None)
-        job.add_place(own)
-        if job.has_ages:
-            joboptions.add_now(own)
-        job.add(own)
-        joboptions.add_spark(own)
-        joboptions.add_output(own)
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a command line asks for: a job, what of it, and how."""
+
+    job: Job
+    options: Any
+    """Those of the job, of its own type."""
+    how: RunOptions
+
+    def check(self) -> None:
+        """Raise ConfigError for what is wrong; sources are not looked at."""
+        check(self.job.name, self.options, self.how)
 
 
-def run(options: argparse.Namespace) -> int:
+def order_of(words: Sequence[str]) -> Order:
+    """Read a command line that begins with the name of a job; CycloptsError if it is wrong."""
+    _, bound, _ = app.parse_args(list(words), exit_on_error=False, print_error=False)
+    bound.apply_defaults()
+    return Order(next(job for job in JOBS if job.name == words[0]), **bound.kwargs)
+
+
+def run(order: Order) -> int:
     """Run one job and show its report."""
 
     def command() -> int:
         with ending_at_once() as ending:
-            with session(options, ending) as spark:
-                report = report_of(options, spark)
-            show(options, report)
+            with session(order, ending) as spark:
+                report = report_of(order, spark)
+            show(report, order.how)
         return 0
 
-    return carried_out(command, FAILED, as_json=options.json)
+    order.options.check()
+    return carried_out(command, FAILED, as_json=order.how.json)
 
 
 @contextmanager
-def session(options: argparse.Namespace, ending: Ending | None = None) -> Iterator[SparkSession]:
+def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession]:
     """Have the Spark that the options of a job ask for, and that suits what the job reads.
 
     Raises ConfigError for what is wrong with the options, and as `started` does.
     """
     require_pyspark()
-    check(options)
-    with started(options, ending, is_small=has_few_messages(options)) as spark:
+    order.check()
+    how, is_small = order.how, has_few_messages(order.job.name, order.options)
+    with started(how, ending, progress=how.progress, is_small=is_small) as spark:
         yield spark
 
 
 @contextmanager
 def started(
-    options: argparse.Namespace, ending: Ending | None, *, is_small: bool = False
+    options: SessionOptions,
+    ending: Ending | None,
+    *,
+    progress: bool | None = None,
+    is_small: bool = False,
 ) -> Iterator[SparkSession]:
-    """Have the Spark of ``options``: master, conf, spark_log and progress.
+    """Have the Spark of ``options``, which name its master.
 
     ``ending`` learns what to remove if the process ends at once. Raises ConfigError where something
     is not installed, and where Spark does not start.
@@ -127,16 +135,17 @@ def started(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True  # they print what an error says, before it is told
 
+    assert options.master is not None, "there is one"
     require_master(options.master)
     class_data = ClassData(require_java())
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
-        settings = _settings(options, directory, is_small=is_small)
+        settings = _settings(options.master, directory, is_small=is_small) | dict(options.conf)
         quick = _with_class_data(settings, class_data, options.conf)
         if ending is not None:
             ending.temporary.append(Path(directory))
         log: Path = options.spark_log or Path(directory) / "spark.log"
         with _quiet_jvm(log) as said, ExitStack() as ends:
-            with progress(None, "Spark starts", wanted=options.progress):
+            with shown(None, "Spark starts", wanted=progress):
                 try:
                     spark = ends.enter_context(_started(quick, said))
                 except ConfigError:
@@ -165,148 +174,150 @@ JOBS: Final = (
     Job(
         "backlog",
         "show what consumer groups have still to consume, broken down, and when it is lost",
-        joboptions.add_backlog,
+        joboptions.Backlog,
         "analyses:report_backlog",
-        joboptions.add_files,
-        has_ages=True,
     ),
     Job(
         "accounting",
         "show bytes, counts, rates and growth by topic, group, producer and hour",
-        joboptions.add_accounting,
+        joboptions.Accounting,
         "analyses:report_accounting",
-        has_ages=True,
     ),
     Job(
         "deadletters",
         "show dead letters, group similar ones, and send them again",
-        joboptions.add_deadletters,
+        joboptions.Deadletters,
         "analyses:report_deadletters",
     ),
     Job(
         "transactions",
         "show the state of transactional messages",
-        joboptions.add_nothing,
+        joboptions.Transactions,
         "analyses:report_transactions",
-        joboptions.add_files,
-        has_ages=True,
     ),
     Job(
         "duplicates",
         "find messages that are there more than once",
-        lambda parser: joboptions.add_window(
-            parser, 600, "how long a consumer remembers what it has received"
-        ),
+        joboptions.Duplicates,
         "analyses:report_duplicates",
     ),
     Job(
         "latency",
         "show how long messages take to be stored and consumed, and how late delayed ones are",
-        joboptions.add_latency,
+        joboptions.Latency,
         "analyses:report_latency",
-        has_ages=True,
     ),
     Job(
         "archive",
         "write messages to a Delta table, each exactly once",
-        joboptions.add_archive,
+        joboptions.ArchiveJob,
         "archivejobs:report_archive",
     ),
     Job(
         "compact",
         "join an archive's small files, and remove files that nobody needs any more",
-        joboptions.add_nothing,
+        joboptions.OfArchive,
         "archivejobs:report_compact",
-        joboptions.add_archive_source,
     ),
     Job(
-        "expire",
-        "remove old days from an archive",
-        joboptions.add_expire,
-        "archivejobs:report_expire",
-        joboptions.add_archive_source,
+        "expire", "remove old days from an archive", joboptions.Expire, "archivejobs:report_expire"
     ),
     Job(
         "take-over",
         "make an archive of an earlier version a Delta table",
-        joboptions.add_nothing,
+        joboptions.OfArchive,
         "archivejobs:report_take_over",
-        joboptions.add_archive_source,
     ),
     Job(
         "restore",
         "write an archive's messages back to topics, each exactly once",
-        joboptions.add_restore,
+        joboptions.Restore,
         "sending:report_restore",
-        joboptions.add_archive_source,
     ),
     Job(
         "replay",
         "send selected messages to a topic again, never twice",
-        joboptions.add_replay,
+        joboptions.Replay,
         "sending:report_replay",
-        joboptions.add_source_or_archive,
     ),
     Job(
         "watch",
         "send alerts from a stream of messages to a topic, a webhook or the terminal",
-        joboptions.add_watch,
+        joboptions.WatchJob,
         "watching:report_watch",
     ),
 )
+
+app = group("pipeline", "analyze a store or a cluster with Spark, and move its messages in bulk")
+
+
+def _command(job: Job) -> Callable[..., int]:
+    """Give the function that takes the options of a job."""
+
+    def command(*, options: Reading, how: RunOptions) -> int:
+        return run(Order(job, options, how))
+
+    command.__annotations__["options"] = job.options
+    command.__kwdefaults__ = {"options": job.options(), "how": USUAL}
+    return command
+
+
+for _job in JOBS:
+    app.command(_command(_job), name=_job.name, help=_job.summary)
 
 
 # --- running ---
 
 
-def report_of(options: argparse.Namespace, spark: SparkSession) -> Report:
+def report_of(order: Order, spark: SparkSession) -> Report:
     """Do what a command line asks, in a session that is there, and give its report."""
     from firearrow.cli.analyses import ReportRun
     from firearrow.cli.reports import Report
     from firearrow.spark.jobs.reading import Reader
 
-    check(options)
-    job: Job = options.row
+    order.check()
+    job, options, how = order.job, order.options, order.how
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
-    with progress(spark, job.name, wanted=options.progress):
-        report: Callable[[ReportRun], list[Table]] = resolve_name(f"firearrow.cli.{job.report}")
-        found = report(ReportRun(spark, Reader(spark, place(options)), options, now_ms))
-    tables = [table.at_most(options.top) if options.top else table for table in found]
-    source = ", ".join(options.path or ()) or options.name_server or options.archive
-    return Report.of(job.name, source, now_ms, tables)
+    with shown(spark, job.name, wanted=how.progress):
+        report: Callable[[ReportRun[Any]], list[Table]] = resolve_name(
+            f"firearrow.cli.{job.report}"
+        )
+        found = report(ReportRun(spark, Reader(spark, options.source()), options, how, now_ms))
+    tables = [table.at_most(how.top) if how.top else table for table in found]
+    return Report.of(job.name, options.named(), now_ms, tables)
 
 
-def show(options: argparse.Namespace, report: Report) -> None:
+def show(report: Report, how: RunOptions) -> None:
     """Print a report, and write its page where one is asked for."""
-    if options.report:
+    if how.report:
         from firearrow.cli.page import write_page
 
-        write_page(report, options.report)
-    if options.json:
+        write_page(report, how.report)
+    if how.json:
         print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(as_text(report, columns), end="")
 
 
-def _settings(options: argparse.Namespace, directory: str, *, is_small: bool) -> dict[str, str]:
-    """Spark's settings; those of the options win. ``directory`` is for temporary files."""
+def _settings(master: str, directory: str, *, is_small: bool) -> dict[str, str]:
+    """Spark's settings where no option says anything. ``directory`` is for temporary files."""
     settings = {
-        "spark.master": options.master,
+        "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # our places in Python tell nobody
     }
-    if options.master.startswith("local"):
+    if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= SMALL if is_small else {"spark.sql.shuffle.partitions": "8"}
         settings["spark.local.dir"] = directory
         settings[_JAVA_OPTIONS] = " ".join(
             [f"-Djava.io.tmpdir={directory}", *([_QUICK_JVM] if is_small else [])]
         )
-    return settings | dict(options.conf)
+    return settings
 
 
 def _with_class_data(

@@ -57,6 +57,14 @@ class Table:
             return self
         return replace(self, rows=self.rows[:count], more=True)
 
+    def objects(self) -> list[dict[str, Any]]:
+        """The rows as what a JSON encoder takes, each by the names of the columns; times are in
+        ISO 8601."""
+        return [
+            {name: plain(cell) for name, cell in zip(self.columns, row, strict=True)}
+            for row in self.rows
+        ]
+
     def values(self, column: str) -> list[Cell]:
         """One column."""
         return self._of(self.rows, column)
@@ -91,21 +99,20 @@ class Report:
             "report": self.title,
             **self.facts,
             "tables": [
-                {
-                    "title": table.title,
-                    "more": table.more,
-                    "rows": [
-                        {name: _plain(cell) for name, cell in zip(table.columns, row, strict=True)}
-                        for row in table.rows
-                    ],
-                }
+                {"title": table.title, "more": table.more, "rows": table.objects()}
                 for table in self.tables
             ],
         }
 
 
-def _plain(cell: Cell) -> Any:
+def plain(cell: Cell) -> Any:
+    """Give a cell as JSON has it."""
     return cell.isoformat() if isinstance(cell, datetime) else cell
+
+
+def as_moment(ms: int) -> datetime | None:
+    """Give a time in ms since 1970 as a cell; none for a number that says that there is none."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms > 0 else None
 
 
 def heading(column: str) -> str:
@@ -154,6 +161,8 @@ def _number(column: str, value: float) -> str:
         return in_time(value)
     if column.endswith("Hours"):
         return in_time(3600 * value)
+    if column.startswith("latency"):
+        return f"{value:,.2f} ms"
     if _MILLIS.fullmatch(column):
         return f"{value:,.0f} ms"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
-from firearrow.cli.reports import Bars, Report, Table, cut, heading, is_number, shown
+from firearrow.cli.reports import Bars, Cell, Report, Table, cut, heading, is_number, shown
 from firearrow.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ def _table(table: Table, columns_max: int) -> str:
     if not table.rows:
         why = f"\n{_wrapped(f'({table.note})', columns_max)}" if table.note else ""
         return f"{title}: none{why}"
-    columns = [_column(table, name) for name in table.columns]
-    left_out: list[str] = []
-    while len(columns) > 1 and _total(columns) > columns_max:
-        columns.pop()
-        left_out.insert(0, heading(table.columns[len(columns)]))
+    columns, left_out = _fitting(table, columns_max, CELL_COLUMNS_MAX)
     if isinstance(table.chart, Bars):
         bars = _bars(table, table.chart.value)
         columns += [bars] if _total([*columns, bars]) <= columns_max else []
@@ -52,6 +48,49 @@ def _table(table: Table, columns_max: int) -> str:
     end += [f"(and in --json and --report: {', '.join(left_out)})"] if left_out else []
     note = [_wrapped(table.note, columns_max)] if table.note else []
     return "\n".join([title, *note, *lines, *(_wrapped(line, columns_max) for line in end)])
+
+
+def as_list(table: Table, columns_max: int | None = None, *, colored: bool = False) -> str:
+    """Give a table alone as lines for a terminal: no title, no cell cut, few if any colours."""
+    limit = columns_max or NO_LIMIT
+    columns, left_out = _fitting(table, limit, NO_LIMIT)
+    head, *rows = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    paint = _painted if colored else _unpainted
+    lines = [paint(head, BOLD)]
+    lines += [paint(row, _mark(cells)) for row, cells in zip(rows, table.rows, strict=True)]
+    lines += [] if rows else ["(none)"]
+    lines += [paint(_wrapped(table.note, limit, ""), FAINT)] if table.note else []
+    if left_out:
+        said = f"(in --json and in a wider window: {', '.join(left_out)})"
+        lines.append(paint(_wrapped(said, limit, ""), FAINT))
+    return "\n".join(lines) + "\n"
+
+
+BOLD, FAINT, RED, YELLOW = "1", "2", "31", "33"
+MARKS: Final = {"critical": RED, "failed": RED, "lost": RED, "warning": YELLOW, "unknown": YELLOW}
+"""Words that colour their row; one of them is a whole cell."""
+
+
+def _mark(cells: Sequence[Cell]) -> str:
+    return next((MARKS[cell] for cell in cells if isinstance(cell, str) and cell in MARKS), "")
+
+
+def _painted(text: str, color: str) -> str:
+    return f"\x1b[{color}m{text}\x1b[0m" if color else text
+
+
+def _unpainted(text: str, color: str) -> str:
+    return text
+
+
+def _fitting(table: Table, columns_max: int, cell_max: int) -> tuple[list[list[str]], list[str]]:
+    """The columns that fit, and the headings of those that don't: the last ones."""
+    columns = [_column(table, name, cell_max) for name in table.columns]
+    left_out: list[str] = []
+    while len(columns) > 1 and _total(columns) > columns_max + 2:
+        columns.pop()
+        left_out.insert(0, heading(table.columns[len(columns)]))
+    return columns, left_out
 
 
 def _wrapped(text: str, columns_max: int, indent: str = "  ") -> str:
@@ -64,11 +103,8 @@ def _total(columns: Sequence[Sequence[str]]) -> int:
     return sum(2 + max(map(_width, column)) for column in columns)
 
 
-def _column(table: Table, name: str) -> list[str]:
-    cells = [
-        heading(name),
-        *(cut(shown(name, cell), CELL_COLUMNS_MAX) for cell in table.values(name)),
-    ]
+def _column(table: Table, name: str, cell_max: int) -> list[str]:
+    cells = [heading(name), *(cut(shown(name, cell), cell_max) for cell in table.values(name))]
     width = max(map(_width, cells))
     right = is_number(table, name)
     return [_padded(cell, width, right=right) for cell in cells]

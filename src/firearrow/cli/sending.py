@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame
 
 from firearrow.cli.analyses import ReportRun
+from firearrow.cli.joboptions import Replay, Restore
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.spark.jobs import plans
 from firearrow.spark.jobs.archive import read_archive
@@ -26,7 +28,7 @@ LEFT_OUT = (
 COLUMNS = ("topic", "broker", "queueId", "queueOffset", "msgId", "storeTimestamp", "tags", "keys")
 
 
-def report_restore(run: ReportRun) -> list[Table]:
+def report_restore(run: ReportRun[Restore]) -> list[Table]:
     """Write an archive's messages to a cluster."""
     options = run.options
     names = dict(_renamed(text) for text in options.topic)
@@ -34,13 +36,13 @@ def report_restore(run: ReportRun) -> list[Table]:
     if options.dry_run:
         return [_would_restore(archive, names)]
     done = restore(
-        SparkWorkers(run.spark), archive, _sink(run), Path(options.job), topics=names,
+        SparkWorkers(run.spark), archive, options.sink(), Path(options.job), topics=names,
         rate=options.rate,
     )  # fmt: skip
     return _sent("Restored", done, "Topics that brokers do not let in.")
 
 
-def report_replay(run: ReportRun) -> list[Table]:
+def report_replay(run: ReportRun[Replay]) -> list[Table]:
     """Send chosen messages to a topic."""
     options = run.options
     messages = _messages(run)
@@ -57,16 +59,17 @@ def report_replay(run: ReportRun) -> list[Table]:
         note = "A dry run: nothing was sent."
         bars = Bars(["topic"], "messages")
         return [run.table("Would be replayed", counted.orderBy("topic"), note, bars)]
-    others = {
-        "start_ms": options.since, "end_ms": options.until, "tags": tuple(options.tag),
-        "keys": tuple(options.key), "where": options.where, "all_topics": _wants_all_topics(run),
+    others: dict[str, Any] = {
+        "start_ms": options.since, "end_ms": options.until, "tags": options.tag,
+        "keys": options.key, "where": options.where, "all_topics": _wants_all_topics(run),
     }  # fmt: skip
     job = Path(options.job)
     if options.where:
         selection = chosen(_chosen(run), job, messages.place, **others)
     else:
         selection = Selection(**others)
-    sink = {**_sink(run), "topic": options.to_topic}
+    assert options.to_topic is not None, "it is checked before"
+    sink = {**options.sink(), "topic": options.to_topic}
     done = replay(SparkWorkers(run.spark), messages, selection, sink, job, rate=options.rate)
     return _sent("Replayed", done, LEFT_OUT)
 
@@ -76,23 +79,19 @@ def _renamed(text: str) -> tuple[str, str]:
     return topic, name or topic
 
 
-def _sink(run: ReportRun) -> dict[str, str]:
-    return {"nameServer": run.options.to_name_server, **dict(run.options.sink_option)}
-
-
-def _messages(run: ReportRun) -> Messages:
+def _messages(run: ReportRun[Replay]) -> Messages:
     if run.options.archive:
         return ArchiveMessages.of(Archive(run.options.archive))
     return OriginMessages.at(run.reader.options)
 
 
-def _wants_all_topics(run: ReportRun) -> bool:
+def _wants_all_topics(run: ReportRun[Replay]) -> bool:
     """Whether all topics were asked for, or those that are meant were named."""
     choice = parse(run.reader.options).choice if run.reader.options else Choice()
     return bool(run.options.all_topics or choice.subscribe or choice.pattern or choice.assign)
 
 
-def _chosen(run: ReportRun) -> DataFrame:
+def _chosen(run: ReportRun[Replay]) -> DataFrame:
     """The messages that the options choose, as a table."""
     options = run.options
     if options.archive:

@@ -22,6 +22,7 @@ import platform
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -32,10 +33,12 @@ from firearrow import __version__
 from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, FirearrowError
+from firearrow.net.address import host_and_port
 
 if TYPE_CHECKING:
     from firearrow.broker.app import Broker
     from firearrow.broker.config import BrokerConfig
+    from firearrow.controller.config import ControllerConfig
     from firearrow.namesrv.config import NamesrvConfig
 
 ROCKETMQ_VERSION = "5.5.0"
@@ -48,6 +51,7 @@ GC_THRESHOLDS = 2_000, 2, 10_000
 # up at each system call. Python's own 5 ms make requests wait for that, several times each.
 SWITCH_SECONDS = 0.0005
 LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
+STDIN_BYTES = 64 * 1024  # of what nobody wants to know
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
@@ -61,20 +65,22 @@ class Served(msgspec.Struct):
     """Where the servers listen, filled in as they start."""
 
     namesrv: str | None = None
+    controller: str | None = None
     broker: str | None = None
     not_registered_with: list[str] = []
 
     def ready_line(self) -> str:
         """Give the line that says where to connect."""
-        named = {"namesrv": self.namesrv, "broker": self.broker}
+        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
         words = ["ready", *(f"{name}={at}" for name, at in named.items() if at)]
         if self.not_registered_with:
             words.append(f"(not registered with {', '.join(self.not_registered_with)})")
         return " ".join(words)
 
 
-def run(plan: ServerPlan, *, banner_as_log: bool = False) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP; give the exit code.
+def run(plan: ServerPlan, *, banner_as_log: bool = False, until_stdin_closes: bool = False) -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP, or if asked the end of standard input; give the exit
+    code.
 
     Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
     """
@@ -82,7 +88,7 @@ def run(plan: ServerPlan, *, banner_as_log: bool = False) -> int:
     faulthandler.register(signal.SIGQUIT, all_threads=True)
     _allow_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(plan, banner_as_log))
+        runner.run(_serve(plan, banner_as_log, until_stdin_closes))
     return 0
 
 
@@ -112,9 +118,11 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(plan: ServerPlan, banner_as_log: bool) -> None:
+async def _serve(plan: ServerPlan, banner_as_log: bool, until_stdin_closes: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    if until_stdin_closes:
+        _watch_stdin(loop, stop)
     stopping = _stop_signals()
     for number in stopping:
         loop.add_signal_handler(number, stop.set)
@@ -136,6 +144,23 @@ async def _serve(plan: ServerPlan, banner_as_log: bool) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Have ``stop`` set at the end of standard input, be it a pipe, a terminal or a file.
+
+    A thread waits for it: no event loop can wait for a file. It holds no lock of Python's, and so
+    may be left where it is at the end of the process.
+    """
+
+    def read() -> None:
+        with suppress(OSError):  # it was closed from the start: that is its end, too
+            while os.read(0, STDIN_BYTES):
+                pass
+        with suppress(RuntimeError):  # the loop is closed: a signal was earlier
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, name="firearrow-stdin", daemon=True).start()
+
+
 def _stop_signals() -> list[signal.Signals]:
     """The signals that stop a server: under nohup, a lost terminal does not, as for a JVM."""
     ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -146,6 +171,8 @@ async def _start(plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Serve
     served = Served()
     if plan.namesrv is not None:
         served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
+    if plan.controller is not None:
+        served.controller = await _start_controller(plan.controller, clock, stack)
     if plan.broker is not None:
         broker = _registering_with(served.namesrv, plan.broker)
         server = await _start_broker(broker, plan, clock, stack)
@@ -161,6 +188,17 @@ async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncEx
         port = await server.start(config.bind_address, config.listen_port)
     stack.push_async_callback(server.stop)
     return endpoint(reachable(config.bind_address), port)
+
+
+async def _start_controller(config: ControllerConfig, clock: Clock, stack: AsyncExitStack) -> str:
+    from firearrow.controller.app import Controller
+
+    address = config.members()[config.controller_d_leger_self_id]
+    with _explained("the controller", config.bind_address, host_and_port(address)[1]):
+        server = Controller(config, clock)
+        await server.start()
+    stack.push_async_callback(server.stop)
+    return address
 
 
 async def _start_broker(
@@ -189,7 +227,7 @@ def _explained(server: str, host: str, port: int) -> Iterator[None]:
     try:
         yield
     except CannotListen as error:
-        where = endpoint(host, port)
+        where = error.filename or endpoint(host, port)  # it may be the port for metrics
         raise CannotServe(f"{server} cannot listen on {where}: {error.strerror}") from error
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "start"
@@ -200,6 +238,7 @@ def _explained(server: str, host: str, port: int) -> Iterator[None]:
 def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
     facts = {
         "namesrv": served.namesrv,
+        "controller": served.controller,
         "broker": served.broker,
         "store": plan.store and plan.store.store_path_root_dir,
         "flush": plan.store and plan.store.loss_window,
@@ -211,7 +250,7 @@ def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
     else:
         lines = [f"firearrow {__version__} (RocketMQ {ROCKETMQ_VERSION})"]
         lines += [f"  pid {os.getpid()}, {python}, {asyncio.get_running_loop().__module__}"]
-        lines += [f"  {name:8}{fact}" for name, fact in facts.items()]
+        lines += [f"  {name:11}{fact}" for name, fact in facts.items()]
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
     with suppress(BrokenPipeError):  # whoever waited for it is gone, clients are not

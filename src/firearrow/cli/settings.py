@@ -9,7 +9,6 @@ neither the store nor numpy.
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import os
 import socket
@@ -20,16 +19,34 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow.cli import EMBEDDED_STORE
+from firearrow.cli.serveroptions import (
+    BrokerOptions,
+    ControllerOptions,
+    NamesrvOptions,
+    ServeOptions,
+    ServerOptions,
+)
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm
-from firearrow.config.table import Note, ServerConfig, as_properties, load, review, take
+from firearrow.config.table import (
+    Note,
+    ServerConfig,
+    as_properties,
+    keys,
+    load,
+    review,
+    take,
+)
+from firearrow.config.tls import TLS_FIELDS, with_tls
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
 
 if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
+    from firearrow.controller.config import ControllerConfig
     from firearrow.store.config import StoreConfig
 
+NAMESRV_PORT = 9876
 _ELSEWHERE = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 
@@ -43,22 +60,32 @@ class ServerPlan(msgspec.Struct, frozen=True):
     """Sentences on keys that were given and have no effect."""
     broker_file: Path | None = None
     """The properties file of the broker, which is rewritten when a client changes a key."""
+    controller: ControllerConfig | None = None
 
     @classmethod
-    def from_options(cls, options: argparse.Namespace) -> ServerPlan:
+    def from_options(cls, options: ServerOptions) -> ServerPlan:
         """Read file and options; raises `ConfigError` for what cannot be served."""
         pairs = properties.load(options.file) if options.file else {}
         pairs |= dict(options.pairs)
-        refuse(pairs)
         refuse_of_jvm(os.environ)
-        return {"serve": _serve, "namesrv": _namesrv, "broker": _broker}[options.command](
-            options, pairs
-        )
+        pairs = with_tls(pairs, os.environ)
+        refuse(pairs)
+        match options:
+            case ServeOptions():
+                return _serve(options, pairs)
+            case BrokerOptions():
+                return _broker(options, pairs)
+            case NamesrvOptions():
+                return _namesrv(options, pairs)
+            case ControllerOptions():
+                return _controller(options, pairs)
+        raise AssertionError(f"no server has {type(options).__name__}")
 
     def describe(self) -> str:
         """Give the whole configuration as properties text, a section for each server."""
         servers: dict[str, ServerConfig | None] = {
             "name server": self.namesrv,
+            "controller": self.controller,
             "broker": self.broker,
             "store": self.store,
         }
@@ -69,61 +96,99 @@ class ServerPlan(msgspec.Struct, frozen=True):
         )
 
 
-def _serve(options: argparse.Namespace, pairs: dict[str, str]) -> ServerPlan:
-    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
+    from firearrow.broker.config import KEY_GROUPS, THROWAWAY, BrokerConfig
     from firearrow.store.config import StoreConfig
 
+    if options.ephemeral:
+        pairs = {**THROWAWAY, "listenPort": "0"} | pairs | {"storePathCommitLog": ""}
     pairs = {"storePathRootDir": EMBEDDED_STORE, "bindAddress": "127.0.0.1"} | pairs
-    pairs |= _broker_options(options)
+    pairs |= _present(options.given())
     store, rest = take(StoreConfig, pairs)
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
+    controller, rest = _in_name_server(namesrv, pairs, rest)
     notes = review(
         rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS
     )
     return ServerPlan(
         namesrv=msgspec.structs.replace(
-            namesrv, listen_port=options.namesrv_port, bind_address=broker.bind_address
+            namesrv,
+            listen_port=_namesrv_port(options),
+            bind_address=broker.bind_address,
+            **{key: getattr(broker, key) for key in TLS_FIELDS},
         ),
         broker=_complete(msgspec.structs.replace(broker, extra=rest)),
         store=_absolute(store),
         notes=notes,
+        controller=controller,
     )
 
 
-def _namesrv(options: argparse.Namespace, pairs: dict[str, str]) -> ServerPlan:
-    given = {"listenPort": options.port, "bindAddress": options.host}
-    pairs |= _present(given)
+def _namesrv_port(options: ServeOptions) -> int:
+    if options.namesrv_port is not None:
+        return options.namesrv_port
+    return 0 if options.ephemeral else NAMESRV_PORT
+
+
+def _namesrv(options: NamesrvOptions, pairs: dict[str, str]) -> ServerPlan:
+    pairs |= _present(options.given())
     if options.file:  # as upstream: what clients change is there at the next start
         pairs["configStorePath"] = str(options.file.absolute())
-    namesrv, notes = load(NamesrvConfig, pairs, servers=NAMESRV_GROUPS)
-    return ServerPlan(namesrv=namesrv, broker=None, store=None, notes=notes)
+    namesrv, rest = take(NamesrvConfig, pairs)
+    controller, rest = _in_name_server(namesrv, pairs, rest)
+    return ServerPlan(
+        namesrv=msgspec.structs.replace(namesrv, extra=rest),
+        broker=None,
+        store=None,
+        notes=review(rest, NamesrvConfig, servers=NAMESRV_GROUPS),
+        controller=controller,
+    )
 
 
-def _broker(options: argparse.Namespace, pairs: dict[str, str]) -> ServerPlan:
+def _in_name_server(
+    namesrv: NamesrvConfig, pairs: Mapping[str, str], rest: dict[str, str]
+) -> tuple[ControllerConfig | None, dict[str, str]]:
+    """Settle a controller beside a name server, if there is to be one; give it and what is left.
+
+    Both read one file. What a client changes of the controller is kept with its other files.
+    """
+    if not namesrv.enable_controller_in_namesrv:
+        return None, rest
+    from firearrow.controller.config import ControllerConfig
+
+    controller, _ = take(ControllerConfig, pairs)
+    store = Path(controller.controller_store_path)
+    controller = msgspec.structs.replace(
+        controller, config_store_path=str(store / "controller.properties")
+    )
+    controller.members()
+    return controller, {key: rest[key] for key in rest if key not in keys(ControllerConfig)}
+
+
+def _controller(options: ControllerOptions, pairs: dict[str, str]) -> ServerPlan:
+    from firearrow.controller.config import KEY_GROUPS, ControllerConfig
+
+    pairs |= _present(options.given())
+    if options.file:  # as upstream: what clients change is there at the next start
+        pairs["configStorePath"] = str(options.file.absolute())
+    controller, notes = load(ControllerConfig, pairs, servers=KEY_GROUPS)
+    controller.members()
+    return ServerPlan(namesrv=None, broker=None, store=None, notes=notes, controller=controller)
+
+
+def _broker(options: BrokerOptions, pairs: dict[str, str]) -> ServerPlan:
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
     pairs = _present({"namesrvAddr": os.environ.get("NAMESRV_ADDR")}) | pairs
-    pairs |= _broker_options(options)
+    pairs |= _present(options.given())
     store, rest = take(StoreConfig, pairs)
     broker, rest = take(BrokerConfig, rest)
     notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
-    file = Path(options.file) if options.file else None
     return ServerPlan(
-        namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file
-    )
-
-
-def _broker_options(options: argparse.Namespace) -> dict[str, str]:
-    return _present(
-        {
-            "storePathRootDir": options.store,
-            "listenPort": options.broker_port,
-            "bindAddress": options.host,
-            "namesrvAddr": options.namesrv_addr,
-        }
+        namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=options.file
     )
 
 

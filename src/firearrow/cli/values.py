@@ -1,24 +1,35 @@
-"""What the values of options may be; for any other argparse says what is wrong."""
+"""What the values of options may be: functions that read one."""
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime
+
+
+class WrongValue(ValueError):
+    """A value that an option can't have; cyclopts gives the sentence on."""
 
 
 def pair(text: str) -> tuple[str, str]:
     """Read ``KEY=VALUE``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise WrongValue(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
 
 
 def count(text: str) -> int:
     """Read a whole number of 0 or more."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+        raise WrongValue(f"{text!r} is not a whole number of 0 or more")
     return int(text)
+
+
+def port(text: str) -> int:
+    """Read a port; 0 is a free one."""
+    number = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= number <= 65535:
+        raise WrongValue(f"{text!r} is not a port: allowed is 0 to 65535")
+    return number
 
 
 def positive(text: str) -> float:
@@ -28,7 +39,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise WrongValue(f"{text!r} is not a number above 0")
     return value
 
 
@@ -37,7 +48,5 @@ def moment(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time like 2026-11-21T06:30:00Z"
-        ) from None
+        raise WrongValue(f"{text!r} is not a time like 2026-11-21T06:30:00Z") from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from firearrow.cli.analyses import ReportRun
+from firearrow.cli.joboptions import WatchJob
 from firearrow.cli.reports import Cell, Table, visible
 from firearrow.clock import SystemClock
 from firearrow.spark.jobs import backlog, watch
@@ -19,7 +20,7 @@ from firearrow.spark.jobs.watch import Alert, Lags, Tell, Topic, Watch, Webhook,
 COLUMNS = ("window", "rule", "subject", "value", "id")
 
 
-def report_watch(run: ReportRun) -> list[Table]:
+def report_watch(run: ReportRun[WatchJob]) -> list[Table]:
     """Watch until the query ends (``--once``: at once); return the alerts."""
     told: list[Alert] = []
     rules = [parse_rule(text) for text in run.options.alert]
@@ -43,7 +44,7 @@ def _late(count: int) -> str:
     )
 
 
-def _watch(run: ReportRun, seen: Watch, lags: Lags) -> int:
+def _watch(run: ReportRun[WatchJob], seen: Watch, lags: Lags) -> int:
     """Watch until the query ends; give how many minutes of topics came too late."""
     options = run.options
     begin = {"startingOffsets": "earliest"} if options.once else {}
@@ -59,7 +60,7 @@ def _watch(run: ReportRun, seen: Watch, lags: Lags) -> int:
                 _look(lags, seen)
             else:
                 late = 0
-                while not query.awaitTermination(options.interval):
+                while not query.awaitTermination(options.interval):  # type: ignore[arg-type] # takes fractions
                     _look(lags, seen)
                     if watch.late(query) > late:
                         late = watch.late(query)
@@ -75,7 +76,7 @@ def _look(lags: Lags, seen: Watch) -> None:
         seen.tell(alerts)
 
 
-def _lags(run: ReportRun, rules: Sequence[watch.Rule]) -> Lags:
+def _lags(run: ReportRun[WatchJob], rules: Sequence[watch.Rule]) -> Lags:
     def lags() -> DataFrame:
         offsets = backlog.of_users(run.reader.table("consumer_offsets"))
         return backlog.lags(offsets, run.reader.queues())
@@ -83,14 +84,13 @@ def _lags(run: ReportRun, rules: Sequence[watch.Rule]) -> Lags:
     return Lags(lags, rules)
 
 
-def _teller(run: ReportRun) -> Tell:
+def _teller(run: ReportRun[WatchJob]) -> Tell:
     options = run.options
     if options.webhook:
         return Webhook(options.webhook)
     if options.to_topic:
-        sink = {"nameServer": options.to_name_server, **dict(options.sink_option)}
-        return Topic(run.spark, options.to_topic, sink)
-    if options.once and options.json:
+        return Topic(run.spark, options.to_topic, options.sink())
+    if options.once and run.how.json:
         return lambda _: None  # the report has them, and standard output is one JSON object
     return _print
 

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from firearrow.client.answers import read_body, read_number
 from firearrow.client.partitionpoint import partition_point
 from firearrow.client.pulls import Asking
 from firearrow.client.queues import NOT_STORED, Bound, Queue, Stored
-from firearrow.client.routes import Routes, read_body, read_number
+from firearrow.client.routes import Routes
 from firearrow.errors import BrokerError, MessageError, RemoteProtocolError, TopicNotFound
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from firearrow.client.answers import read_number
 from firearrow.client.queues import Queue, Span
-from firearrow.client.routes import read_number
 from firearrow.errors import MAY_PASS, BrokerError, DataLost, RemoteProtocolError
 from firearrow.net.blocking import BlockingClient, Pending
 from firearrow.wire.codes import RequestCode, ResponseCode

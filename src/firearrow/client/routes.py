@@ -8,29 +8,21 @@ asked first. Their answers are kept for a while, as RocketMQ's clients do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
+from firearrow.client.answers import read_body
 from firearrow.client.queues import Queue
+from firearrow.client.routequeues import MASTER, publish_queues
 from firearrow.clock import Clock
-from firearrow.errors import (
-    MAY_PASS,
-    ConfigError,
-    MessageError,
-    RemoteProtocolError,
-    TopicNotFound,
-)
+from firearrow.errors import MAY_PASS, ConfigError, TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.blocking import BlockingClient
-from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, ClusterInfo, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
 
-B = TypeVar("B")
-
 ROUTE_SECONDS_MAX: Final = 30.0  # as RocketMQ's clients have it
-MASTER: Final = 0
 
 
 class Cluster:
@@ -150,10 +142,9 @@ def writable(route: Route, queues_max: int | None = None) -> list[Target]:
         if MASTER in broker.broker_addrs
     }
     return [
-        Target(queues.broker_name, masters[queues.broker_name], queue_id)
-        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
-        if queues.perm & PERM_WRITE and queues.broker_name in masters
-        for queue_id in range(min(queues.write_queue_nums, queues_max or queues.write_queue_nums))
+        Target(queue.broker, masters[queue.broker], queue.queue_id)
+        for queue in publish_queues("", route, queues_max)
+        if queue.broker in masters
     ]
 
 
@@ -176,23 +167,6 @@ def create_topic(
         "order": False,
     }
     client.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-
-
-def read_body(answer: AnyCommand, kind: type[B], what: str) -> B:
-    """Read the body of an answer; RemoteProtocolError if it is not what it ought to be."""
-    try:
-        return fastjson.decode(answer.body, kind)
-    except MessageError as error:
-        raise RemoteProtocolError(f"a server sent no {what}: {error}") from None
-
-
-def read_number(answer: AnyCommand, name: str, address: str) -> int:
-    """Read a field of an answer; RemoteProtocolError if it is no number."""
-    text = answer.ext.get(name, "")
-    try:
-        return int(text)
-    except ValueError:
-        raise RemoteProtocolError(f"{address} sent {name}={text!r}") from None
 
 
 def address_of(broker: BrokerData) -> str:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from firearrow.client.queues import Queue
 from firearrow.client.routes import Cluster, Target, writable
+from firearrow.client.sendfields import NEW_TOPIC_QUEUES, send_fields
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
     MAY_PASS,
@@ -33,36 +34,12 @@ from firearrow.message.batch import split_batch
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.blocking import Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import FieldValue
 
 UNDER_WAY_MAX: Final = 16  # batches on one connection: enough to keep a broker busy meanwhile
 PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
 PAUSE_SECONDS_MAX: Final = 5.0
-NEW_TOPIC_QUEUES: Final = 4  # what producers ask for of a topic that their message creates
 
 _TRY_ELSEWHERE: Final = (NotPermitted, TopicNotFound)
-
-
-def send_fields(group: str, queue: Queue, now_ms: int, *, batch: bool) -> dict[str, FieldValue]:
-    """The fields of a send in their short form; flag and properties are those of a batch: none.
-
-    Source: upstream ``SendMessageRequestHeaderV2``.
-    """
-    return {
-        "a": group,
-        "b": queue.topic,
-        "c": AUTO_CREATE_TOPIC,
-        "d": NEW_TOPIC_QUEUES,
-        "e": queue.queue_id,
-        "f": 0,
-        "g": now_ms,
-        "h": 0,
-        "i": "",
-        "j": 0,
-        "k": False,
-        "m": batch,
-        "n": queue.broker,
-    }
 
 
 class BatchBody(NamedTuple):

@@ -6,12 +6,12 @@ messages are on a second broker, that data are elsewhere. To ignore them would o
 protected, or lose what was safe. So a server does not start with them, and a client can't set them.
 Values that ask for nothing, such as RocketMQ's defaults, pass.
 
-TLS has no keys in RocketMQ's files but properties of the JVM (``-Dtls.server.mode=enforcing``),
-which are looked for in the variables that its start scripts read, and in files, too.
+What RocketMQ has as properties of the JVM (``-Dtls.ciphers=...``, see `firearrow.config.tls`) is
+looked for in the variables that its start scripts read, too.
 
-    refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for access control for
-                                        clients, which this version does not have; remove the key
-                                        to start without it
+    refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for the access control of
+                                        RocketMQ 4, which this version does not have; remove the
+                                        key to start without it
     refuse({"aclEnable": "false"})  ->  nothing
 """
 
@@ -45,30 +45,21 @@ _NONE: Final = ""
 # fmt: off
 DEMANDS: Final[Mapping[str, Demand]] = {
     # --- who may do what ---
-    **_asking("access control for clients", _OFF,
-              "aclEnable", "authenticationEnabled", "authorizationEnabled",
-              "migrateAuthFromV1Enabled"),
-    **_asking("connections by TLS", _OFF,
-              "useTLS", "tls.enable", "tls.server.authClient", "tls.client.authServer"),
-    **_asking("connections by TLS", "disabled|permissive", "tls.server.mode"),
-    **_asking("connections by TLS", "none", "tls.server.need.client.auth"),
-    **_asking("connections by TLS", "(?i:true|false)", "tls.test.mode.enable"),
-    **_asking("connections by TLS", "/etc/rocketmq/tls.properties", "tls.config.file"),
-    **_asking("connections by TLS", _NONE,
-              "tls.server.keyPath", "tls.server.keyPassword", "tls.server.certPath",
-              "tls.server.trustCertPath", "tls.client.keyPath", "tls.client.keyPassword",
-              "tls.client.certPath", "tls.client.trustCertPath", "tls.ciphers", "tls.protocols"),
+    **_asking("the access control of RocketMQ 4", _OFF, "aclEnable"),
+    **_asking("a certificate of the server's own making", "(?i:true|false)",
+              "tls.test.mode.enable"),
+    **_asking("checks of clients' certificates, which tls.server.need.client.auth alone asks for",
+              "(?i:true|false)", "tls.server.authClient"),
+    **_asking("keys with a password", _NONE, "tls.server.keyPassword", "tls.client.keyPassword"),
+    **_asking("a choice of ciphers or versions of TLS", _NONE, "tls.ciphers", "tls.protocols"),
     # --- other brokers ---
-    **_asking("replication between brokers", "ASYNC_MASTER", "brokerRole"),
-    **_asking("replication between brokers", "[+-]?0+", "brokerId"),
-    **_asking("replication between brokers", _NONE, "haMasterAddress"),
-    **_asking("replication between brokers", _FEW,
-              "totalReplicas", "inSyncReplicas", "minInSyncReplicas"),
-    **_asking("replication between brokers", _OFF,
-              "allAckInSyncStateSet", "asyncLearner", "duplicationEnable",
-              "enableAutoInSyncReplicas", "enableDLegerCommitLog", "offsetCheckInSlave",
-              "syncFromLastFile", "syncMasterFlushOffsetWhenStartup"),
-    **_asking("a controller", _OFF, "enableControllerMode", "enableControllerInNamesrv"),
+    **_asking("replicas that decide among themselves", _FEW, "totalReplicas", "minInSyncReplicas"),
+    **_asking("replicas that decide among themselves", _OFF,
+              "allAckInSyncStateSet", "asyncLearner", "enableAutoInSyncReplicas",
+              "enableDLegerCommitLog", "syncFromLastFile", "syncMasterFlushOffsetWhenStartup"),
+    **_asking("two masters that copy each other", _OFF, "duplicationEnable"),
+    **_asking("a broker that follows a controller", _OFF, "enableControllerMode"),
+    **_asking("controllers that agree by JRaft", "(?i:DLedger)", "controllerType"),
     **_asking("a slave that acts as master", _OFF,
               "enableSlaveActingMaster", "enableRemoteEscape"),
     **_asking("a lookup of name servers by DNS or HTTP instead of namesrvAddr", _OFF,
@@ -92,7 +83,7 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("a disk shared by several brokers", _FEW, "replicasPerDiskPartition"),
     # --- what clients get ---
     **_asking("exclusion of slow consumer groups", _OFF, "disableConsumeIfConsumerReadSlowly"),
-    **_asking("export of metrics", "DISABLE|0", "metricsExporterType"),
+    **_asking("export of metrics by OTLP or to the log", "DISABLE|PROM", "metricsExporterType"),
 }
 # fmt: on
 
@@ -110,22 +101,28 @@ def refuse(pairs: Mapping[str, str]) -> None:
 
 def refuse_of_jvm(environment: Mapping[str, str]) -> None:
     """Raise a `ConfigError` for options of a JVM in the environment that ask for such a thing."""
-    for variable, key, value in _jvm_properties(environment):
+    for variable, key, value in jvm_properties(environment):
         try:
             refuse({key: value})
         except ConfigError as error:
             raise ConfigError(f"{variable}: {error}") from None
 
 
-def _jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Give the properties on TLS that variables for a JVM have: variable, key and value."""
     for variable in JVM_VARIABLES:
         for key, value in _JVM_PROPERTY.findall(environment.get(variable, "")):
             yield variable, key, value.strip("\"'")
 
 
+def is_secret(key: str) -> bool:
+    """Whether the value of a key is for nobody but the server."""
+    return _SECRET.search(key) is not None
+
+
 def shown(key: str, value: str) -> str:
     """Give ``key=value`` for one line to people, without the value where that is a secret."""
-    if _SECRET.search(key):
+    if is_secret(key):
         return key
     if len(value) > SHOWN_CHARS_MAX:
         return f"{key}={value[:SHOWN_CHARS_MAX]!r}..."

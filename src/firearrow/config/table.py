@@ -14,7 +14,7 @@ documentation prints:
 Values are text, trimmed, as in RocketMQ's files. Unlike RocketMQ, which silently keeps the default
 when a number does not parse and takes any word but `true` for false, a bad value is refused.
 A key that the struct lacks is kept in `extra`, and a `Note` says what that means: RocketMQ 5.5.0
-knows 548 keys, and the ones that have no effect here are told apart from the misspelt. Those that
+knows 583 keys, and the ones that have no effect here are told apart from the misspelt. Those that
 ask for more than this version can do are `firearrow.config.demands`.
 
 A field that is marked `LIVE` takes effect as soon as a client changes it. All others take effect
@@ -48,6 +48,9 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 _LINE = r"[^\x00-\x1f\x7f\x85\u2028\u2029]"
 _ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}"
 Name = Annotated[str, Meta(pattern=f"{_LINE}{{1,255}}", title="1 to 255 characters")]
+OptionalName = Annotated[
+    str, Meta(pattern=f"{_LINE}{{0,255}}", title="up to 255 characters, or nothing")
+]
 FilePath = Annotated[str, Meta(pattern=f"{_LINE}+", title="a path")]
 OptionalPath = Annotated[str, Meta(pattern=f"{_LINE}*", title="a path, or nothing")]
 Host = Annotated[str, Meta(pattern=r"[^\s;,/]+", title="the name or address of a host")]
@@ -59,6 +62,14 @@ ServerList = Annotated[
     Meta(
         pattern=rf"[\s;]*({_ADDRESS}(\s*;[\s;]*{_ADDRESS})*[\s;]*)?",
         title="host:port, several separated by ;",
+    ),
+]
+_PEER = rf"[\w.]+-{_ADDRESS}"
+PeerList = Annotated[
+    str,
+    Meta(
+        pattern=rf"[\s;]*({_PEER}(\s*;[\s;]*{_PEER})*[\s;]*)?",
+        title="name-host:port, several separated by ;",
     ),
 ]
 KeyList = Annotated[str, Meta(pattern=r"[\w.; -]*", title="names of keys, separated by ;")]
@@ -128,7 +139,7 @@ class Key(msgspec.Struct, frozen=True):
     def allowed(self) -> str:
         """Say in words which values the key takes."""
         if get_origin(self.base) is Literal:
-            return " or ".join(get_args(self.base))
+            return " or ".join(text or "nothing" for text in get_args(self.base))
         if self.base is bool:
             return "true or false"
         if self.base is str:
@@ -158,9 +169,11 @@ class Note(msgspec.Struct, frozen=True):
 
 @cache
 def keys(struct_type: type[ServerConfig]) -> Mapping[str, Key]:
-    """Give the table of a struct: its keys by RocketMQ's spelling, in order of declaration."""
-    fields = msgspec.structs.fields(struct_type)
-    table = (_key(field) for field in fields if field.name != "extra")
+    """Give the table of a struct: its keys by RocketMQ's spelling, in order of declaration; those
+    that several servers have come last."""
+    fields = [it for it in msgspec.structs.fields(struct_type) if it.name != "extra"]
+    own = struct_type.__annotations__.keys()
+    table = (_key(field) for field in sorted(fields, key=lambda it: it.name not in own))
     return {key.name: key for key in table}
 
 

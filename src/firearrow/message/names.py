@@ -246,6 +246,31 @@ def validate_lite(name: str) -> str | None:
     return None
 
 
+def with_namespace(namespace: str, name: str) -> str:
+    """Return a topic or group as it is called within a namespace: ``ns%name``.
+
+    The prefix of retry and dead-letter topics stays in front; what belongs to the broker, and what
+    has the namespace already, stays as it is.
+    """
+    if not namespace or not name or is_system_topic(name) or is_system_group(name):
+        return name
+    prefix, bare = _without_prefix(name)
+    return name if bare.startswith(f"{namespace}%") else f"{prefix}{namespace}%{bare}"
+
+
+def without_namespace(namespace: str, name: str) -> str:
+    """Return a topic or group as it is called outside of a namespace."""
+    prefix, bare = _without_prefix(name)
+    return prefix + bare.removeprefix(f"{namespace}%") if namespace else name
+
+
+def _without_prefix(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
 def offset_key(topic: str, group: str) -> str:
     """Return the key under which the offsets of a group in a topic are kept: ``topic@group``."""
     return f"{topic}@{group}"

@@ -13,6 +13,7 @@ MessageDecoder, MessageConst.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from firearrow.errors import MessageError
 
@@ -107,6 +108,48 @@ INNER_BASE = "INNER_BASE"  # queue offset of the first
 TRANSFER_FLAG = "TRANSFER_FLAG"
 CORRECTION_FLAG = "CORRECTION_FLAG"
 MQ2_FLAG = "MQ2_FLAG"
+
+OF_BROKER: Final = (
+    DELAY_LEVEL,
+    TIMER_DELIVER_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELAY_MS,
+    TIMER_OUT_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ROLL_TIMES,
+    TIMER_ROLL_LABEL,
+    TIMER_DELAY_LEVEL,
+    REAL_TOPIC,
+    REAL_QUEUE_ID,
+    RETRY_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_GROUP,
+    DLQ_ORIGIN_TOPIC,
+    DLQ_ORIGIN_MESSAGE_ID,
+    TRANSACTION_PREPARED,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_OFFSET,
+    POP_CHECKPOINT,
+    FIRST_POP_TIME,
+    MIN_OFFSET,
+    MAX_OFFSET,
+    CLUSTER,
+    MSG_REGION,
+    WAIT_STORE,
+    CRC32,
+    UNIQUE_KEY,
+    TAGS,
+    KEYS,
+)
+"""What a message that is sent again must not carry with it: its way through the broker, and what
+a sender gives in other ways."""
+
+RESENT_ID: Final = "FIREARROW_RESENT"
+"""The property of a message that was sent again: which dead letter it was."""
 
 
 def parse(text: str | bytes) -> dict[str, str]:

@@ -64,6 +64,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from firearrow.errors import MessageError
 from firearrow.message import properties as properties_codec
 from firearrow.message.crc import crc32
@@ -88,6 +90,7 @@ RECORD_BYTES_MAX = MESSAGE_BODY_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX
 BLANK_BYTES = 8
 CRC_PROPERTY_BYTES = 20
 
+_HEAD_FIELDS = Struct(">ii4xi4xq8xi32xi8xi")  # of a head without IPv6 hosts, what clients need
 _HEADS = {
     0: Struct(">iiiiiqqiq8sq8siqi"),
     BORN_HOST_V6: Struct(">iiiiiqqiq20sq8siqi"),
@@ -277,8 +280,60 @@ def decode_record(
     )
 
 
-class Content(NamedTuple):
-    """A record as far as another one is made of it; hosts and properties are as stored."""
+RecordHead: TypeAlias = tuple[int, int, str, int, int, int, int, bytes]
+"""A record as far as a client needs it at once: where it begins and ends, topic, queue id, queue
+offset, system flag, reconsume times and body."""
+
+
+def record_heads(buffer: bytes) -> Iterator[RecordHead]:
+    """Read the heads of records that follow one another, in a sixth of the time of `iter_records`.
+
+    Raises MessageError like that; what it gives can be read by `decode_record`.
+    """
+    unpack, usual = _HEAD_FIELDS.unpack_from, _HEAD_FIELDS.size
+    size, at = len(buffer), 0
+    known, topic, known_bytes = b"\xff\xff", "", 2  # of the topic's field, its length included
+    while at < size:
+        if size - at >= RECORD_BYTES_MIN:
+            total, magic, queue_id, queue_offset, sys_flag, reconsume_times, body_bytes = unpack(
+                buffer, at
+            )
+            end, body_at = at + total, at + usual
+            topic_at = body_at + body_bytes
+            is_usual = magic == MAGIC_V1 and not sys_flag & HOSTS_V6_MASK and body_bytes >= 0
+            if is_usual and topic_at + 3 <= end <= size:
+                if not buffer.startswith(known, topic_at):
+                    known_bytes = 1 + buffer[topic_at]
+                    known = buffer[topic_at : topic_at + known_bytes]
+                    topic = ""
+                text_at = topic_at + known_bytes + 2
+                if (
+                    text_at <= end
+                    and text_at + (buffer[text_at - 2] << 8 | buffer[text_at - 1]) == end
+                    and known_bytes <= TOPIC_LENGTH_MAX + 1
+                    and end - text_at <= PROPERTIES_BYTES_MAX
+                ):
+                    topic = topic or _read_topic(buffer, topic_at + 1, text_at - 2)
+                    body = buffer[body_at:topic_at]
+                    yield at, end, topic, queue_id, queue_offset, sys_flag, reconsume_times, body
+                    at = end
+                    continue
+        if _is_file_end(buffer, at, size):
+            return
+        view = decode_record(buffer, at, size)
+        yield (
+            at, at + view.store_size, view.topic, view.queue_id, view.queue_offset, view.sys_flag,
+            view.reconsume_times, view.body,
+        )  # fmt: skip
+        at += view.store_size
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """A record as far as another one is made of it; hosts and properties are as stored.
+
+    To make a named tuple of so many fields takes ten times as long, as much as all the rest of
+    `decode_content`.
+    """
 
     topic: str
     queue_id: int
@@ -309,9 +364,11 @@ def decode_content(record: bytes) -> Content:
         if body_at <= topic_at < size - 2:
             topic_start = topic_at + 1
             properties_at = topic_start + record[topic_at]
-    stated = int.from_bytes(record[properties_at : properties_at + 2], "big")
-    if properties_at + 2 + stated != size:  # no usual one
+    start = properties_at + 2
+    is_usual = start <= size and record[start - 2] << 8 | record[start - 1] == size - start
+    if not is_usual:
         head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
+        start = properties_at + 2
         if head[0] != size:
             raise MessageError(f"{head[0]}, but there are {size} bytes", "totalSize", 0)
     body = record[body_at:topic_at]
@@ -330,7 +387,43 @@ def decode_content(record: bytes) -> Content:
         head[11],
         head[12],
         body,
-        record[properties_at + 2 :],
+        record[start:],
+    )
+
+
+class Located(msgspec.Struct, frozen=True, gc=False):
+    """A usual record as far as queues and index are made of it; ``topic`` and ``properties`` are
+    as stored."""
+
+    size: int
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    store_timestamp_ms: int
+    topic: bytes
+    properties: bytes
+
+
+def locate(buffer: mmap.mmap, at: int, end: int) -> Located | None:
+    """Read of the record from ``at`` to ``end`` what queues and index are made of.
+
+    None if there is no such record, or its topic is long or a host of IPv6: then it is not read.
+    """
+    if end - at < RECORD_BYTES_MIN:
+        return None
+    head = _HEADS[0].unpack_from(buffer, at)
+    size, magic, sys_flag, topic_at = head[0], head[1], head[7], at + 88 + head[14]
+    if size != end - at or magic != MAGIC_V1 or sys_flag & HOSTS_V6_MASK:
+        return None
+    if not at + 88 <= topic_at < end - 2:
+        return None
+    tail = buffer[topic_at:end]
+    start = tail[0] + 3
+    if start > len(tail) or tail[start - 2] << 8 | tail[start - 1] != len(tail) - start:
+        return None
+    return Located(
+        size, head[3], head[5], head[6], sys_flag, head[10], tail[1 : start - 2], tail[start:]
     )
 
 
@@ -352,6 +445,15 @@ def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
     except MessageError:
         return None
     return buffer[properties_at + 2 : end]
+
+
+def last_physical_offset(records: bytes) -> int:
+    """The physical offset that the last of some records states, one behind the other."""
+    at = last = 0
+    while at < len(records):
+        last = at
+        at += int.from_bytes(records[at : at + 4], "big")
+    return int.from_bytes(records[last + 28 : last + 36], "big")
 
 
 def iter_records(

@@ -21,6 +21,7 @@ from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import MinBrokerIdChange, Routes
 from firearrow.net.client import Client
 from firearrow.net.server import ConnectionClosed, Peer, Server
+from firearrow.net.tls import access_of
 from firearrow.services import Every, Service
 from firearrow.wire.codes import RequestCode
 
@@ -45,8 +46,9 @@ class NameServer:
             events=events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
+            tls=config,
         )
-        self._client = Client()
+        self._client = Client(access=access_of(config))
         self._notices: set[asyncio.Task[None]] = set()
         self.services: list[Service] = []
 

@@ -15,8 +15,8 @@ from firearrow.config.table import (
     Port,
     PositiveInt,
     PositiveLong,
-    ServerConfig,
 )
+from firearrow.config.tls import TlsKeys
 
 # The groups of RocketMQ's keys that belong to a name server, see `firearrow.config.table.load`.
 KEY_GROUPS = ("namesrv", "server", "client")
@@ -26,7 +26,7 @@ def _in_home(name: str) -> str:
     return str(Path.home() / "namesrv" / name)
 
 
-class NamesrvConfig(ServerConfig, frozen=True):
+class NamesrvConfig(TlsKeys, frozen=True):
     """Where a name server listens, what it keeps, and how it treats brokers."""
 
     # --- connections ---
@@ -56,4 +56,7 @@ class NamesrvConfig(ServerConfig, frozen=True):
     enable_topic_list: Annotated[bool, "whether clients may list topics by cluster and kind", LIVE] = True
     need_wait_for_service: Annotated[bool, "whether routes are withheld for waitSecondsForService after the start", LIVE] = False
     wait_seconds_for_service: Annotated[CountInt, "seconds after the start in which routes are withheld", LIVE] = 45
+
+    # --- the controller ---
+    enable_controller_in_namesrv: Annotated[bool, "whether a controller runs in the same process; its keys are those of `firearrow controller`"] = False
     # fmt: on

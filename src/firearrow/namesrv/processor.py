@@ -16,12 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.clock import Clock
-from firearrow.config import changes, properties, table
-from firearrow.errors import BrokerError, ConfigError, MessageError
+from firearrow.errors import BrokerError, MessageError
 from firearrow.files import replace_atomically
 from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
 from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
+from firearrow.net.ownconfig import changed, text_of
 from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import (
@@ -279,26 +279,15 @@ class Processor:
 
     def get_config(self, peer: Peer, request: AnyCommand) -> Answer:
         """319: all keys, sorted, one ``key=value`` a line."""
-        return Response(body=_text_of(self.config).encode())
+        return Response(body=text_of(self.config))
 
     def update_config(self, peer: Peer, request: AnyCommand) -> Answer:
-        """318: change keys and save the configuration, all or none.
-
-        Java: DefaultRequestProcessor#updateConfig skips values that it can't read.
-        """
-        pairs = _body_of(request, changes.read)
-        if not self._black_list().isdisjoint(pairs):
-            raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        if not pairs:
-            return Response()
-        try:
-            own = changes.acceptable(pairs, self.config, servers=KEY_GROUPS)
-            config = table.update(self.config, own)
-        except ConfigError as error:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        replace_atomically(Path(config.config_store_path), _text_of(config).encode())
-        self.config = config
-        self._encoded.clear()
+        """318: change keys and save the configuration, all or none."""
+        config = changed(request, self.config, self._black_list(), servers=KEY_GROUPS)
+        if config is not None:
+            replace_atomically(Path(config.config_store_path), text_of(config))
+            self.config = config
+            self._encoded.clear()
         return Response()
 
     def _black_list(self) -> set[str]:
@@ -307,14 +296,10 @@ class Processor:
         return {*always, *self.config.config_black_list.split(";")}
 
 
-def _text_of(config: NamesrvConfig) -> str:
-    return properties.dumps(dict(sorted(table.as_properties(config).items())))
-
-
 def _body_of(request: AnyCommand, read: Callable[[bytes], Any]) -> Any:
     try:
         return read(request.body)
-    except (MessageError, ConfigError, UnicodeDecodeError) as error:
+    except (MessageError, UnicodeDecodeError) as error:
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"
         ) from None

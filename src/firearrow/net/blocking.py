@@ -16,61 +16,22 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import BrokerError, ConfigError
+from firearrow.errors import BrokerError
+from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.wire.calls import CALLS_MAX, Line
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, request
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.signature import Credentials, sign
+from firearrow.wire.signature import sign
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 10.0
 RECEIVE_BYTES: Final = 256 * 1024
 UNSENT_BYTES_MAX: Final = 8 << 20  # beyond it ``begin`` waits until the peer has taken some
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """How to encrypt. Without ``verify`` any certificate will do, as RocketMQ's clients have it."""
-
-    ca_file: str | None = None  # None: the authorities that the system trusts
-    certificate_file: str | None = None  # ours, for servers that want to know their clients
-    key_file: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    verify: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """Read the files; ConfigError names the one that can't be used."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"TLS authorities {self.ca_file}: {error}") from None
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.certificate_file is not None:
-            files = f"{self.certificate_file} with key {self.key_file or 'in the same file'}"
-            try:
-                context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
-            except (OSError, ValueError) as error:
-                raise ConfigError(f"TLS certificate {files}: {error}") from None
-        return context
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a client gets in: signed, encrypted, both or neither. It can be pickled."""
-
-    credentials: Credentials | None = None
-    tls: Tls | None = None
-
-
-OPEN: Final = Access()
 
 
 class Pending:

@@ -1,49 +1,115 @@
 """A remoting client on asyncio: one connection an address, any number of calls on it.
 
-What servers need to talk to servers (a broker to its name servers). Each call has a time limit; a
-connection that breaks fails the calls that wait on it and is opened again by the next one.
+What clients need to talk to brokers, and servers to talk to servers (a broker to its name
+servers). Each call has a time limit; a connection that breaks fails the calls that wait on it and
+is opened again by the next one. A server that says that it goes away gets no further request on
+that connection; what it refused so is asked once more on a new one.
+
+What is written in one turn of the event loop leaves together at its end: calls that begin side by
+side cost one write to the socket.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, cast
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple, cast
 
 from firearrow.errors import BrokerError
+from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.futures import Answered, FutureCalls
-from firearrow.wire.calls import NO_HANDLERS, Answering, Line
+from firearrow.wire.calls import Answering, Line
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.command import NO_FIELDS, FieldValue, request
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.command import NO_FIELDS, FieldValue, Response, request
+from firearrow.wire.frame import AnyCommand, encode_response
+from firearrow.wire.signature import sign
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 1.0  # for the peer to take what was written
+UNSENT_BYTES_MAX: Final = 8 << 20  # beyond it calls wait until the peer has taken some
+
+
+class Asked(NamedTuple):
+    """A request of a server's: from where, and the way to answer it later."""
+
+    address: str
+    command: AnyCommand
+    answer: Callable[[Response], None]
+
+
+Handler = Callable[[Asked], Response | None]
+"""Answers a request of a server's at once, or gives None and calls ``answer`` later, or never."""
+
+NO_ASKING: Final[Mapping[int, Handler]] = {}
+NO_EXTRA: Final[Mapping[str, str]] = {}
+
+
+def _ignore(_: object) -> None:
+    """Where nobody wants to know."""
 
 
 class _Connection(asyncio.Protocol):
     """One connection to a server."""
 
-    def __init__(self, address: str, handlers: Mapping[int, Answering]) -> None:
-        self._line: Line[Answered] = Line(address, handlers)
-        self._calls = FutureCalls(self._line.calls, asyncio.get_running_loop(), self._overdue)
+    def __init__(self, client: Client, address: str, handlers: Mapping[int, Handler]) -> None:
+        bound = {code: partial(self._asked, handler) for code, handler in handlers.items()}
+        self.address = address
+        self._client = client
+        self._line: Line[Answered] = Line(address, cast(Mapping[int, Answering], bound))
+        self._loop = asyncio.get_running_loop()
+        self._calls = FutureCalls(self._line.calls, self._loop, self._overdue)
         self._lost = asyncio.Event()
         self._why: str | None = None
         self._transport: asyncio.Transport | None = None
+        self._room: asyncio.Future[None] | None = None  # there is none while it is not done
+        self._leaving: list[bytes] = []
+        self._is_retired = False
 
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent, as far as one can know."""
-        return self._transport is not None and not self._transport.is_closing()
+        return (
+            self._transport is not None
+            and not self._is_retired
+            and not self._transport.is_closing()
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is waited for."""
+        return not self._line.calls
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the peer takes nothing at present."""
+        return self._room is not None
+
+    # --- the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._calls.end(self._why or str(exc or "the server closed the connection"))
+        self._leaving.clear()
+        why = self._why or str(exc or "the server closed the connection")
+        self._calls.end(why)
+        self.resume_writing()
         self._lost.set()
+        self._client.forget(self)
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
 
     def data_received(self, data: bytes) -> None:
         replies = self._line.receive(data)
@@ -51,15 +117,32 @@ class _Connection(asyncio.Protocol):
             self._write(replies)
         if self._line.violation is not None:
             self._close(self._line.violation)
+        elif self._is_retired and not self._line.calls:
+            self._close("the server is stopping")
 
     def _write(self, frames: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise ConnectionError("the connection was just closed")
-        self._transport.write(frames)
+            raise ConnectionError(f"the connection to {self.address} was just closed")
+        if not self._leaving:
+            self._loop.call_soon(self._leave)
+        self._leaving.append(frames)
+
+    def _leave(self) -> None:
+        """Hand over what was written in this turn."""
+        leaving, self._leaving = self._leaving, []
+        if leaving and self._transport is not None:
+            self._transport.write(leaving[0] if len(leaving) == 1 else b"".join(leaving))
+
+    # --- what it is for ---
 
     def tell(self, command: AnyCommand) -> None:
         """Write a one-way request."""
         self._write(self._line.calls.one_way(command))
+
+    async def has_room(self) -> None:
+        """Wait until the peer takes something, or the connection is lost."""
+        while self._room is not None:
+            await asyncio.shield(self._room)
 
     async def call(self, command: AnyCommand, began: float, seconds: float) -> AnyCommand:
         """Write a request and wait for its answer."""
@@ -70,9 +153,25 @@ class _Connection(asyncio.Protocol):
         finally:
             self._line.calls.forget(command)
 
+    def _asked(self, handler: Handler, command: AnyCommand) -> Response | None:
+        return handler(Asked(self.address, command, partial(self._answer, command)))
+
+    def _answer(self, command: AnyCommand, response: Response) -> None:
+        """Answer a request that came earlier; who has gone meanwhile wants no answer."""
+        if not command.is_oneway and self._transport is not None:
+            self._write(encode_response(response, command.opaque, command.binary))
+
+    # --- the end ---
+
     def _overdue(self, late: str) -> None:
         """Close: the server may be gone without a word."""
         self._close(f"closed, because {late}")
+
+    def retire(self) -> None:
+        """Begin nothing here any more; what is under way may end."""
+        self._is_retired = True
+        if not self._line.calls:
+            self._close("the server is stopping")
 
     def _close(self, why: str) -> None:
         """Close, and end what is under way."""
@@ -81,8 +180,17 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def close(self, why: str) -> None:
-        """Close and wait until that is done; answers that are still out are lost."""
-        if self._transport is not None:
+        """Close when what was written has left, and wait for that; answers that are still out
+        are lost."""
+        if self._transport is None:
+            return
+        self._leave()
+        self._why = self._why or why
+        self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                await self._lost.wait()
+        except TimeoutError:
             self._close(why)
             await self._lost.wait()
 
@@ -90,12 +198,30 @@ class _Connection(asyncio.Protocol):
 class Client:
     """Calls servers by address (``host:port``).
 
-    ``handlers`` answer what servers ask of it, by the code of the request.
+    ``handlers`` answer what servers ask of it, by the code of the request. ``call_seconds`` is how
+    long a call may take unless it says otherwise. ``extra`` are fields that all requests carry.
+    ``on_connected`` hears of each connection that was opened, ``on_lost`` of each that has ended.
     """
 
-    def __init__(self, handlers: Mapping[int, Answering] = NO_HANDLERS) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] = NO_ASKING,
+        access: Access = OPEN,
+        *,
+        call_seconds: float = CALL_SECONDS_MAX,
+        extra: Mapping[str, str] = NO_EXTRA,
+        on_connected: Callable[[str], None] = _ignore,
+        on_lost: Callable[[str], None] = _ignore,
+    ) -> None:
         self._handlers = handlers
+        self._credentials = access.credentials
+        self._tls: ssl.SSLContext | None = None if access.tls is None else access.tls.context()
+        self._call_seconds = call_seconds
+        self._extra = extra
+        self._on_connected = on_connected
+        self._on_lost = on_lost
         self._connections: dict[str, _Connection] = {}
+        self._retired: set[_Connection] = set()
         self._opening: dict[str, asyncio.Lock] = {}
 
     async def call(
@@ -105,27 +231,45 @@ class Client:
         fields: Mapping[str, FieldValue] = NO_FIELDS,
         body: bytes = b"",
         *,
-        timeout_seconds: float = CALL_SECONDS_MAX,
+        timeout_seconds: float | None = None,
     ) -> AnyCommand:
         """Send a request and wait for its answer.
 
+        Raises as ``answer``, and BrokerError (the class for its code) with the server's code and
+        remark when the code is not 0.
+        """
+        answer = await self.answer(address, code, fields, body, timeout_seconds=timeout_seconds)
+        if answer.code != 0:
+            raise BrokerError.of(answer.code, answer.remark, address)
+        return answer
+
+    async def answer(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, FieldValue] = NO_FIELDS,
+        body: bytes = b"",
+        *,
+        timeout_seconds: float | None = None,
+    ) -> AnyCommand:
+        """Send a request and wait for its answer, with any code.
+
         Raises ConnectionError when the server can't be reached, TimeoutError when it does not
-        answer in time, ConfigError when the address is none, and BrokerError (the class for its
-        code) with the server's code and remark when the code is not 0. A connection on which an
+        answer in time, and ConfigError when the address is none. A connection on which an
         answer is overdue is closed: its server may be gone without a word.
         """
         began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                connection = await self._connection(address)
-        except TimeoutError:
-            raise TimeoutError(f"{address} did not answer in {timeout_seconds:g} s") from None
-        command = request(code, fields, body)
-        answer = await connection.call(command, began, timeout_seconds)
+        seconds = self._call_seconds if timeout_seconds is None else timeout_seconds
+        connection = await self._ready(address, seconds)
+        command = self._request(code, fields, body)
+        answer = await connection.call(command, began, seconds)
+        if answer.code != ResponseCode.GO_AWAY:
+            return answer
+        self._retire(connection)
+        connection = await self._ready(address, seconds)
+        answer = await connection.call(command, began, seconds)
         if answer.code == ResponseCode.GO_AWAY:
-            await connection.close("the server is stopping")
-        if answer.code != 0:
-            raise BrokerError.of(answer.code, answer.remark, address)
+            self._retire(connection)
         return answer
 
     async def send(
@@ -134,39 +278,112 @@ class Client:
         code: int,
         fields: Mapping[str, FieldValue] = NO_FIELDS,
         body: bytes = b"",
+        *,
+        timeout_seconds: float | None = None,
     ) -> None:
         """Send a one-way request: no answer comes, not even a refusal.
 
-        Raises ConnectionError when the server can't be reached, ConfigError when the address is
-        none.
+        Raises ConnectionError when the server can't be reached or takes nothing in time,
+        ConfigError when the address is none.
         """
-        connection = await self._connection(address)
-        connection.tell(request(code, fields, body, oneway=True))
+        seconds = self._call_seconds if timeout_seconds is None else timeout_seconds
+        connection = await self._ready(address, seconds)
+        connection.tell(self._request(code, fields, body, oneway=True))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where there are connections to."""
+        return tuple(self._connections)
+
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a connection."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open
+
+    def is_idle(self, address: str) -> bool:
+        """Whether no call to a server is under way."""
+        connection = self._connections.get(address)
+        return connection is None or connection.is_idle
+
+    async def drop(self, address: str) -> None:
+        """Close the connection to a server that is not needed any more."""
+        connection = self._connections.pop(address, None)
+        self._opening.pop(address, None)
+        if connection is not None:
+            await connection.close("this side closed it")
 
     async def close(self) -> None:
         """Close all connections."""
         while self._connections:
             _, connection = self._connections.popitem()
             await connection.close("this side closed it")
+        for connection in tuple(self._retired):
+            await connection.close("this side closed it")
+
+    def forget(self, connection: _Connection) -> None:
+        """Take note that a connection has ended."""
+        self._retired.discard(connection)
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        self._on_lost(connection.address)
+
+    def _request(
+        self,
+        code: int,
+        fields: Mapping[str, FieldValue],
+        body: bytes,
+        *,
+        oneway: bool = False,
+    ) -> AnyCommand:
+        command = request(code, fields, body, oneway=oneway)
+        if self._extra:
+            command.ext.update(self._extra)
+        if self._credentials is not None:
+            sign(command.ext, body, self._credentials)
+        return command
+
+    def _retire(self, connection: _Connection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+            self._retired.add(connection)
+        connection.retire()
+
+    async def _ready(self, address: str, seconds: float) -> _Connection:
+        """A connection that takes a request; the time for it counts."""
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open and not connection.is_crowded:
+            return connection
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self._connection(address)
+                await connection.has_room()
+        except TimeoutError:
+            raise TimeoutError(f"{address} did not answer in {seconds:g} s") from None
+        return connection
 
     async def _connection(self, address: str) -> _Connection:
         async with self._opening.setdefault(address, asyncio.Lock()):
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
-                connection = await _connect(address, self._handlers)
+                connection = await self._connect(address)
                 self._connections[address] = connection
+                self._on_connected(address)
             return connection
 
-
-async def _connect(address: str, handlers: Mapping[int, Answering]) -> _Connection:
-    host, port = host_and_port(address)
-    connecting = asyncio.get_running_loop().create_connection(
-        lambda: _Connection(address, handlers), host, port
-    )
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS_MAX):
-            _, connection = await connecting
-    except OSError as error:
-        why = str(error) or f"no connection within {CONNECT_SECONDS_MAX:g} s"
-        raise ConnectionError(f"{address} can't be reached: {why}") from error
-    return connection
+    async def _connect(self, address: str) -> _Connection:
+        host, port = host_and_port(address)
+        connecting = asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self, address, self._handlers),
+            host,
+            port,
+            ssl=self._tls,
+            server_hostname=host if self._tls is not None else None,
+        )
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                _, connection = await connecting
+        except OSError as error:
+            kind = "" if self._tls is None else " by TLS"
+            why = str(error) or f"no connection within {CONNECT_SECONDS_MAX:g} s"
+            raise ConnectionError(f"{address} can't be reached{kind}: {why}") from error
+        return connection

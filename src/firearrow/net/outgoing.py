@@ -22,10 +22,10 @@ HELD_BYTES_MAX: Final = 2048
 
 
 class Departures:
-    """The end of the turn, at which ``last`` is called before what was written leaves."""
+    """The end of the turn, at which ``last`` are called before what was written leaves."""
 
     def __init__(
-        self, loop: Callable[[], asyncio.AbstractEventLoop], last: Callable[[], None]
+        self, loop: Callable[[], asyncio.AbstractEventLoop], *last: Callable[[], None]
     ) -> None:
         self._loop = loop
         self._last = last
@@ -46,7 +46,8 @@ class Departures:
     def leave(self) -> None:
         """Have all leave now."""
         self._is_planned = False
-        self._last()
+        for call in self._last:
+            call()
         waiting, self._waiting = self._waiting, []
         for outgoing in waiting:
             outgoing.leave()

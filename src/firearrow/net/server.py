@@ -22,9 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import resource
-import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
@@ -32,19 +29,28 @@ from types import NoneType
 from typing import Final, NamedTuple, cast
 
 from firearrow.clock import Clock
+from firearrow.config.tls import TlsKeys
 from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
 from firearrow.events import Events
-from firearrow.machine import memory_bytes
+from firearrow.machine import descriptors_max, memory_bytes
 from firearrow.net.address import remote_of
 from firearrow.net.budget import Budget
 from firearrow.net.futures import Answered, FutureCalls
+from firearrow.net.gathering import WAITING_REQUEST_BYTES, Gathering
+from firearrow.net.gathering import Answers as BulkAnswers
 from firearrow.net.lateness import Lateness, Patience
+from firearrow.net.listening import listen, port_of
+from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
+from firearrow.net.storeerrors import StoreErrors
+from firearrow.net.tls import Door, Pipe
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response, not_supported
 from firearrow.wire.frame import (
     FRAME_BYTES_MAX,
+    HOT_DECODERS,
+    NO_HOT_DECODERS,
     AnyCommand,
     Connection,
     encode_request,
@@ -61,24 +67,19 @@ Steps = Generator[None, None, Finished]
 Answer = Finished | Steps
 Handler = Callable[["Peer", AnyCommand], Answer]
 PeerRequest = tuple["Peer", AnyCommand]
-# Gives the answers to several requests of one code and size, in order, whoever sent them; or does
-# nothing and gives None.
-BulkHandler = Callable[[Sequence[PeerRequest]], list[bytes] | None]
+# Gives the answers to several requests of one code and size, whoever sent them.
+BulkHandler = Callable[[Sequence[PeerRequest]], BulkAnswers]
 NO_BULK_HANDLERS: Final[Mapping[int, BulkHandler]] = {}
 NO_REASONS: Final[Mapping[int, str]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
-WAITING_REQUEST_BYTES: Final = 600  # what one in a backlog takes besides its body
 TURN_CHECK_REPLIES: Final = 8  # each may have made a topic, which takes 0.25 ms
 TURN_MS: Final = 4  # for one peer, while others wait
-GATHERED_BYTES_MAX: Final = 512 * 1024  # of bodies; more do not get cheaper, and are in one file
 DESCRIPTOR_PARTS: Final = 4  # of which files have one: a log that can't be opened is worse
 MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page cache needs most
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
-STORE_ERROR_SECONDS: Final = 60.0  # in which the same trouble of the store is logged once
-_STORE_ERRORS_MAX: Final = 256
 CALLS_MAX: Final = 1024  # to one client; what they hold of it is what was sent
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
 
@@ -87,13 +88,14 @@ class Peer(asyncio.Protocol):
     """One client connection.
 
     ``address`` is ``ip:port`` as RocketMQ prints it; ``host_bytes`` the same as stored in a
-    message: 4 or 16 bytes of address and the port as i32.
+    message: 4 or 16 bytes of address and the port as i32. ``ip`` is without brackets and port.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lateness = server.lateness
-        self._wire = Connection(server.frame_bytes_max)
+        frame_bytes_max = 0 if server.door.is_closed else server.frame_bytes_max
+        self._wire = Connection(frame_bytes_max, server.hot_decoders)
         self._backlog: deque[AnyCommand] = deque()
         self._backlog_bytes = 0
         self._backlog_since_ms = 0  # when the first of those that wait came
@@ -105,10 +107,12 @@ class Peer(asyncio.Protocol):
         self._waits = False
         self._is_dropped = False
         self._calls: FutureCalls | None = None  # until the first
-        self.is_gathered = False  # whether the server has requests that it will answer soon
+        self._open_since: dict[int, int] = {}  # by opaque, while times of requests are measured
+        self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``
         self._transport: asyncio.Transport | None = None
         self._outgoing: Outgoing | None = None  # as long as there is a transport
         self.address = "unknown"
+        self.ip = ""
         self.host_bytes = bytes(8)
         self.heard = True  # since the last sweep for idle peers
         self.heard_before = 0.0  # when that sweep, or the connection, was
@@ -130,6 +134,7 @@ class Peer(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
         self._outgoing = Outgoing(self._transport, self._server.departures, self._server.budget)
         self.address, self.host_bytes = remote_of(self._transport.get_extra_info("peername"))
+        self.ip = self.address.rpartition(":")[0].strip("[]")
         self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
         self._server.admit(self)
@@ -151,16 +156,27 @@ class Peer(asyncio.Protocol):
         requests = self._wire.receive(data)
         if self.received_ms > self._lateness.late_at_ms:
             requests = self._timely(requests)
-        if requests and (self._backlog or not self._server.gather(self, requests)):
-            if self.is_gathered:
-                self._server.answer_gathered()  # those of this peer came first
+        if requests and (self._backlog or not self._server.gathering.take(self, requests)):
+            if self.gathered_code:
+                self._server.gathering.answer()  # those of this peer came first
             self.take(requests)
         if self._wire.held_bytes:
             self._server.budget.took(self, len(data))
         elif self._wire.violation is not None and not self._is_dropped:
-            self._server.answer_gathered()
+            self._server.gathering.answer()
             if not self._backlog:
-                self.close(self._wire.violation)
+                self._refuse(self._wire.violation)
+
+    def _refuse(self, violation: str) -> None:
+        """Close the connection, unless its peer wants to encrypt it."""
+        if not self._server.door.takes(self, self._transport, self._wire.hello):
+            self.close(violation)
+
+    def encrypt(self, transport: Pipe) -> None:
+        """Go on by a transport that encrypts (called by the server's door)."""
+        self._transport = transport
+        self._outgoing = Outgoing(transport, self._server.departures, self._server.budget)
+        self._wire = Connection(self._server.frame_bytes_max)
 
     def eof_received(self) -> bool:
         """Answer before the connection closes (called by asyncio)."""
@@ -176,6 +192,19 @@ class Peer(asyncio.Protocol):
             self._queue(requests, self.received_ms)
         else:
             self._handle(requests, self.received_ms, self.received_ms)
+
+    def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
+        """Send answers that requests have, and answer the others, as `take` does."""
+        if self._server.meter is not None:
+            self._server.meter.count(requests, answers, self.received_ms)
+        if None not in answers:
+            self._send_all(cast(Sequence[bytes], answers))
+            return
+        for is_left, some in groupby(zip(requests, answers, strict=True), _is_left):
+            if is_left:
+                self.take([request for request, _ in some])
+            else:
+                self._send_all([answer for _, answer in some if answer is not None])
 
     def _timely(self, requests: list[AnyCommand]) -> list[AnyCommand]:
         """Refuse what a late read has brought too late; give the rest."""
@@ -228,6 +257,10 @@ class Peer(asyncio.Protocol):
 
     def _handle(self, requests: list[AnyCommand], began_ms: int, since_ms: int) -> None:
         handlers = self._server.handlers
+        meter = self._server.meter
+        codes = None if meter is None else meter.codes
+        if meter is not None and not codes:
+            meter.begin(since_ms)
         replies: list[bytes] = []
         size = 0
         waiting = iter(requests)
@@ -256,6 +289,8 @@ class Peer(asyncio.Protocol):
                     answer = self._encoded(request, answer)
                 if self._server.turn_is_over(began_ms):
                     rest = waiting
+            elif codes is not None:
+                codes[request.code] = codes.get(request.code, 0) + 1
             replies.append(answer)
             size += len(answer)
             if not len(replies) % TURN_CHECK_REPLIES and self._server.turn_is_over(began_ms):
@@ -274,13 +309,14 @@ class Peer(asyncio.Protocol):
             self._queue(rest, since_ms)
             self._plan()
 
-    def _send_all(self, replies: list[bytes]) -> None:
+    def _send_all(self, replies: Sequence[bytes]) -> None:
         frames = b"".join(replies)
         if frames:
             self.send(frames)
 
     def _encoded(self, request: AnyCommand, answer: Finished) -> bytes:
         """The frame of an answer; nothing where none is wanted, or it follows later."""
+        self.note(request, answer)
         if answer is None or request.flag & FLAG_ONEWAY:
             return b""
         if isinstance(answer, bytes):
@@ -289,6 +325,12 @@ class Peer(asyncio.Protocol):
             return encode_response(answer, request.opaque, request.binary)
         except Exception as error:  # the boundary, as in _handle
             return encode_response(self._refusal(request, error), request.opaque, request.binary)
+
+    def note(self, request: AnyCommand, answer: Finished) -> None:
+        """Measure the time of a request that is answered by itself, or left open (None); who sends
+        an answer to one that was left open by `send` says so here."""
+        if self._server.meter is not None:
+            self._server.meter.note(request, answer, self._open_since, self.received_ms)
 
     # --- what does not fit into one turn ---
 
@@ -352,7 +394,8 @@ class Peer(asyncio.Protocol):
             return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
         if isinstance(error, StoreError):
             if not isinstance(error, DiskFull):  # the store has said so, once
-                self._server.log_store_error(error, request.code, self.address)
+                server = self._server
+                server.store_errors.note(error, request.code, self.address, server.loop.time())
             return Response(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
             )
@@ -452,7 +495,7 @@ class Peer(asyncio.Protocol):
         if self._transport is None or self._backlog:
             return
         if self._wire.violation is not None and not self._is_dropped:
-            self.close(self._wire.violation)
+            self._refuse(self._wire.violation)
         elif self._has_ended:
             if not self.owed:
                 self.leave()
@@ -524,22 +567,12 @@ class ConnectionClosed(NamedTuple):
     peer: Peer
 
 
+def _is_left(answered: tuple[AnyCommand, bytes | None]) -> bool:
+    return answered[1] is None
+
+
 def _size_in_backlog(request: AnyCommand) -> int:
     return len(request.body) + WAITING_REQUEST_BYTES
-
-
-def _code_and_size(peer_request: PeerRequest) -> tuple[int, int]:
-    return peer_request[1].code, len(peer_request[1].body)
-
-
-def _peer_of(peer_request: PeerRequest) -> Peer:
-    return peer_request[0]
-
-
-def _connections_max() -> int:
-    """How many connections leave some of the descriptors that a process may have to files."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return descriptors // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
 
 
 class Server:
@@ -548,7 +581,9 @@ class Server:
     ``bulk_handlers`` come first where reads have only requests of their code, all of which want an
     answer. ``unserved`` says why codes have no handler. ``events`` get `ConnectionClosed`.
     ``memory_bytes_max`` is what unfinished requests and unread answers may hold; 0 is a quarter of
-    the memory. ``patience`` says how long requests may wait.
+    the memory. ``patience`` says how long requests may wait; with ``measures``, a ``meter`` keeps
+    what they take. ``tls`` says who encrypts: without it nobody does. With
+    ``plain_ext`` the ext fields of every request are text, as they were written.
     """
 
     def __init__(
@@ -563,34 +598,47 @@ class Server:
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         memory_bytes_max: int = 0,
         patience: Patience | None = None,
+        plain_ext: bool = False,
+        measures: bool = False,
+        tls: TlsKeys | None = None,
     ) -> None:
+        self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
-        self.bulk_handlers = bulk_handlers
+        self.hot_decoders = NO_HOT_DECODERS if plain_ext else HOT_DECODERS
         self.unserved = unserved
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
-        self.connections_max = _connections_max()
+        self.connections_max = descriptors_max() // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
         self._is_full = False
-        self._store_errors: dict[str, float] = {}  # until when each is not logged again
+        self.store_errors = StoreErrors()
         self.budget = Budget(
             memory_bytes_max or memory_bytes() // MEMORY_PARTS,
             self.peers,
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),
         )
-        self.departures = Departures(lambda: self.loop, self.answer_gathered)
+        self._bulk_handlers = bulk_handlers
+        self.gathering = Gathering(
+            bulk_handlers,
+            self._answers_of_several,
+            self.lateness,
+            self.now_ms,
+            lambda: self.departures.plan(),
+        )
+        self.meter = RpcMeter(clock.now_ms, lambda: self.departures.plan()) if measures else None
+        measured = [] if self.meter is None else [self.meter.end_turn]
+        self.departures = Departures(lambda: self.loop, self.gathering.answer, *measured)
         self._planned: deque[Peer] = deque()
         self._begun_ms = 0  # when a request that takes steps last began in its read
         self._next_turn: asyncio.Handle | None = None
         self._takes_turn = False
-        self._gathered: list[PeerRequest] = []
-        self._gathered_bytes = 0
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
         self._idle_seconds_max = idle_seconds_max
         self._server: asyncio.Server | None = None
+        self._second: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
@@ -603,23 +651,27 @@ class Server:
         assert self._server is None, "a server is bound once, or again after its stop"
         self.loop = asyncio.get_running_loop()
         self._all_gone = None
-        listening = self.loop.create_server(
-            lambda: Peer(self), host, port, backlog=1024, reuse_address=True, start_serving=False
-        )
-        try:
-            self._server = await listening
-        except socket.gaierror as error:
-            raise CannotListen(error.errno, error.strerror, f"{host}:{port}") from error
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise CannotListen(error.errno, reason, f"{host}:{port}") from error
-        return int(self._server.sockets[0].getsockname()[1])
+        self._server = await listen(lambda: Peer(self), host, port)
+        return port_of(self._server)
 
     async def serve(self) -> None:
         """Accept clients."""
         assert self._server is not None, "bind comes first"
         await self._server.start_serving()
         self._plan_sweep()
+
+    async def serve_also(self, host: str, port: int) -> None:
+        """Accept clients at a second port; if it is taken, they can't come there."""
+        try:
+            second = await listen(lambda: Peer(self), host, port)
+        except CannotListen as error:
+            log.warning("second port can't be taken", extra={"port": port, "error": error})
+            return
+        if self._server is None or self.has_stopped:
+            second.close()
+        else:
+            await second.start_serving()
+            self._second = second
 
     async def start(self, host: str, port: int) -> int:
         """Bind and serve; return the port."""
@@ -639,7 +691,10 @@ class Server:
         if self._sweep is not None:
             self._sweep.cancel()
         self._server.close()
-        self.answer_gathered()
+        if self._second is not None:
+            self._second.close()
+            self._second = None
+        self.gathering.answer()
         self._all_gone = asyncio.Event()
         for peer in list(self.peers):
             peer.leave()
@@ -652,6 +707,14 @@ class Server:
                     peer.abort()
                 await self._all_gone.wait()
         self._server = None
+
+    def cut(self) -> None:
+        """Close the port and, at once, all connections: what is unsent is lost. `stop` follows."""
+        for server in (self._server, self._second):
+            if server is not None:
+                server.close()
+        for peer in list(self.peers):
+            peer.abort()
 
     def admit(self, peer: Peer) -> None:
         """Close a new connection if there are as many as can be; say so once."""
@@ -667,71 +730,9 @@ class Server:
             )
         peer.abort()
 
-    def log_store_error(self, error: StoreError, code: int, address: str) -> None:
-        """Log an error of the store, but the same one not again soon: each consumer of a queue that
-        can't be read meets it with each pull."""
-        text, now = str(error), self.loop.time()
-        if now < self._store_errors.get(text, now):
-            return
-        if len(self._store_errors) >= _STORE_ERRORS_MAX:
-            self._store_errors.clear()
-        self._store_errors[text] = now + STORE_ERROR_SECONDS
-        log.error(
-            "request is refused by the store",
-            extra={"code": code, "address": address, "error": error},
-        )
-
-    def gather(self, peer: Peer, requests: list[AnyCommand]) -> bool:
-        """Keep what one read delivered until all sockets are read, if several can be answered
-        together; else give False."""
-        code = requests[0].code
-        if code not in self.bulk_handlers:
-            return False
-        if any(request.code != code or request.flag for request in requests):
-            return False
-        self.departures.plan()
-        peer.is_gathered = True
-        for request in requests:
-            self._gathered.append((peer, request))
-            self._gathered_bytes += len(request.body)
-        if self._gathered_bytes > GATHERED_BYTES_MAX:
-            self.answer_gathered()
-        return True
-
-    def answer_gathered(self) -> None:
-        """Answer what was gathered, in order; requests of one size together."""
-        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        for peer, _ in gathered:
-            peer.is_gathered = False
-        if gathered and self.now_ms() > self.lateness.late_at_ms:
-            gathered = self._without_late(gathered)
-        for (code, _), alike in groupby(gathered, _code_and_size):
-            asked = list(alike)
-            answers = self._answers(code, asked) if len(asked) > 1 else None
-            assert answers is None or len(answers) == len(asked), "each request has its answer"
-            at = 0
-            for peer, group in groupby(asked, _peer_of):
-                own = [request for _, request in group]
-                if answers is None:
-                    peer.take(own)
-                else:
-                    peer.send(b"".join(answers[at : at + len(own)]))
-                    at += len(own)
-
-    def _without_late(self, gathered: list[PeerRequest]) -> list[PeerRequest]:
-        stalled_ms, now_ms = self.lateness.stalled_ms(), self.now_ms()
-        if not stalled_ms:
-            return gathered
-        kept: list[PeerRequest] = []
-        for peer, group in groupby(gathered, _peer_of):
-            waited_ms = min(stalled_ms, now_ms - peer.received_ms)
-            requests = peer.without_late([request for _, request in group], waited_ms)
-            kept += [(peer, request) for request in requests]
-        return kept
-
-    def _answers(self, code: int, asked: list[PeerRequest]) -> list[bytes] | None:
+    def _answers_of_several(self, code: int, asked: Sequence[PeerRequest]) -> BulkAnswers:
         try:
-            return self.bulk_handlers[code](asked)
+            return self._bulk_handlers[code](asked)
         except Exception as error:  # the boundary, as in Peer._handle, which shows who is to blame
             peers = list(dict.fromkeys(peer.address for peer, _ in asked))
             log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)

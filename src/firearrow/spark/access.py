@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from firearrow.client.routes import Cluster
 from firearrow.errors import ConfigError
-from firearrow.net.blocking import Access as NetAccess
-from firearrow.net.blocking import BlockingClient, Tls
+from firearrow.net.access import Access as NetAccess
+from firearrow.net.access import Tls
+from firearrow.net.blocking import BlockingClient
 from firearrow.spark.options import Access, Location
 from firearrow.wire.signature import Credentials
 

@@ -18,10 +18,11 @@ from weakref import finalize
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from firearrow.client.answers import read_body
 from firearrow.client.offsets import Offsets, in_turns
 from firearrow.client.pulls import ATTEMPTS_MAX, Asking, Pulls, pause
 from firearrow.client.queues import Bound, Queue, Span, Stored
-from firearrow.client.routes import Routes, read_body
+from firearrow.client.routes import Routes
 from firearrow.clock import SystemClock
 from firearrow.errors import (
     MAY_PASS,

@@ -8,56 +8,15 @@ repeated name the last pair counts, and a pair without a value is no pair.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import pyspark.sql.functions as fn
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import MapType
 
-from firearrow.message import properties as names
 from firearrow.message.properties import NAME_END, PAIR_END
 
 Reader = Callable[[str], Column]
 """From a property's name to its value, null where a message has none."""
-
-OF_BROKER: Final = (
-    names.DELAY_LEVEL,
-    names.TIMER_DELIVER_MS,
-    names.TIMER_DELAY_SEC,
-    names.TIMER_DELAY_MS,
-    names.TIMER_OUT_MS,
-    names.TIMER_ENQUEUE_MS,
-    names.TIMER_DEQUEUE_MS,
-    names.TIMER_ROLL_TIMES,
-    names.TIMER_ROLL_LABEL,
-    names.TIMER_DELAY_LEVEL,
-    names.REAL_TOPIC,
-    names.REAL_QUEUE_ID,
-    names.RETRY_TOPIC,
-    names.ORIGIN_MESSAGE_ID,
-    names.RECONSUME_TIME,
-    names.MAX_RECONSUME_TIMES,
-    names.ORIGIN_GROUP,
-    names.DLQ_ORIGIN_TOPIC,
-    names.DLQ_ORIGIN_MESSAGE_ID,
-    names.TRANSACTION_PREPARED,
-    names.TRANSACTION_CHECK_TIMES,
-    names.TRANSACTION_PREPARED_QUEUE_OFFSET,
-    names.TRANSACTION_OFFSET,
-    names.POP_CHECKPOINT,
-    names.FIRST_POP_TIME,
-    names.MIN_OFFSET,
-    names.MAX_OFFSET,
-    names.CLUSTER,
-    names.MSG_REGION,
-    names.WAIT_STORE,
-    names.CRC32,
-    names.UNIQUE_KEY,
-    names.TAGS,
-    names.KEYS,
-)
-"""What a message that is sent again must not carry with it: its way through the broker, and what
-a sender gives in other ways."""
 
 
 def of(frame: DataFrame, column: str = "properties") -> Reader:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from firearrow.errors import DiskFull
 
 if TYPE_CHECKING:
+    from firearrow.store.acknowledging import Outcome
     from firearrow.store.batch import (
         Appended,
         Part,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         offset_ids,
     )
     from firearrow.store.batchqueue import MESSAGES_MAX
+    from firearrow.store.commitlog import NewMessage
     from firearrow.store.delays import DelayLevels
     from firearrow.store.engine import MessageStore
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
@@ -66,7 +68,9 @@ __all__ = [
     "MessageStore",
     "MessagesArrived",
     "MultiDispatch",
+    "NewMessage",
     "OnWheel",
+    "Outcome",
     "Part",
     "PropertyFilter",
     "PutCounters",
@@ -96,8 +100,10 @@ __all__ = [
 ]
 
 _MODULES: Final = (
+    "acknowledging",
     "batch",
     "batchqueue",
+    "commitlog",
     "delays",
     "engine",
     "events",

@@ -10,9 +10,10 @@ meanwhile. To ask before the answers are out was slower with one request at a ti
 connection: the senders fell into two groups that waited for each other's flushes. Where many wait
 (``MANY_WAITERS``), the loop has enough to do, and the next flush follows the last at once.
 
-A sender that has waited for ``syncFlushTimeout`` (5 s) gets an error; its message stays stored.
+A sender that has waited for ``syncFlushTimeout`` (5 s) or ``slaveTimeout`` (3 s) gets an error; its
+message stays stored.
 
-Source: upstream ``GroupCommitService``, ``FlushDiskWatcher``.
+Source: upstream ``GroupCommitService``, ``FlushDiskWatcher``, ``GroupTransferService``.
 """
 
 from __future__ import annotations
@@ -21,17 +22,27 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol
 
-from firearrow.services import Every, Scheduler, Service
+from firearrow.services import Alarm, Scheduler, Service
 
 log = logging.getLogger(__name__)
 
 MANY_WAITERS: Final = 32
 SWEEP_SECONDS: Final = 0.1
 
-# Called with True once a physical offset is safe, with False when that is not to be had.
-OnSafe = Callable[[bool], None]
+
+class Outcome(Enum):
+    """Whether a message is safe, or what it lacks."""
+
+    SAFE = auto()
+    NOT_FLUSHED = auto()
+    NOT_COPIED = auto()
+
+
+# Called once a physical offset is safe, or when that is not to be had.
+OnSafe = Callable[[Outcome], object]
 
 
 class Condition(Protocol):
@@ -52,30 +63,30 @@ class Condition(Protocol):
         ...
 
 
+class Needed(NamedTuple):
+    """A condition, for how long it is waited for, and what a message lacks then."""
+
+    condition: Condition
+    seconds_max: float
+    lacking: Outcome
+
+
 class Acknowledging(Service):
     """Answers the waiters. Call ``answer``, in the event loop, when a condition may hold for more
     than before."""
 
     def __init__(
         self,
-        conditions: Sequence[Condition],
-        wait_seconds_max: float,
+        needed: Sequence[Needed],
         monotonic: Callable[[], float],
         scheduler: Scheduler | None = None,
     ) -> None:
         super().__init__("acknowledging")
-        self._conditions = conditions
-        self._wait_seconds_max = wait_seconds_max
+        self._needed = needed
         self._monotonic = monotonic
-        self._waiters: deque[tuple[int, float, OnSafe]] = deque()
-        self._sweep = (
-            None if scheduler is None else Every(self.name, SWEEP_SECONDS, self.expire, scheduler)
-        )
-
-    async def start(self) -> None:
-        """Look every ``SWEEP_SECONDS`` for those who have waited too long."""
-        if self._sweep is not None:
-            await self._sweep.start()
+        self._waiters: deque[tuple[int, float, OnSafe]] = deque()  # the offset, and since when
+        # While nobody waits there is no sweep: of a broker that is idle, it would be most wake-ups.
+        self._sweep = None if scheduler is None else Alarm(scheduler, self._look)
 
     async def stop(self) -> None:
         """Return once nobody waits any more."""
@@ -83,15 +94,13 @@ class Acknowledging(Service):
             told = asyncio.Event()
             self.wait_for(self._waiters[-1][0], lambda _: told.set())
             try:
-                async with asyncio.timeout(self._wait_seconds_max):
+                async with asyncio.timeout(max(it.seconds_max for it in self._needed)):
                     await told.wait()
             except TimeoutError:
-                log.error(
-                    "the disk does not confirm the last messages: their senders get no answer"
-                )
+                log.error("the last messages are not confirmed: their senders get no answer")
         await asyncio.sleep(0)  # who was told just now has something to send
         if self._sweep is not None:
-            await self._sweep.stop()
+            self._sweep.cancel()
 
     @property
     def has_waiters(self) -> bool:
@@ -101,33 +110,56 @@ class Acknowledging(Service):
     def wait_for(self, physical_offset: int, on_safe: OnSafe) -> None:
         """Have ``on_safe`` called once the log is safe up to an offset."""
         waiting = len(self._waiters)
-        self._waiters.append((physical_offset, self._monotonic() + self._wait_seconds_max, on_safe))
+        self._waiters.append((physical_offset, self._monotonic(), on_safe))
         if not waiting or waiting >= MANY_WAITERS:
             self.ask()
+            if self._sweep is not None:
+                self._sweep.set_earlier(SWEEP_SECONDS)
 
     def ask(self) -> None:
         """Have all conditions hold soon."""
-        for condition in self._conditions:
+        for condition, _, _ in self._needed:
             condition.ask()
 
     def answer(self) -> None:
         """Answer the waiters for whom all conditions hold, and all if one never will."""
         waiters = self._waiters
-        reached = min(condition.reached for condition in self._conditions)
+        reached = min(condition.reached for condition, _, _ in self._needed)
         while waiters and waiters[0][0] <= reached:
-            waiters.popleft()[2](True)
-        if any(condition.is_broken for condition in self._conditions):
-            self.refuse()
+            waiters.popleft()[2](Outcome.SAFE)
+        broken = [lacking for condition, _, lacking in self._needed if condition.is_broken]
+        if broken:
+            self.refuse(broken[0])
         elif waiters:
-            self.ask()
+            last = waiters[-1][0]
+            for condition, _, _ in self._needed:
+                if condition.reached < last:  # who has it all would be asked again and again
+                    condition.ask()
+
+    def _look(self) -> None:
+        if self._waiters and self._sweep is not None:
+            self._sweep.set(SWEEP_SECONDS)
+        self.expire()
 
     def expire(self) -> None:
         """Answer those who have waited too long: their message is not confirmed."""
         waiters, now = self._waiters, self._monotonic()
-        while waiters and waiters[0][1] <= now:
-            waiters.popleft()[2](False)
+        while waiters:
+            physical_offset, since, on_safe = waiters[0]
+            lacking = self._lacking(physical_offset, now - since)
+            if lacking is None:
+                break
+            waiters.popleft()
+            on_safe(lacking)
 
-    def refuse(self) -> None:
+    def _lacking(self, physical_offset: int, seconds: float) -> Outcome | None:
+        """What a message has waited for too long, the copies before the disk, as upstream."""
+        for condition, seconds_max, lacking in reversed(self._needed):
+            if seconds >= seconds_max and condition.reached < physical_offset:
+                return lacking
+        return None
+
+    def refuse(self, lacking: Outcome = Outcome.NOT_FLUSHED) -> None:
         """Answer all waiters that their messages are not confirmed."""
         while self._waiters:
-            self._waiters.popleft()[2](False)
+            self._waiters.popleft()[2](lacking)

@@ -12,7 +12,8 @@ has made ready by then (``prepare_next``), so that a roll costs a pointer.
 
 On a full disk a record that needs a new file is refused (``no_room``), and the disk is asked again
 once a second at most: its refusals are slow. A log can also be told to refuse everything
-(``refuse``), which costs an append nothing: the limit of the current file becomes zero.
+(``refuse``), which costs an append nothing: the limit of the current file becomes zero. That of a
+slave (``follow``) takes only what its master's log has (``append_raw``).
 
 Store times don't fall when the clock is set back by no more than ``CLOCK_BACK_MS_MAX``: they wait
 for the clock. If it is set back further, it was wrong before, so store times follow it.
@@ -29,9 +30,9 @@ import mmap
 import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from firearrow.message.crc import crc32
 from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
-from firearrow.store.queues import QueueEnd
+from firearrow.store.queues import ConsumeQueue, QueueEnd
 from firearrow.store.scan import Columns, Stop, scan, scan_at
 from firearrow.store.segments import Segment, Segments
 
@@ -54,11 +55,19 @@ CLOCK_BACK_MS_MAX: Final = 10_000
 """What store times wait for when the clock is set back; a time server corrects by less."""
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _PLACE: Final = struct.Struct(">Ii20xQ")  # size, magic and physical offset of a record
+_PLACE_BYTES: Final = _PLACE.size
 _NOWHERE: Final = 1 << 62  # behind every record
 _TAIL_BYTES: Final = 2  # length of the properties
 _NOTED_MAX: Final = 65_536  # some 2 MB, and far more than a round of dispatch takes
 # A file system that is full takes up to tens of ms to say so: it flushes what might give room.
 _ASK_AGAIN_SECONDS: Final = 1.0
+
+
+FOLLOWS: Final = "the broker is a slave: only its master takes messages"
+
+NewMessage: TypeAlias = tuple[ConsumeQueue, bytes, bytes, int, int, int, bytes, int, int]
+"""What is appended with others: the arguments of `CommitLog.append` in their order, but for the
+time. A named tuple takes three times as long to make."""
 
 
 def _no_time() -> float:
@@ -100,6 +109,7 @@ class CommitLog:
         self._base = 0
         self._limit = 0  # no record may end behind it: room for the blank is kept
         self._refusal: str | None = None
+        self.follows = False  # whether it is that of a slave
         self.failed_appends = 0  # since the start
         self._no_room: str | None = None
         self._ask_again_at = 0.0
@@ -207,6 +217,51 @@ class CommitLog:
         self._noted.append(at)
         return at
 
+    def append_several(self, messages: Sequence[NewMessage], now_ms: int) -> list[int] | None:
+        """Append messages side by side, as `append` does one by one, and return their physical
+        offsets and the offset behind the last; a message takes 1.0 µs so instead of 1.5.
+
+        None, with nothing written, where they don't fit into the current file or the clock was set
+        back far: then `append` finds out what is to be done.
+        """
+        if now_ms < self.last_store_ms:
+            if now_ms < self.last_store_ms - CLOCK_BACK_MS_MAX:
+                return None
+            now_ms = self.last_store_ms
+        store_host = self.store_host
+        host_bytes = len(store_host)
+        next_offsets: dict[ConsumeQueue, int] = {}
+        places: list[int] = []
+        parts: list[bytes] = []
+        at = first = self.end_offset
+        for (
+            queue, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared
+        ) in messages:  # fmt: skip
+            head, address_flags = _HEADS[len(born_host), host_bytes]
+            body_bytes, topic_field = len(body), queue.topic_field
+            size = head.size + body_bytes + len(topic_field) + _TAIL_BYTES + len(properties)
+            queue_offset = next_offsets.get(queue)
+            if queue_offset is None:
+                queue_offset = queue.next_offset
+            next_offsets[queue] = queue_offset + 1
+            packed = head.pack(
+                size, queue.magic, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, queue_offset, at,
+                sys_flag | address_flags, born_ms, born_host, now_ms, store_host, reconsume_times,
+                prepared, body_bytes,
+            )  # fmt: skip
+            parts += (packed, body, topic_field, len(properties).to_bytes(2, "big"), properties)
+            places.append(at)
+            at += size
+        if at > self._limit:
+            return None
+        self._map[first - self._base : at - self._base] = b"".join(parts)  # type: ignore[index]
+        self.last_store_ms, self.end_offset = now_ms, at
+        self._noted += places
+        for queue, queue_offset in next_offsets.items():
+            queue.next_offset = queue_offset
+        places.append(at)
+        return places
+
     def make_room(self, size: int, now_ms: int) -> tuple[int, int]:
         """Find room for ``size`` bytes of records in one file.
 
@@ -255,7 +310,7 @@ class CommitLog:
         self.end_offset = at + len(records)
         self._noted.clear()
 
-    def append_raw(self, at: int, data: bytes) -> None:
+    def append_raw(self, at: int, data: bytes | memoryview) -> None:
         """Append the bytes that another log has at an offset: any part of it, blanks included.
 
         The files of both logs must be of one size. Raises StoreError if this log ends elsewhere,
@@ -266,7 +321,7 @@ class CommitLog:
         file_size, end_offset = self.segments.file_size_bytes, at + len(data)
         while data:
             if self._map is None or self.end_offset == self._base + file_size:
-                self._roll(0)
+                self._roll(0)  # for any byte, while a record must fit into its file
             start = self.end_offset - self._base
             piece = data[: file_size - start]
             self._map[start : start + len(piece)] = piece  # type: ignore[index]
@@ -276,10 +331,31 @@ class CommitLog:
         assert self.end_offset == end_offset, "all of it is there, and nothing else"
         self._noted.clear()
 
+    def begin_at(self, physical_offset: int) -> None:
+        """Have an empty log begin at an offset, where a file must start."""
+        assert not self.segments.files, "only an empty log begins elsewhere"
+        assert not physical_offset % self.segments.file_size_bytes
+        self.end_offset = self.own_from = physical_offset
+
+    def drop_end(self, end_offset: int) -> None:
+        """Take back what is behind an offset in the last file; on the disk, when this returns."""
+        assert self.base_of(self.end_offset - 1) <= end_offset <= self.end_offset
+        self.end_offset = end_offset
+        self.segments.cut_durably(end_offset)
+
+    def saw(self, store_ms: int) -> None:
+        """Note the store time of a record that was appended as raw bytes."""
+        self.last_store_ms = max(self.last_store_ms, store_ms)
+
+    def follow(self, on: bool) -> None:
+        """Refuse all but raw bytes from now on, or take records again."""
+        self.follows = on
+        self._set_limit()
+
     @property
     def refused(self) -> str | None:
         """Why records are refused at present, None while they are taken."""
-        return self._refusal or self._no_room
+        return self._refusal or self._no_room or (FOLLOWS if self.follows else None)
 
     @property
     def refused_by_owner(self) -> bool:
@@ -289,7 +365,10 @@ class CommitLog:
     def refuse(self, reason: str | None) -> None:
         """Answer every append with DiskFull and this reason from now on; None ends that."""
         self._refusal = reason
-        room = self._map is not None and reason is None
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        room = self._map is not None and self._refusal is None and not self.follows
         self._limit = self._base + self.segments.file_size_bytes - BLANK_BYTES if room else 0
 
     def _roll(self, size: int) -> int:
@@ -300,10 +379,12 @@ class CommitLog:
         self.failed_appends += 1  # until it is known that it did not
         if self._refusal is not None:
             raise DiskFull(self._refusal)
+        if self.follows and size:
+            raise DiskFull(FOLLOWS)
         if self._no_room is not None and self._monotonic() < self._ask_again_at:
             raise DiskFull(self._no_room)
         try:
-            at = self._enter_next(size)
+            at = self._enter_next(size) if size else self._enter_following()
         except DiskFull as error:
             self._found_full(error)
             raise
@@ -348,10 +429,23 @@ class CommitLog:
         self.end_offset = base
         return base
 
+    def _enter_following(self) -> int:
+        """Enter the file that the next raw byte goes to."""
+        at = self.end_offset
+        found = self.segments.find(at)
+        if found is not None:
+            self._enter_reserved(found)
+            return at
+        assert not at % self.segments.file_size_bytes, "a log ends in a file, or where one ends"
+        segment = self._take_next(at)
+        self.segments.attach(segment)
+        self._enter(segment)
+        return at
+
     def _enter(self, segment: Segment) -> None:
         self._map = segment.map
         self._base = segment.base
-        self._limit = segment.end - BLANK_BYTES
+        self._set_limit()
         self._prepare_at = segment.base + int(segment.size_bytes * PREPARE_NEXT_AT)
 
     def _take_next(self, base: int) -> Segment:
@@ -381,7 +475,7 @@ class CommitLog:
         """Make the next file ready if it will be needed soon; cheap to call often."""
         if self.end_offset < self._prepare_at or self._preparing is not None or self._next:
             return
-        if self._map is None or self.refused is not None:
+        if self._map is None or self._refusal or self._no_room:
             return
         base = self._base + self.segments.file_size_bytes
         if not self.prepares_aside:
@@ -432,6 +526,15 @@ class CommitLog:
             columns.stop = Stop.FULL
         return columns
 
+    def noted(self, physical_offset: int, count_max: int) -> list[int]:
+        """Where the records from an offset on begin, if they are the latest of all, were put one
+        by one, and are no more than so many; else nothing."""
+        noted = self._noted
+        del noted[: bisect_left(noted, physical_offset)]
+        if len(noted) > count_max or not noted or noted[0] != physical_offset:
+            return []
+        return noted.copy()
+
     def base_of(self, physical_offset: int) -> int:
         """The offset at which the file of a byte starts."""
         return physical_offset - physical_offset % self.segments.file_size_bytes
@@ -442,6 +545,15 @@ class CommitLog:
         if columns.stop is Stop.BLANK:
             return base + self.segments.file_size_bytes
         return base + columns.end
+
+    def stretch(self, physical_offset: int, bytes_max: int) -> bytes:
+        """What the log has from an offset on, within one file; nothing where that is not there."""
+        segment = self.segments.find(physical_offset)
+        if segment is None:
+            return b""
+        start = physical_offset - segment.base
+        end = min(start + bytes_max, self.end_offset - segment.base, segment.size_bytes)
+        return segment.map[start:end]
 
     def record(self, physical_offset: int, size: int) -> bytes | None:
         """The bytes of a stretch that is within one file; None where the log doesn't hold it."""
@@ -456,14 +568,16 @@ class CommitLog:
         segment = self.segments.find(physical_offset)
         if segment is None:
             return None
-        end = min(segment.end, self.end_offset)
-        if physical_offset + _PLACE.size > end:
+        end, mapped = segment.end, segment.map
+        if end > self.end_offset:
+            end = self.end_offset
+        start, room = physical_offset - segment.base, end - physical_offset
+        if room < _PLACE_BYTES:
             return None
-        start = physical_offset - segment.base
-        size, magic, place = _PLACE.unpack_from(segment.map, start)
-        if magic not in _MAGICS or place != physical_offset or physical_offset + size > end:
+        size, magic, place = _PLACE.unpack_from(mapped, start)
+        if magic not in _MAGICS or place != physical_offset or size > room:
             return None
-        return segment.map[start : start + size]
+        return mapped[start : start + size]
 
     def cut(self, end_offset: int) -> None:
         """Forget everything from ``end_offset`` on."""

@@ -24,14 +24,15 @@ BATCH_FILE_BYTES = 300_000 * BATCH_UNIT_BYTES
 FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
-# SLAVE is missing on purpose: a slave that behaves like a master would fork the log. SYNC_MASTER
-# is, too: it answers a send once a slave has the message.
-BrokerRole = Literal["ASYNC_MASTER"]
+BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 UnconsumedPolicy = Literal["delete", "warn", "keep"]
 _HOUR = "([01]?[0-9]|2[0-3])"
 Hours = Annotated[
     str, Meta(pattern=f"{_HOUR}(;{_HOUR})*", title="hours from 0 to 23, separated by ;")
 ]
+OptionalServer = Annotated[str, Meta(pattern=r"(\S+:[0-9]{1,5})?", title="`host:port`, or nothing")]
+# RocketMQ's slave has a buffer of 4 MiB, in which a frame's head of 12 bytes must fit, too.
+TransferBytes = Annotated[int, Meta(ge=1, le=4 * 1024 * 1024 - 12)]
 BodyBytes = Annotated[int, Meta(ge=1024, le=INT_MAX)]
 _LEVEL = "[0-9]{1,9}[smhd]"
 DelayLevelList = Annotated[
@@ -82,7 +83,6 @@ class StoreConfig(ServerConfig, frozen=True):
     message_index_enable: Annotated[bool, "whether keys and ids are indexed"] = True
 
     # --- when it is on disk ---
-    broker_role: Annotated[BrokerRole, "role of the broker; replication is not supported yet"] = "ASYNC_MASTER"
     flush_disk_type: Annotated[FlushDiskType, "whether a send is answered before or after its bytes are on disk"] = "ASYNC_FLUSH"
     sync_flush_timeout: Annotated[PositiveInt, "ms that a send waits for the disk before it is answered with code 10"] = 5000
     flush_interval_commit_log: Annotated[PositiveInt, "ms between flushes of the CommitLog under ASYNC_FLUSH"] = 500
@@ -158,8 +158,19 @@ class StoreConfig(ServerConfig, frozen=True):
     message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first", LIVE] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     flush_delay_offset_interval: Annotated[PositiveInt, "ms between writes of how far each delay level is delivered"] = 10_000
 
-    # --- other servers ---
-    ha_listen_port: Annotated[Port, "port that is announced for replication, which is not supported yet"] = 10912
+    # --- other brokers ---
+    broker_role: Annotated[BrokerRole, "whether it is a master, which has copies of its messages made by slaves, or a `SLAVE`; `SYNC_MASTER` answers a send once inSyncReplicas brokers have the message"] = "ASYNC_MASTER"
+    ha_listen_port: Annotated[Port, "port for slaves; 0: listenPort + 1, or a free one if listenPort is 0, too"] = 0
+    ha_master_address: Annotated[OptionalServer, "where a slave finds its master's haListenPort, as `host:port`; empty: name servers say it"] = ""
+    ha_send_heartbeat_interval: Annotated[PositiveInt, "ms without a word after which master and slave send one to the other"] = 5000
+    ha_housekeeping_interval: Annotated[PositiveInt, "ms without a word after which one takes the other for gone"] = 20_000
+    ha_transfer_batch_size: Annotated[TransferBytes, "bytes of the CommitLog that are sent to a slave in one frame"] = 32 * 1024
+    ha_flow_control_enable: Annotated[bool, "whether maxHaTransferByteInSecond applies"] = False
+    max_ha_transfer_byte_in_second: Annotated[PositiveLong, "bytes that each slave is sent in a second at most"] = 100 * 1024 * 1024
+    ha_max_gap_not_in_sync: Annotated[PositiveInt, "bytes from which on a slave that is so far behind does not count as in sync"] = 256 * 1024 * 1024
+    in_sync_replicas: Annotated[CountInt, "brokers that must have a message before a `SYNC_MASTER` answers its sender, itself among them; up to 1 it waits for none"] = 1
+    slave_timeout: Annotated[PositiveInt, "ms that a send waits for slaves before it is answered with code 12"] = 3000
+    offset_check_in_slave: Annotated[bool, "whether a slave moves consumers that ask for what it does not have; else it sends them to the master"] = False
     # fmt: on
 
     @property

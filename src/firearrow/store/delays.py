@@ -29,9 +29,12 @@ class DelayLevels:
 
     def due_ms(self, level: int, store_ms: int) -> int:
         """When a message stored at ``store_ms`` with a level (>= 1) is due."""
+        return store_ms + self.delay_ms(level)
+
+    def delay_ms(self, level: int) -> int:
+        """How long a message of a level (>= 1) waits."""
         level = min(level, self.highest)
-        delay = self._delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_MS
-        return store_ms + delay
+        return self._delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_MS
 
 
 def _parse(word: str) -> int:

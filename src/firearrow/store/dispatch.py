@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
 from firearrow.message.names import SCHEDULE_TOPIC
-from firearrow.message.properties import DELAY_LEVEL, finder
 from firearrow.message.sysflag import (
     COMPRESSED,
     INNER_BATCH,
@@ -35,20 +35,26 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
 )
 from firearrow.services import Scheduler, Service, Timer
+from firearrow.store import fewrecords
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
 from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
 from firearrow.store.lmq import LmqEntries, lmq_entries
+from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import Entries, ManyNewQueues, Runs, WritableQueues
-from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties
+from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties, Stop
 from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)
 
 STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
-WAITED_FOR_SECONDS: Final = 0.002
+# While somebody waits: what a batch costs beside its messages, some 0.2 ms, is not much where few
+# messages come, and where many come more of them are to share it.
+WAITED_FOR_SECONDS: Final = 0.0004
+WAITED_FOR_SECONDS_A_RECORD: Final = 25e-6
+WAITED_FOR_SECONDS_MAX: Final = 0.002
 UNWAITED_SECONDS: Final = 0.1
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 
@@ -59,7 +65,6 @@ _NEW_QUEUES_RECORDS_LEAST: Final = 1
 
 _SPECIAL: Final = TRANSACTION_MASK | INNER_BATCH | COMPRESSED
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
-_delay_level_in: Final = finder(DELAY_LEVEL)
 _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
 
@@ -68,7 +73,8 @@ class Dispatcher:
     event that queues have new messages.
 
     With ``lmq``, LMQs get their entries too. With ``index_may_wait``, an index that can't be
-    written is left out until it has caught up (``catchup``).
+    written is left out until it has caught up (``catchup``). ``one_by_one`` are the same queues,
+    where few records at a time may be put into them so (``fewrecords``).
     """
 
     def __init__(
@@ -82,7 +88,9 @@ class Dispatcher:
         *,
         lmq: bool = False,
         index_may_wait: bool = False,
+        one_by_one: FileConsumeQueues | None = None,
     ) -> None:
+        self._one_by_one = one_by_one
         self._index_may_wait = index_may_wait
         self._only = only
         self._lmq = lmq
@@ -96,6 +104,7 @@ class Dispatcher:
         self.queues_offset = 0  # queues have what they are to have of the records before
         self.shortened = False  # whether the last step ended sooner because of new queues
         self.complete = False  # whether ``offset`` began at the start of the log
+        self.lacks_rest = False  # whether all is dispatched but the beginning of a last record
         self.last_store_ms = 0
         self.last_physical_offset = 0
 
@@ -115,15 +124,52 @@ class Dispatcher:
             records_max = min(records_max, _NEW_QUEUES_RECORDS)
             self.shortened = False
         end = self._log.end_offset if end_offset is None else end_offset
+        few = 0
+        files = self._one_by_one
+        if files is not None and end_offset is None and records_max >= fewrecords.RECORDS_MAX:
+            few = self._dispatch_few(files)
+            if few and self.offset == end:
+                return few
         while True:
             try:
-                return self._run(records_max, end)
+                return self._run(records_max, end) + few
             except ManyNewQueues as some:  # each time, some of them have become old
                 self._tell(some.arrived)
                 self.shortened = True
                 records_max = _NEW_QUEUES_RECORDS_LEAST
 
+    def _dispatch_few(self, queues: FileConsumeQueues) -> int:
+        """Dispatch the latest records one by one, as long as they are few and usual; return how
+        many there were."""
+        positions = self._log.noted(self.offset, fewrecords.RECORDS_MAX)
+        if not positions or positions[0] < self.queues_offset:
+            return 0
+        arrived = MessagesArrived()
+        for at, end in pairwise((*positions, self._log.end_offset)):
+            segment = self._log.segments.find(at)
+            if segment is None or end > segment.end:
+                break
+            try:
+                found = fewrecords.dispatched(
+                    segment.map, at - segment.base, end - segment.base, queues, self.index,
+                    lmq=self._lmq,
+                )  # fmt: skip
+            except OSError:
+                break  # the columns meet it, too, and know what to do
+            if found is None:
+                break
+            topic, record = found
+            first = record.queue_offset
+            arrived.append((topic, record.queue_id, first, first + 1))
+            self.last_store_ms = record.store_timestamp_ms
+            self.last_physical_offset = at
+            self.offset = end
+        if arrived:
+            self._tell(arrived)
+        return len(arrived)
+
     def _run(self, records_max: int, end: int) -> int:
+        self.lacks_rest = False
         if self.offset >= end:
             return 0
         columns = self._log.scan(self.offset, end, records_max)
@@ -134,7 +180,12 @@ class Dispatcher:
             self.dispatch(columns)
             self.last_store_ms = int(columns.store_ms[-1])
             self.last_physical_offset = int(columns.physical_offset[-1])
+            if self._log.follows:
+                self._log.saw(self.last_store_ms)
         after = self._log.after(self.offset, columns)
+        if after == self.offset and self._log.follows and columns.stop is Stop.END:
+            self.lacks_rest = True
+            return 0
         if after == self.offset:
             raise CorruptStore(
                 f"no record begins at {after} of the CommitLog: {columns.stop.value}"
@@ -148,7 +199,11 @@ class Dispatcher:
         properties = Properties(columns)
         tag_codes = properties.tag_codes()
         if _SCHEDULE_TOPIC in topics:
-            self._due_times(columns, number == topics.index(_SCHEDULE_TOPIC), tag_codes)
+            levels = properties.delay_levels()
+            levels[number != topics.index(_SCHEDULE_TOPIC)] = 0
+            for level in set(levels.tolist()) - {0}:
+                at = (levels == level).nonzero()[0]
+                tag_codes[at] = columns.store_ms[at] + self._delays.delay_ms(level)
         lmq = lmq_entries(columns, properties) if self._lmq else None
         self._put_entries(columns, topics, number, tag_codes, lmq)
         if self.index is not None:
@@ -165,14 +220,6 @@ class Dispatcher:
                     extra={"error": error},
                 )
                 self.index, self.index_left_out = None, True
-
-    def _due_times(self, columns: Columns, delayed: npt.NDArray[np.bool_], tag_codes: Ints) -> None:
-        """Put due times in place of the tag codes of delayed messages."""
-        strings = columns.slices(columns.properties_start, columns.properties_size)
-        for at in np.flatnonzero(delayed).tolist():
-            level = (_delay_level_in(strings[at]) or b"0").decode("utf-8", "replace")
-            if level.isdecimal() and int(level) > 0:
-                tag_codes[at] = self._delays.due_ms(int(level), int(columns.store_ms[at]))
 
     def _put_entries(
         self,
@@ -249,7 +296,8 @@ class Dispatching(Service):
     """Has the log dispatched by ``dispatcher`` when it is time for that.
 
     Without a scheduler its owner calls ``step``. ``has_undispatched`` is whether something waits to
-    be dispatched, ``watchers`` the number of those who wait for messages at present.
+    be dispatched, ``watchers`` the number of those who wait for messages at present. ``woken`` is
+    called at the first message after a rest, and may be at others.
     """
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher, scheduler: Scheduler | None) -> None:
@@ -258,10 +306,12 @@ class Dispatching(Service):
         self._dispatcher = dispatcher
         self._scheduler = scheduler
         self._last = -math.inf
+        self._last_count = 0  # records of the last batch
         self._planned: Timer | None = None
         self._stuck = ""  # why nothing can be dispatched
         self.has_undispatched = False
         self.watchers = 0
+        self.woken: Callable[[], object] | None = None
 
     async def stop(self) -> None:
         """Dispatch nothing more."""
@@ -272,14 +322,34 @@ class Dispatching(Service):
         """Why nothing can be dispatched."""
         return self._stuck or None
 
+    def follow(self, on: bool) -> None:
+        """Dispatch the log of a slave from now on, or that of a master.
+
+        What the queues of the master lack is missing in those of the slave, too.
+        """
+        self._dispatcher.complete = on
+
+    def begin_at(self, physical_offset: int) -> None:
+        """Dispatch a log that begins there; there was none yet."""
+        self._dispatcher.offset = self._dispatcher.queues_offset = physical_offset
+
     def wake(self) -> None:
         """Dispatch the first new message: now if the last batch is long enough ago, else when the
         interval is over."""
         self.has_undispatched = True
+        if self.woken is not None:
+            self.woken()
         if self._planned is not None or self._scheduler is None:
             return
-        interval = WAITED_FOR_SECONDS if self.watchers else UNWAITED_SECONDS
-        self._plan(max(self._last + interval - self._scheduler.time(), 0.0))
+        self._plan(max(self._last + self._interval - self._scheduler.time(), 0.0))
+
+    @property
+    def _interval(self) -> float:
+        """How long messages gather, in seconds."""
+        if not self.watchers:
+            return UNWAITED_SECONDS
+        longer = WAITED_FOR_SECONDS + self._last_count * WAITED_FOR_SECONDS_A_RECORD
+        return min(longer, WAITED_FOR_SECONDS_MAX)
 
     def watch(self) -> None:
         """Somebody waits for messages from now on: they are dispatched sooner under load."""
@@ -322,7 +392,7 @@ class Dispatching(Service):
         consumers until there is room. Why it is stuck is logged once.
         """
         try:
-            self._dispatcher.run(STEP_RECORDS)
+            self._last_count = self._dispatcher.run(STEP_RECORDS)
         except (OSError, StoreError) as error:
             if self._stuck != str(error):
                 log.error("messages can't be dispatched now", extra={"error": error})
@@ -332,7 +402,8 @@ class Dispatching(Service):
             log.info("messages are dispatched again")
             self._stuck = ""
         self._log.prepare_next()
-        self.has_undispatched = self._dispatcher.behind_bytes > 0
+        lacks_rest = self._dispatcher.lacks_rest  # then it is of no use before more has come
+        self.has_undispatched = self._dispatcher.behind_bytes > 0 and not lacks_rest
         return self.has_undispatched
 
     def catch_up(self) -> bool:

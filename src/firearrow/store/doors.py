@@ -1,7 +1,8 @@
 """The ways into a store: all messages are added here.
 
-``put`` is the one door; beside it are those for many messages at once (``put_batch``), for several
-as one record (``put_inner``), and for the very bytes of another log (``put_raw``). Behind each the
+``put`` is the one door; beside it are those for many messages at once (``put_several``, and
+``put_batch`` for those of batches), for several as one record (``put_inner``), and for the very
+bytes of another log (``put_raw``). Behind each the
 same has happened: the messages are in the log, which outlives the process, they have their queue
 offsets, in LMQs too, they are counted, and they will be dispatched in the time that ``dispatch``
 finds right. When they are safe is asked by ``MessageStore.when_safe``.
@@ -10,13 +11,16 @@ finds right. When they are safe is asked by ``MessageStore.when_safe``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
+from firearrow.errors import StoreError
 from firearrow.message.names import LMQ_PREFIX, is_lmq
 from firearrow.store.batch import Appended, Members, Part, append_batch
-from firearrow.store.commitlog import CommitLog
+from firearrow.store.commitlog import CommitLog, NewMessage
 from firearrow.store.dispatch import Dispatching
 from firearrow.store.lmq import Lmqs, MultiDispatch
 from firearrow.store.queues import (
+    SMALL_BYTES,
     UNCOUNTED,
     ConsumeQueue,
     ConsumeQueues,
@@ -112,9 +116,27 @@ class Doors:
         if not dispatching.has_undispatched:
             dispatching.wake()
         counters = queue.counters
+        size = log.end_offset - physical_offset
         counters.put_count += 1
-        counters.put_bytes += log.end_offset - physical_offset
+        counters.put_bytes += size
+        if size > SMALL_BYTES:
+            counters.note_large(size)
         return physical_offset
+
+    def put_several(self, messages: Sequence[NewMessage], now_ms: int) -> list[int] | None:
+        """Add messages, as ``put`` does one by one, and return their physical offsets.
+
+        None, having added nothing, if they are to be added one by one (``append_several``).
+        """
+        places = self.log.append_several(messages, now_ms)
+        if places is None:
+            return None
+        if not self.dispatching.has_undispatched:
+            self.dispatching.wake()
+        for message, (place, end) in zip(messages, pairwise(places), strict=True):
+            message[0].counters.add(end - place)
+        places.pop()
+        return places
 
     def put_inner(
         self,
@@ -153,15 +175,44 @@ class Doors:
             self.dispatching.wake()
         offsets = appended.physical_offsets
         counters = parts[0].queue.counters
+        size = self.log.end_offset - int(offsets[0])
         counters.put_count += len(offsets)
-        counters.put_bytes += self.log.end_offset - int(offsets[0])
+        counters.put_bytes += size
+        if (each := size // len(offsets)) > SMALL_BYTES:
+            counters.note_large(each, len(offsets))
         return appended
 
-    def put_raw(self, physical_offset: int, data: bytes) -> None:
+    # --- the bytes of another log ---
+
+    def follow(self, on: bool) -> None:
+        """Be the store of a slave, or that of a master again.
+
+        A slave's takes nothing but the bytes of its master's log (``put_raw``), which may end
+        within a record.
+        """
+        self.log.follow(on)
+        self.dispatching.follow(on)
+
+    def put_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Add what another log has at an offset, to which this one is the same up to there.
 
-        Raises StoreError if this one ends elsewhere, DiskFull without room; nothing is counted.
+        An empty one begins there. Raises StoreError if this one ends elsewhere or can't begin
+        there, DiskFull without room for all of it; nothing is counted.
         """
-        self.log.append_raw(physical_offset, data)
+        log = self.log
+        if data and physical_offset and not log.segments.files and not log.end_offset:
+            file_size = log.segments.file_size_bytes
+            if physical_offset % file_size:
+                raise StoreError(
+                    f"an empty CommitLog can't begin at {physical_offset}: no file of {file_size} "
+                    "bytes (mappedFileSizeCommitLog) starts there"
+                )
+            log.begin_at(physical_offset)
+            self.dispatching.begin_at(physical_offset)
+        log.append_raw(physical_offset, data)
         if data and not self.dispatching.has_undispatched:
             self.dispatching.wake()
+
+    def log_bytes(self, physical_offset: int, bytes_max: int) -> bytes:
+        """What the log has from an offset on, within one file; nothing where it has nothing."""
+        return self.log.stretch(physical_offset, bytes_max)

@@ -22,12 +22,11 @@ from firearrow.message.names import is_system_topic
 from firearrow.message.record import Content, decode_record
 from firearrow.services import Scheduler, Service
 from firearrow.store import inventory
-from firearrow.store.acknowledging import Acknowledging, OnSafe
+from firearrow.store.acknowledging import Acknowledging, Condition, Needed, OnSafe, Outcome
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.catchup import CatchUp
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
 from firearrow.store.cleaner import Cleaner
-from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import STEP_RECORDS, Dispatcher, Dispatching
@@ -36,16 +35,14 @@ from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
 from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flushservice import FlushService, LoopWorker, ThreadWorker
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
-from firearrow.store.index import Index
 from firearrow.store.inventory import Inventory
 from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
-from firearrow.store.lmq import Lmqs
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
+from firearrow.store.parts import in_files, index_of, lmqs_of, log_of, queues_of
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import (
-    ConsumeQueues,
     PutCounters,
     QueueRange,
     QueuesLeft,
@@ -53,7 +50,6 @@ from firearrow.store.queues import (
 from firearrow.store.reader import Reader, tag_codes
 from firearrow.store.recovery import Recovery
 from firearrow.store.retention import Consumed
-from firearrow.store.rocks import RocksConsumeQueues
 from firearrow.store.soundness import Damaged
 
 log = logging.getLogger(__name__)
@@ -94,18 +90,18 @@ class MessageStore(Doors):
         self.root = root = config.root_path
         self._wants_batches = wants_batches
         monotonic = clock.monotonic
-        queues = _queues_of(config, fs, monotonic, wants_batches)
-        log = _log_of(config, store_host, fs, clock)
-        lmq = _lmqs_of(config, queues)
+        queues = queues_of(config, fs, monotonic, wants_batches)
+        log = log_of(config, store_host, fs, clock)
+        lmq = lmqs_of(config, queues)
         events = events or Events()
         self.messages_arrived = events.of(MessagesArrived)
         self.delays = DelayLevels(config.message_delay_level)
-        self._index = _index_of(config, clock, fs)
+        self._index = index_of(config, clock, fs)
         parts = log, self.delays, self.messages_arrived
         self._new_dispatcher = partial(
             Dispatcher, *parts, lmq=config.dispatches_lmqs, index_may_wait=True
         )
-        self._dispatcher = self._new_dispatcher(queues, self._index)
+        self._dispatcher = self._new_dispatcher(queues, self._index, one_by_one=in_files(queues))
         dispatching = Dispatching(log, self._dispatcher, scheduler)
         super().__init__(log, queues, lmq, dispatching, counters, has_lmqs=config.enable_lmq)
         self.queues_deleted = events.of(QueuesDeleted)
@@ -135,7 +131,7 @@ class MessageStore(Doors):
         self._checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self._checkpoint)
         self._flusher: FlushService | None = None
-        self.acknowledging = Acknowledging((), 0, clock.monotonic)
+        self.acknowledging = self.confirming = Acknowledging((), clock.monotonic)
         self._catch_up = self._new_catch_up()
         self._cleaner = Cleaner(log, queues, self._index, config, clock, fs, self._settled_offset)
 
@@ -224,6 +220,7 @@ class MessageStore(Doors):
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
         self._dispatch_all()
         self._dispatcher.complete = False
+        self.follow(self.config.broker_role == "SLAVE")
         if noted is None and end is End.CLEAN:
             self._compare_with_log()
         if self._rebuild_left_out():
@@ -331,15 +328,10 @@ class MessageStore(Doors):
             self._clock.monotonic,
             self._run_in_loop,
             ThreadWorker if background or loop is None else lambda _, step: LoopWorker(loop, step),
-            lambda: self.acknowledging.has_waiters,
+            lambda: self.acknowledging.has_waiters or self.confirming.has_waiters,
             self.flush_refused,
         )
-        self.acknowledging = Acknowledging(
-            [self._flusher],
-            self.config.sync_flush_timeout / 1000,
-            self._clock.monotonic,
-            self._scheduler,
-        )
+        self.acknowledging = self.confirming = self._acknowledging(self._on_disk())
         self._flusher.moved.listen(lambda _: self.acknowledging.answer())
         self.log.on_clock_back = derived_flush.go_back
         if self._checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
@@ -349,10 +341,34 @@ class MessageStore(Doors):
             self._flusher.begin()
         log.info("flush policy", extra={"flush": self.config.loss_window})
 
+    def _acknowledging(self, *needed: Needed) -> Acknowledging:
+        return Acknowledging(needed, self._clock.monotonic, self._scheduler)
+
+    def _on_disk(self) -> Needed:
+        assert self._flusher is not None
+        return Needed(self._flusher, self.config.sync_flush_timeout / 1000, Outcome.NOT_FLUSHED)
+
+    def copy_by(self, copies: Condition, seconds_max: float) -> Acknowledging:
+        """Have sends confirmed by copies, too, from now on; what is given answers those that
+        wait, and is to be told when there are more."""
+        needed = Needed(copies, seconds_max, Outcome.NOT_COPIED)
+        if not self.sync_flush:
+            self.confirming = self._acknowledging(needed)
+            return self.confirming
+        assert self._flusher is not None
+        self.confirming = confirming = self._acknowledging(self._on_disk(), needed)
+        self._flusher.moved.listen(lambda _: confirming.answer())
+        return confirming
+
     @property
     def services(self) -> list[Service]:
         """The store's services, for its owner to start and stop, if it has a scheduler."""
         return [self.dispatching] if self._flusher is None else [self._flusher, self.dispatching]
+
+    def _drop_unfinished(self) -> None:
+        """Take back the beginning of a record whose rest the master has not sent yet."""
+        if self._dispatcher.lacks_rest and self.behind_bytes:
+            self.log.drop_end(self._dispatcher.offset)
 
     def close(self) -> None:
         """Dispatch and flush everything, then leave the directory as a clean one."""
@@ -364,7 +380,7 @@ class MessageStore(Doors):
         flusher, self._flusher = self._flusher, None
         flusher.end()
         clean = True
-        for step in (self._dispatch_all, flusher.finish):
+        for step in (self._dispatch_all, self._drop_unfinished, flusher.finish):
             try:
                 step()
             except (OSError, StoreError) as error:
@@ -374,6 +390,7 @@ class MessageStore(Doors):
                     extra={"error": error},
                 )
         self.acknowledging.refuse()
+        self.confirming.refuse()
         if clean and self.log.end_offset:
             self._note()
         self.log.close()
@@ -415,9 +432,20 @@ class MessageStore(Doors):
         """Whether a send is answered only once it is on the disk."""
         return self.config.flush_disk_type == "SYNC_FLUSH"
 
-    def when_safe(self, physical_offset: int, on_safe: OnSafe) -> None:
-        """Have ``on_safe`` called, in the event loop, once the log is on the disk up to there."""
-        self.acknowledging.wait_for(physical_offset, on_safe)
+    @property
+    def must_confirm(self) -> bool:
+        """Whether a send is answered only once it is on the disk, or copied."""
+        return self.sync_flush or self.confirming is not self.acknowledging
+
+    def when_confirmed(self, physical_offset: int, on_safe: OnSafe) -> None:
+        """Have ``on_safe`` called, in the event loop, once the log is up to there what a send has
+        to wait for."""
+        self.confirming.wait_for(physical_offset, on_safe)
+
+    def when_safe(self, physical_offset: int, on_safe: Callable[[bool], object]) -> None:
+        """Have ``on_safe`` called, in the event loop, with whether the log is on the disk up to
+        there, once that is known."""
+        self.acknowledging.wait_for(physical_offset, lambda it: on_safe(it is Outcome.SAFE))
 
     def flush_soon(self) -> None:
         """Have the log flushed before its interval is over."""
@@ -438,6 +466,7 @@ class MessageStore(Doors):
             self._flusher.step()
         finally:
             self.acknowledging.expire()
+            self.confirming.expire()
 
     def dispatch(self) -> bool:
         """Dispatch a batch; return whether there is more, see ``Dispatching.step``."""
@@ -496,8 +525,12 @@ class MessageStore(Doors):
         queue = self.queues.find(topic, queue_id)
         if queue is None or queue.max_offset <= queue.min_offset:
             return False
+        return self.is_recent(queue.entry(queue.min_offset)[0])
+
+    def is_recent(self, physical_offset: int) -> bool:
+        """Whether a record counts as recent: as one that is still in memory."""
         recent = self._memory_bytes * self.config.access_message_in_memory_max_ratio // 100
-        return self.log.end_offset - queue.entry(queue.min_offset)[0] <= recent
+        return self.log.end_offset - physical_offset <= recent
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored record at a physical offset; None if no sound record begins there."""
@@ -698,12 +731,17 @@ class MessageStore(Doors):
         """How much of the log is not dispatched yet."""
         return self._dispatcher.behind_bytes
 
+    @property
+    def earliest_store_ms(self) -> int:
+        """When the first message of the log was stored, -1 if there is none."""
+        first = self.record_at(self.log.start_offset)
+        return decode_record(first).store_timestamp_ms if first else -1
+
     def runtime_facts(self) -> dict[str, str]:
         """What request 28 reports of the store, under upstream's names."""
         usage = os.statvfs(self.root)
         log_used = f"{self._fs.used_ratio(self.config.commit_log_path):.2f}"
-        first = self.record_at(self.log.start_offset)
-        earliest = decode_record(first).store_timestamp_ms if first else -1
+        earliest = self.earliest_store_ms
         return {
             "commitLogMinOffset": str(self.log.start_offset),
             "commitLogMaxOffset": str(self.log.end_offset),
@@ -718,43 +756,6 @@ class MessageStore(Doors):
             "damagedRecords": str(self._damaged.count),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }
-
-
-def _log_of(config: StoreConfig, store_host: bytes, fs: FileSystem, clock: Clock) -> CommitLog:
-    file_bytes = config.mapped_file_size_commit_log
-    return CommitLog(config.commit_log_path, file_bytes, store_host, fs, clock.monotonic)
-
-
-def _queues_of(
-    config: StoreConfig,
-    fs: FileSystem,
-    monotonic: Callable[[], float],
-    wants_batches: Callable[[str], bool],
-) -> ConsumeQueues:
-    """The queues, kept as the configuration wants it."""
-    if config.store_type == "defaultRocksDB":
-        directory, elsewhere = config.rocks_queue_paths
-        return RocksConsumeQueues(directory, elsewhere, config.rocksdb_compression_type)
-    return FileConsumeQueues(
-        config.consume_queue_path,
-        config.consume_queue_file_bytes,
-        fs,
-        batch_file_bytes=config.batch_queue_file_bytes,
-        wants_batches=wants_batches,
-        monotonic=monotonic,
-    )
-
-
-def _lmqs_of(config: StoreConfig, queues: ConsumeQueues) -> Lmqs | None:
-    quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
-    return Lmqs(queues, quota) if config.dispatches_lmqs else None
-
-
-def _index_of(config: StoreConfig, clock: Clock, fs: FileSystem) -> Index | None:
-    if not config.message_index_enable:
-        return None
-    sizes = config.max_hash_slot_num, config.max_index_num
-    return Index(config.root_path / "index", *sizes, clock.now_ms, fs)
 
 
 def _capacity(usage: os.statvfs_result) -> str:

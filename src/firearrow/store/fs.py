@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.files import free_path, naming, sync_directory
+from firearrow.files import free_path, is_thrown_away, naming, sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ class FileSystem:
                 if os.fstat(fd).st_size != size_bytes:
                     os.ftruncate(fd, size_bytes)
                 os.pwrite(fd, data, 0)
-                os.fdatasync(fd)
+                if not is_thrown_away(path):
+                    os.fdatasync(fd)
         finally:
             os.close(fd)
 
@@ -94,7 +95,8 @@ class FileSystem:
         with naming(path), path.open("xb") as file:
             file.writelines(pieces)
             file.flush()
-            os.fdatasync(file.fileno())
+            if not is_thrown_away(path):
+                os.fdatasync(file.fileno())
 
     def rename(self, path: Path, target: Path) -> None:
         """Give a file or directory another name, in a directory that is made if it is missing."""
@@ -122,6 +124,8 @@ class FileSystem:
 
     def sync_file(self, path: Path) -> None:
         """Return once all that was written to the file, also through maps, is on the disk."""
+        if is_thrown_away(path):
+            return
         fd = os.open(path, os.O_RDONLY)
         try:
             with naming(path):

@@ -1,25 +1,22 @@
 """Which entries of a queue lead to messages whose properties are wanted.
 
 Only heads, lengths and properties of the records are read, and hundreds at a time as columns: that
-costs a quarter of reading them one by one, and of few a multiple of it. Most of them have the same
-properties with values of the same lengths, and few different ones of those that count, so each of
-these is asked about once (see below).
+costs a sixth of reading them one by one, and of few a multiple of it (``propertycolumns``). A pull
+takes some of what such a look finds; the rest is kept, and the next pulls of the group take it
+without a look.
 """
 
 from __future__ import annotations
 
-import mmap
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from firearrow.message.properties import NAME_END, PAIR_END
-from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, properties_in
+from firearrow.message.record import RECORD_BYTES_MIN, properties_in
+from firearrow.store.propertycolumns import Asked, Bools, answers_of
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue
-from firearrow.store.scan import Columns, Ints, gather
 from firearrow.store.segments import Segment, Segments
 
 FEW: Final = 32
@@ -27,25 +24,15 @@ FEW: Final = 32
 MANY: Final = 800
 """Entries whose records are read as columns at a time."""
 KEPT_MAX: Final = 1024
-"""Pairs of a queue and a filter, of which answers are kept, in up to 64 KiB each."""
-KINDS_MAX: Final = 128
-"""Kinds of messages of which a pair keeps the answers from one look to the next."""
+"""Pairs of a queue and a filter, of which answers are kept, usually in up to 80 KiB each."""
 LOOKS_MAX: Final = 8_000
 """For properties in one pull, each of less than a microsecond, as far as the next two go."""
 LOOKED_BYTES_MAX: Final = 4 << 20
 """Of records that are looked at in vain: of large ones each look may be one at the disk."""
 CHEAP_COST: Final = 4  # a filter of a higher cost gets through fewer bytes
-ALIKE_MIN: Final = 8  # records, below which each is asked about by itself
-ALIKE_TRIES: Final = 4
-"""So often it is tried to find records alike among those of one size; the rest is by itself."""
 
-_NAME_END: Final = NAME_END.encode()
-_PAIR_END: Final = PAIR_END.encode()
-_VALUE_BYTE_MIN: Final = 3  # below it are the two, and 0, which is rare
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _ENTRY: Final = np.dtype((np.void, ENTRY_BYTES))
-
-Bools = npt.NDArray[np.bool_]
 
 
 class PropertyFilter(Protocol):
@@ -80,31 +67,13 @@ class Chosen(NamedTuple):
     following: int
 
 
-class _Asked:
-    """What a filter has answered, by the shape of properties and the values of its own names."""
-
-    def __init__(self, wanted: PropertyFilter) -> None:
-        self.names = wanted.names
-        self.wants = wanted.wants
-        self._answers: dict[bytes, dict[bytes, bool]] = {}
-
-    def of_shape(self, shape: bytes) -> dict[bytes, bool]:
-        """The answers of one shape, to be added to."""
-        return self._answers.setdefault(shape, {})
-
-    def forget_many(self) -> None:
-        """Forget all answers when there are too many to be kept."""
-        if sum(map(len, self._answers.values())) > KINDS_MAX or len(self._answers) > KINDS_MAX:
-            self._answers.clear()
-
-
 class _Kept(NamedTuple):
     """Entries from an offset on that were looked at, which of them are wanted, and why."""
 
     queue_offset: int
     entries: bytes
     chosen: Chosen
-    asked: _Asked
+    asked: Asked
 
 
 class Looks:
@@ -118,6 +87,38 @@ class Looks:
     def forget(self) -> None:
         """Look again at everything."""
         self._kept.clear()
+
+    def known(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        wanted: PropertyFilter,
+        count_of: Callable[[int], int],
+    ) -> Chosen | None:
+        """Give what `wanted_entries` would if the last look found all of it; None if it did not.
+
+        No record is read for that, and no entry behind the last one: `wanted_entries` has to be
+        given hundreds, and all that they lead to has to be in memory.
+        """
+        kept = self._kept.get((queue, wanted))
+        if kept is None or queue_offset < kept.queue_offset:
+            return None
+        numbers, entries, _ = kept.chosen
+        first = bisect_left(numbers, queue_offset)
+        if first == len(numbers):
+            return None
+        count = count_of(_physical_offset(entries, first))
+        end = first + count
+        if end > len(numbers) or count_of(_physical_offset(entries, end - 1)) != count:
+            return None
+        following = numbers[end - 1] + 1
+        start, stop = queue_offset - kept.queue_offset, following - kept.queue_offset
+        looked = kept.entries[start * ENTRY_BYTES : stop * ENTRY_BYTES]
+        # A queue that was cut off may lead to other records from there on.
+        if queue.read(queue_offset, following - queue_offset) != looked:
+            return None
+        found = entries[first * ENTRY_BYTES : end * ENTRY_BYTES]
+        return Chosen(numbers[first:end], found, following)
 
     def wanted_entries(
         self,
@@ -161,7 +162,7 @@ class Looks:
         """Those of entries that are wanted, or can't be looked at: of what was looked at before,
         and then of each file of the log; ``most`` are enough."""
         kept = self._kept_of(queue, entries, queue_offset, wanted)
-        asked = _Asked(wanted) if kept is None else kept.asked
+        asked = Asked(wanted.wants, wanted.names) if kept is None else kept.asked
         start, end = queue_offset, queue_offset + len(entries) // ENTRY_BYTES
         if kept is not None:
             known = _from(kept.chosen, queue_offset, end)
@@ -181,7 +182,7 @@ class Looks:
                 nothing = Chosen([], b"", chosen.following)
                 self._keep(queue, wanted, _Kept(chosen.following, b"", nothing, asked))
             else:
-                answers = _answers(segment, part, asked)
+                answers = answers_of(segment, part, asked)
                 asked.forget_many()
                 part = part[: len(answers) * ENTRY_BYTES]
                 chosen = _chosen(part, answers, start)
@@ -208,6 +209,11 @@ class Looks:
         if len(self._kept) >= KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         self._kept[queue, wanted] = kept
+
+
+def _physical_offset(entries: bytes, number: int) -> int:
+    at = number * ENTRY_BYTES
+    return int.from_bytes(entries[at : at + 8], "big")
 
 
 def _ends(entries: bytes, count_of: Callable[[int], int]) -> tuple[int, int]:
@@ -286,116 +292,3 @@ def _few_chosen(
             chosen.append(part[at : at + ENTRY_BYTES])
         following += 1
     return Chosen(numbers, b"".join(chosen), following)
-
-
-def _answers(segment: Segment, part: bytes, asked: _Asked) -> Bools:
-    """Whether records of entries, as far as they are in one file, are wanted or can't be looked
-    at."""
-    place = np.frombuffer(part, _PLACE)
-    at = place["physical_offset"].astype(np.int64) - segment.base
-    inside = (at >= 0) & (at < segment.size_bytes)
-    count = len(at) if inside.all() else int(inside.argmin())
-    at, size = at[:count], place["size"][:count].astype(np.int64)
-    sound = (size >= RECORD_BYTES_MIN) & (at + size <= segment.size_bytes)
-    at[~sound] = 0  # the first record of the file stands in
-    columns = Columns(segment.map, at, segment.size_bytes)
-    magic = columns.magic
-    sound &= columns.valid & (columns.size == size) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-    start, size = columns.properties_start, columns.properties_size
-    if sound.all():
-        return _answers_of(segment.map, start, size, asked)
-    answers = np.ones(count, np.bool_)
-    answers[sound] = _answers_of(segment.map, start[sound], size[sound], asked)
-    return answers
-
-
-def _answers_of(buffer: mmap.mmap, start: Ints, size: Ints, asked: _Asked) -> Bools:
-    """Whether messages whose properties are there are wanted."""
-    names = asked.names
-    if names is None:
-        pairs = zip(start.tolist(), (start + size).tolist(), strict=True)
-        return np.array([asked.wants(buffer[a:b]) for a, b in pairs], np.bool_)
-    if (size == size[:1]).all():
-        return _answers_of_size(buffer, start, int(size[0]), names, asked, ALIKE_TRIES)
-    answers = np.empty(len(size), np.bool_)
-    for one in set(size.tolist()):
-        rows = (size == one).nonzero()[0]
-        answers[rows] = _answers_of_size(buffer, start[rows], one, names, asked, ALIKE_TRIES)
-    return answers
-
-
-# Most messages of a topic have the same names in the same order, and values of the same lengths.
-# Of such messages the filter can only tell those apart that differ in values of its own names, and
-# of these there are often few. So one of each kind is asked about, and its answer is that of all:
-# what an expression means is said in one place. Of 800 messages of 32 kinds, an answer takes 0.3 µs
-# with all that is read, instead of 1.4 to 2; if all of them differ, a tenth more than one by one.
-
-
-def _answers_of_size(
-    buffer: mmap.mmap, start: Ints, size: int, names: frozenset[bytes], asked: _Asked, tries: int
-) -> Bools:
-    """The same of properties of one size: of those that are like the first, then of the rest."""
-    if len(start) < ALIKE_MIN or not size or not tries:
-        wants = asked.wants
-        return np.array([wants(buffer[at : at + size]) for at in start.tolist()], np.bool_)
-    texts = gather(buffer, np.dtype((np.uint8, size)), start)
-    least, span, counting = _shape(texts[0].tobytes(), names)
-    like = texts - least <= span  # wraps below the least, so both bounds take one comparison
-    known = asked.of_shape(least.tobytes())
-    if like.all():
-        return _answers_alike(buffer, start, texts, counting, asked.wants, known)
-    rows = like.all(axis=1)
-    answers = np.empty(len(start), np.bool_)
-    answers[rows] = _answers_alike(buffer, start[rows], texts[rows], counting, asked.wants, known)
-    answers[~rows] = _answers_of_size(buffer, start[~rows], size, names, asked, tries - 1)
-    return answers
-
-
-def _answers_alike(
-    buffer: mmap.mmap,
-    start: Ints,
-    texts: npt.NDArray[np.uint8],
-    counting: list[int],
-    wants: Callable[[bytes], bool],
-    known: dict[bytes, bool],
-) -> Bools:
-    """The same of properties that differ in nothing but values; ``known`` has answers, and gets
-    those that are new."""
-    size = texts.shape[1]
-    if not counting:
-        at = int(start[0])
-        return np.full(len(texts), wants(buffer[at : at + size]), np.bool_)
-    kind = np.dtype((np.void, len(counting)))
-    kinds: list[Any] = texts.take(counting, axis=1).view(kind).ravel().tolist()
-    answers: list[Any] = list(map(known.get, kinds))
-    if None in answers:
-        examples = dict(zip(kinds, start.tolist(), strict=True))
-        for new in examples.keys() - known.keys():
-            at = examples[new]
-            known[new] = wants(buffer[at : at + size])
-        answers = list(map(known.__getitem__, kinds))
-    return np.array(answers, np.bool_)
-
-
-def _shape(
-    text: bytes, names: frozenset[bytes]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], list[int]]:
-    """What properties that are like a text have at each place: the least byte, and how far above it
-    they may be; and at which places the values of names are.
-
-    All is as in the text, but that a value may have any bytes that separate nothing.
-    """
-    least = np.frombuffer(text, np.uint8).copy()
-    span = np.zeros(len(text), np.uint8)
-    counting: list[int] = []
-    at = 0
-    for pair in text.split(_PAIR_END):
-        name, _, value = pair.partition(_NAME_END)
-        start, end = at + len(name) + 1, at + len(pair)
-        if value and _NAME_END not in value:
-            least[start:end] = _VALUE_BYTE_MIN
-            span[start:end] = 255 - _VALUE_BYTE_MIN
-        if name in names:
-            counting.extend(range(start, end))
-        at = end + 1
-    return least, span, counting

@@ -287,6 +287,22 @@ class FileConsumeQueues:
             raise ManyNewQueues(arrived)
         return arrived
 
+    def put_one(
+        self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, entry: bytes
+    ) -> bool:
+        """Write one entry if it is the next of a queue that has files; False, with nothing done,
+        where that takes more care, which ``put`` has. Raises OSError when the disk is full."""
+        key = topic, queue_id
+        queue = self._by_key.get(key)
+        if not isinstance(queue, FileConsumeQueue) or key in self.left_out:
+            return False
+        if queue_offset != queue.max_offset or physical_offset <= queue.max_physical_offset:
+            return False
+        if not queue.segments.files:
+            return False
+        queue.put(queue_offset, entry)
+        return True
+
     def _opened(self, key: Key) -> AnyQueue:
         if key in self._shut:
             raise self._refusal(*key)

@@ -164,14 +164,36 @@ class Place(NamedTuple):
 HasRecord = Callable[[Place], bool | None]
 
 
-class PutCounters:
-    """Messages, and bytes of their records, that were put into a topic."""
+SMALL_BYTES: Final = 1024  # of a record; the sizes of smaller ones are told apart by nobody
 
-    __slots__ = ("put_bytes", "put_count")
+
+class PutCounters:
+    """Messages, and bytes of their records, that were put into a topic.
+
+    ``large`` are those of more than `SMALL_BYTES`, by the exponent of the power of two that their
+    size does not exceed.
+    """
+
+    __slots__ = ("large", "put_bytes", "put_count")
 
     def __init__(self) -> None:
         self.put_count = 0
         self.put_bytes = 0
+        self.large: dict[int, int] | None = None  # until the first
+
+    def add(self, size: int) -> None:
+        """Count a message."""
+        self.put_count += 1
+        self.put_bytes += size
+        if size > SMALL_BYTES:
+            self.note_large(size)
+
+    def note_large(self, size: int, count: int = 1) -> None:
+        """Count messages of more than `SMALL_BYTES`, which are counted otherwise, by their size."""
+        if self.large is None:
+            self.large = {}
+        exponent = (size - 1).bit_length()
+        self.large[exponent] = self.large.get(exponent, 0) + count
 
 
 UNCOUNTED: Final = PutCounters()

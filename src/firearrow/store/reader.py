@@ -163,24 +163,32 @@ class Reader:
         count_max = max(1, min(count_max, _COUNT_MAX))
         if isinstance(queue, FileBatchQueue):
             return self._read_batches(queue, queue_offset, count_max, wanted)
-        entry_nums = count_max if wanted is None else max(self._filter_entries, count_max)
-        entries = queue.read(queue_offset, entry_nums)
-        if not entries:
-            following = queue.gap_end(queue_offset)
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
-        if only_resident and int.from_bytes(entries[:8], "big") < self._own_from():
-            self._check_resident(queue, queue_offset, entries, count_max, wanted)
-        following = queue_offset + len(entries) // ENTRY_BYTES
-        numbers: Sequence[int] = range(queue_offset, following)
-        tag_codes = None
-        if isinstance(wanted, frozenset):
-            tag_codes = wanted
-        elif wanted is not None:
+        tag_codes = wanted if isinstance(wanted, frozenset) else None
+        chosen = None if isinstance(wanted, frozenset) else wanted
+        known = None
+        if chosen is not None:
+            known = self._looks.known(queue, queue_offset, chosen, self._counts(count_max))
+        numbers: Sequence[int]
+        if known is not None:
+            numbers, entries, following = known
+        else:
+            entry_nums = count_max if wanted is None else max(self._filter_entries, count_max)
+            entries = queue.read(queue_offset, entry_nums)
+            if not entries:
+                following = queue.gap_end(queue_offset)
+                return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
+            following = queue_offset + len(entries) // ENTRY_BYTES
+            numbers = range(queue_offset, following)
+        is_own = int.from_bytes(entries[:8], "big") >= self._own_from()
+        if only_resident and not is_own:
+            most = min(count_max, self._recent_limits[0]) if chosen is None else len(numbers)
+            self._check_resident(queue, numbers, entries, tag_codes, most)
+        if chosen is not None and known is None:
             numbers, entries, following = self._looks.wanted_entries(
-                queue, entries, queue_offset, wanted, self._counts(count_max)
+                queue, entries, queue_offset, chosen, self._counts(count_max)
             )
         if tag_codes is None and entries:
-            result = self._collect_all(queue, numbers, entries, following, lowest)
+            result = self._collect_all(queue, numbers, entries, following, lowest, is_own)
             if result is not None:
                 return result
         numbered = zip(numbers, ENTRY.iter_unpack(entries), strict=True)
@@ -200,13 +208,14 @@ class Reader:
         entries: bytes,
         following: int,
         lowest: int,
+        is_own: bool,
     ) -> GetResult | None:
         """Copy the records of all entries, if they are sound, in one file and within the limits;
-        ``following`` is where to go on then."""
+        ``following`` is where to go on then. Those that are the process's own need no look."""
         queue_offset, first = numbers[0], int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
         recent = first >= recent_from
-        sound = first >= self._own_from() or self._are_checked(queue, queue_offset, numbers[-1] + 1)
+        sound = is_own or self._are_checked(queue, queue_offset, numbers[-1] + 1)
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
@@ -248,19 +257,15 @@ class Reader:
     def _check_resident(
         self,
         queue: ConsumeQueue,
-        queue_offset: int,
+        numbers: Sequence[int],
         entries: bytes,
-        count_max: int,
-        wanted: Wanted,
+        codes: frozenset[int] | None,
+        most: int,
     ) -> None:
         """Raise `Fetch` unless the records that a pull will touch, and those that are checked with
-        them, are in memory."""
-        if wanted is None and self._is_resident_as_a_whole(queue, queue_offset, entries):
+        them, are in memory: of the first ``most`` entries, or of those that have tag codes."""
+        if self._is_resident_as_a_whole(queue, numbers, entries):
             return
-        codes = wanted if isinstance(wanted, frozenset) else None
-        most = min(count_max, self._recent_limits[0])
-        if codes is None and wanted is not None:
-            most = len(entries)  # all are looked at
         places = [
             (physical, size)
             for physical, size, code in ENTRY.iter_unpack(entries)
@@ -287,24 +292,29 @@ class Reader:
             raise Fetch(missing)
 
     def _is_resident_as_a_whole(
-        self, queue: ConsumeQueue, queue_offset: int, entries: bytes
+        self, queue: ConsumeQueue, numbers: Sequence[int], entries: bytes
     ) -> bool:
-        """Whether all records of entries are in memory, if they are side by side: without a walk
-        over the entries, which costs a pull of old messages half as much again. Of records that
-        were checked nothing behind them is asked: a tenth of the pop of a single message."""
-        first, _, _ = ENTRY.unpack_from(entries)
+        """Whether all from the first to the last record of entries is in memory, if they are near
+        each other: without a walk over the entries, which costs a pull of old messages half as much
+        again, and one by a filter, with its hundreds of entries, more than all the rest. Of records
+        that were checked nothing behind them is asked: a tenth of the pop of a single message."""
+        first = int.from_bytes(entries[:8], "big")
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
-        segment = self._log.segments.find(first)
-        if segment is None or not first <= last or last + size - first > _NEEDED_BYTES:
+        end_of_last = last + size
+        if not first <= last or end_of_last - first > _NEEDED_BYTES:
             return False
         checked = self._checked.get(queue)
-        following = queue_offset + len(entries) // ENTRY_BYTES
-        if checked is not None and checked.has(queue_offset, following):
-            end = last + size
+        if checked is not None and checked.has(numbers[0], numbers[-1] + 1):
+            end = end_of_last
+            if self._resident.knows(first, end):
+                return True
         else:
             end = first + _NEEDED_BYTES
+        segment = self._log.segments.find(first)
+        if segment is None:
+            return False
         end = min(end, segment.end, self._log.end_offset)
-        return last + size <= end and self._resident.has(segment, first, end)
+        return end_of_last <= end and self._resident.has(segment, first, end)
 
     def _are_plain(
         self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue

@@ -29,7 +29,7 @@ from firearrow.store.segments import Segment
 PIECE_BYTES: Final = 256 * 1024  # of one read: a thread can be stopped between two
 _PAGE_BYTES: Final = mmap.PAGESIZE
 _THERE: Final = b"\1"
-_BLOCK_BITS: Final = 16
+_BLOCK_BITS: Final = 20
 _BLOCKS_MAX: Final = 256
 KNOWN_SECONDS: Final = 0.1
 
@@ -81,21 +81,28 @@ def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
 
 
 class Resident:
-    """Which parts of the log are in memory, by blocks of 64 KiB that were found there just now."""
+    """Which parts of the log are in memory, by blocks of 1 MiB that were found there just now."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._known_until: dict[int, float] = {}
 
+    def knows(self, start: int, end: int) -> bool:
+        """Whether all from one physical offset to before another was found there just now."""
+        known, now = self._known_until, self._monotonic()
+        block, last = start >> _BLOCK_BITS, end - 1 >> _BLOCK_BITS
+        while known.get(block, 0.0) > now:
+            if block == last:
+                return True
+            block += 1
+        return False
+
     def has(self, segment: Segment, start: int, end: int) -> bool:
         """Whether a part of a segment is, from one physical offset to before another."""
-        known, now = self._known_until, self._monotonic()
-        blocks = range(start >> _BLOCK_BITS, (end - 1 >> _BLOCK_BITS) + 1)
-        for block in blocks:
-            if known.get(block, 0.0) <= now:
-                break
-        else:
+        if self.knows(start, end):
             return True
+        known = self._known_until
+        blocks = range(start >> _BLOCK_BITS, (end - 1 >> _BLOCK_BITS) + 1)
         base = segment.base
         block_start = max(blocks.start << _BLOCK_BITS, base)
         block_end = min(blocks.stop << _BLOCK_BITS, segment.end)
@@ -103,7 +110,7 @@ class Resident:
             return is_resident(segment.map, start - base, end - base)
         if len(known) >= _BLOCKS_MAX:
             known.clear()
-        known.update(dict.fromkeys(blocks, now + KNOWN_SECONDS))
+        known.update(dict.fromkeys(blocks, self._monotonic() + KNOWN_SECONDS))
         return True
 
 

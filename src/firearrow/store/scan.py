@@ -448,9 +448,15 @@ def _name_word(name: bytes) -> np.uint64:
 _UNIQUE: Final = _name_word(b"UNIQ_KEY")
 _KEYS: Final = _name_word(b"KEYS\x01")
 _TAGS: Final = _name_word(b"TAGS\x01")
-_NAMES: Final = (b"UNIQ_KEY\x01", b"KEYS\x01", b"TAGS\x01")
+_DELAY: Final = _name_word(b"DELAY\x01")
+_NAMES: Final = (b"UNIQ_KEY\x01", b"KEYS\x01", b"TAGS\x01", b"DELAY\x01")
 _FIVE_BYTES: Final = np.uint64((1 << 40) - 1)
+_SIX_BYTES: Final = np.uint64((1 << 48) - 1)
 _TAG_MARK: Final = b"T#"
+_ZERO: Final = np.uint8(ord("0"))
+_LEVEL_DIGITS: Final = 2
+_LEVEL_MAX: Final = (1 << 31) - 1  # no broker takes a higher one
+_LEVEL_CHARS_MAX: Final = 1000  # Python reads no number of some thousand digits
 
 
 class Spans(NamedTuple):
@@ -484,10 +490,14 @@ class Properties:
         self._text, row_bytes = joined(columns)
         self._end = len(self._text) - len(PADDING)
         self._high = int(self._text.max()) > 127
-        spans = (self._evenly(row_bytes) if row_bytes else None) or self._one_by_one()
-        self.unique, self.keys, self.tags = spans
+        evenly = self._evenly(row_bytes) if row_bytes else None
+        self._delays: Spans | None = None  # until somebody asks, where they cost something
+        if evenly is None:
+            self.unique, self.keys, self.tags = self._one_by_one()
+        else:
+            self.unique, self.keys, self.tags, self._delays = evenly
 
-    def _evenly(self, row_bytes: int) -> tuple[Spans, Spans, Spans] | None:
+    def _evenly(self, row_bytes: int) -> tuple[Spans, Spans, Spans, Spans] | None:
         """The values where all records have the same names at the same places; else None."""
         count = self._end // row_bytes
         ends = self._text[: self._end] == _PAIR_END
@@ -506,29 +516,33 @@ class Properties:
                 values[name] = at + len(name), len(pair) - len(name)
             at += len(pair) + 1
         record = np.arange(count)
-        unique, keys, tags = (
+        unique, keys, tags, delays = (
             Spans(record, record * row_bytes + start, np.full(count, size)) if size else _NO_SPANS
             for start, size in values.values()
         )
-        return unique, keys, tags
+        return unique, keys, tags, delays
 
     def _one_by_one(self) -> tuple[Spans, Spans, Spans]:
         """The values of pairs wherever they are."""
+        start, size, words = self._pairs()
+        short = words & _FIVE_BYTES
+        unique = (words == _UNIQUE).nonzero()[0]
+        unique = unique[self._text[start[unique] + 8] == _NAME_END]
+        return (
+            self._values(start[unique] + 9, size[unique] - 9),
+            self._values(start[short == _KEYS] + 5, size[short == _KEYS] - 5),
+            self._values(start[short == _TAGS] + 5, size[short == _TAGS] - 5),
+        )
+
+    def _pairs(self) -> tuple[Ints, Ints, npt.NDArray[np.uint64]]:
+        """Where each pair starts, how long it is, and its first eight bytes."""
         ends = (self._text[: self._end] == _PAIR_END).nonzero()[0]
         start = np.zeros(len(ends), np.int64)
         start[1:] = ends[:-1] + 1
         words: npt.NDArray[np.uint64] = np.ndarray(
             (self._end + 1,), np.dtype("<u8"), self._text.data, 0, (1,)
         )[start]
-        short = words & _FIVE_BYTES
-        unique = (words == _UNIQUE).nonzero()[0]
-        unique = unique[self._text[start[unique] + 8] == _NAME_END]
-        size = ends - start
-        return (
-            self._values(start[unique] + 9, size[unique] - 9),
-            self._values(start[short == _KEYS] + 5, size[short == _KEYS] - 5),
-            self._values(start[short == _TAGS] + 5, size[short == _TAGS] - 5),
-        )
+        return start, ends - start, words
 
     def _values(self, start: Ints, size: Ints) -> Spans:
         """Values, in order; of a name that a record repeats the last counts."""
@@ -562,6 +576,26 @@ class Properties:
         if len(self.tags.record):
             codes[self.tags.record] = self._hash(self.tags).astype(np.int32)
         return codes
+
+    def delay_levels(self) -> Ints:
+        """The number that each record has as DELAY, 0 without one."""
+        if self._delays is None:
+            start, size, words = self._pairs()
+            named = words & _SIX_BYTES == _DELAY
+            self._delays = self._values(start[named] + 6, size[named] - 6)
+        levels = np.zeros(len(self._columns), dtype=np.int64)
+        record, start, size = self._delays
+        if not len(record):
+            return levels
+        tens, ones = self._text[start] - _ZERO, self._text[start + size - 1] - _ZERO
+        usual = (size <= _LEVEL_DIGITS) & (tens <= 9) & (ones <= 9)  # less than "0" wraps around
+        levels[record] = np.where(size == 1, ones, tens.astype(np.int64) * 10 + ones)
+        for number in (~usual).nonzero()[0].tolist():
+            at = int(start[number])
+            text = self._text[at : at + int(size[number])].tobytes().decode("utf-8", "replace")
+            is_number = text.isdecimal() and len(text) <= _LEVEL_CHARS_MAX
+            levels[record[number]] = min(int(text), _LEVEL_MAX) if is_number else 0
+        return levels
 
     def index_keys(self, topics: list[bytes], topic_number: Ints) -> IndexKeys:
         """The index keys of the records, given the topics and the number of each record's."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import mmap
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -131,6 +132,20 @@ class TimerWheel:
         return int(
             slots["number"][slots["time"] >= start_ms // self.precision_ms].sum(dtype=np.int64)
         )
+
+    def numbers_ahead(self, start_ms: int, ahead_s: Sequence[int]) -> list[int]:
+        """How many units wait for times from one on: up to each distance, from the one before it;
+        distances grow, and are shorter than the wheel."""
+        if self._map is None:
+            return [0] * len(ahead_s)
+        start = start_ms // self.precision_ms
+        count = ahead_s[-1] * 1000 // self.precision_ms
+        wanted = np.arange(start, start + count, dtype=np.int64)
+        slots = self._view(0, self._slots)[wanted % self._slots]
+        waiting = np.where(slots["time"] == wanted, slots["number"], 0)
+        ends = [seconds * 1000 // self.precision_ms for seconds in ahead_s]
+        sums = np.concatenate(([0], np.cumsum(waiting, dtype=np.int64)))[[0, *ends]]
+        return [int(number) for number in np.diff(sums)]
 
     def _view(self, at: int, count: int) -> npt.NDArray[Any]:
         assert self._map is not None

@@ -17,7 +17,6 @@ between two operations, wherever it stands; one that raises OSError has this ope
 from __future__ import annotations
 
 import mmap
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -177,7 +176,7 @@ class CrashableFileSystem(FileSystem):
                 (target / name).write_bytes(self._bytes_left(name, node, random))
         for other in self._others:
             if (self.root / other).is_dir():
-                _copy_whole(self.root / other, target / other)
+                copy_whole(self.root / other, target / other)
 
     def _survivor(self, name: Path, random: Random) -> _Node | None:
         """What a name leads to: what it did when it was synced, or what it does now."""
@@ -197,7 +196,7 @@ class CrashableFileSystem(FileSystem):
         return _mixed(synced, now, random)
 
 
-def _copy_whole(source: Path, target: Path) -> None:
+def copy_whole(source: Path, target: Path) -> None:
     """Copy a directory as it is at one moment, though a thread of its owner may change it."""
     for _ in range(_COPIES_MAX):
         with suppress(OSError):  # a file has gone: what there is now is another moment's
@@ -210,8 +209,8 @@ def _copy_whole(source: Path, target: Path) -> None:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    with os.scandir(directory) as entries:
-        return {entry.name: entry.stat().st_size for entry in entries}
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
 
 
 def _mixed(old: bytes, new: bytes, random: Random) -> bytes:

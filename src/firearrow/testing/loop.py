@@ -37,9 +37,11 @@ class _Leaping(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
+        self.leaps = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
+        # While there is nothing but what wakes the loop, the kernel need not be asked each time.
+        ready = [] if timeout is not None and len(self.get_map()) == 1 else super().select(0)
         if not ready:
             if timeout is None:
                 raise NothingWillHappen("all wait, and nothing is planned")
@@ -47,6 +49,7 @@ class _Leaping(selectors.SelectSelector):
             # asked for, or who finds that it is not time yet would ask again for ever.
             until = self.seconds + max(timeout, 0.0)
             self.seconds = max(until, math.ceil(round(until * _NS, 3)) / _NS)
+            self.leaps += timeout > 0
         return ready
 
 
@@ -62,6 +65,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """The virtual seconds since the loop was made."""
         return self._leaping.seconds
+
+    @property
+    def leaps(self) -> int:
+        """How often time has leapt: on a real loop, how often it would have been woken."""
+        return self._leaping.leaps
 
     def take(self, seconds: float) -> None:
         """Have what is done now take so long, with everybody waiting for it."""

@@ -10,7 +10,9 @@ Source: upstream ``org.apache.rocketmq.remoting.protocol.body``.
 
 from __future__ import annotations
 
-from msgspec import Raw, field
+from typing import Generic, TypeVar
+
+from msgspec import field
 
 from firearrow.wire.client_bodies import (
     Body,
@@ -19,6 +21,8 @@ from firearrow.wire.client_bodies import (
     SubscriptionData,
     TopicOffset,
 )
+
+S = TypeVar("S")
 
 
 class QueueOffset(Body, frozen=True):
@@ -59,11 +63,11 @@ class CorrectionOffsets(Body, frozen=True):
     correction_offsets: dict[int, int]
 
 
-class AllConsumeStats(Body, frozen=True):
-    """317: of each group the ``ConsumeStats`` of its topics, already written."""
+class AllConsumeStats(Body, Generic[S], frozen=True):
+    """317: of each group the ``ConsumeStats`` of its topics, or what is already written of them."""
 
     broker_addr: str
-    consume_stats_list: list[dict[str, list[Raw]]]
+    consume_stats_list: list[dict[str, list[S]]]
     total_diff: int
     total_inflight_diff: int
 
@@ -76,6 +80,9 @@ class QueueEntryData(Body, frozen=True):
     physic_size: int
     tags_code: int
     is_wanted: bool = field(default=False, name="eval")
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    msg: str | None = None
 
 
 class QueueEntries(Body, frozen=True):
@@ -202,3 +209,67 @@ class LiteGroupInfo(Body, frozen=True):
     lite_topic_offset_wrapper: OffsetWrapper | None = None
     lag_count_top_k: list[LiteLag] | None = None
     lag_timestamp_top_k: list[LiteLag] | None = None
+
+
+class AuthUserInfo(Body, frozen=True):
+    """3001, 3002, 3004, 3005: a user; its type is Super or Normal, its status enable or disable."""
+
+    username: str | None = None
+    password: str | None = None
+    user_type: str | None = None
+    user_status: str | None = None
+
+
+class AuthEntry(Body, frozen=True):
+    """What a policy says of a resource: whether the actions are allowed, and from where."""
+
+    resource: str | None = None
+    actions: list[str] | None = None
+    source_ips: list[str] | None = None
+    decision: str | None = None
+
+
+class AuthPolicy(Body, frozen=True):
+    """Entries of one kind: Custom or Default."""
+
+    policy_type: str | None = None
+    entries: list[AuthEntry] | None = None
+
+
+class AuthAcl(Body, frozen=True):
+    """3006, 3007, 3009, 3010: what a subject may do."""
+
+    subject: str | None = None
+    policies: list[AuthPolicy] | None = None
+
+
+class HaConnection(Body, frozen=True):
+    """How far a slave is behind its master."""
+
+    addr: str | None = None
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+
+
+class HaClient(Body, frozen=True):
+    """What a slave says of its replication. Times are in ms."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+
+
+class HaStatus(Body, frozen=True):
+    """907: replication of a broker, as a master or as a slave sees it."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[HaConnection] = field(default_factory=list)
+    ha_client_runtime_info: HaClient = HaClient()

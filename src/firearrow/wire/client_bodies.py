@@ -23,11 +23,14 @@ from firearrow.wire.frame import AnyCommand
 BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
+CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
+CONSUME_POP: Final = "CONSUME_POP"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 PULL: Final = "PULL"
 POP: Final = "POP"
 SUBSCRIBE_ALL: Final = "*"
+PAUSED: Final = "paused"  # a property of consumers (307) that upstream's don't have
 
 B = TypeVar("B")
 
@@ -70,6 +73,14 @@ class MessageQueue(Body, frozen=True):
     broker_name: str = ""
     queue_id: int = 0
 
+    @property
+    def text(self) -> str:
+        """Its text, as Java's clients and tools print and hash it."""
+        return (
+            f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, "
+            f"queueId={self.queue_id}]"
+        )
+
 
 class SubscriptionData(Body, frozen=True):
     """What a group wants of a topic. ``sub_version`` is when the client decided so, in ms."""
@@ -86,6 +97,16 @@ class SubscriptionData(Body, frozen=True):
 def is_by_tags(expression_type: str | None) -> bool:
     """Whether an expression of this type is one of tags."""
     return not expression_type or expression_type == TAG
+
+
+def tags_in(expression: str | None) -> list[str] | None:
+    """The tags of an expression ``A || B``; None for all messages.
+
+    The list is empty for one of nothing but bars, or blanks between them.
+    """
+    if not expression or expression == SUBSCRIBE_ALL:
+        return None
+    return [tag for tag in map(str.strip, expression.split("||")) if tag]
 
 
 class ConsumerData(Body, frozen=True):
@@ -150,24 +171,24 @@ class Connection(Body, frozen=True):
 
     client_id: str
     client_addr: str
-    language: str | None
-    version: int
+    language: str | None = None
+    version: int = 0
 
 
 class ConsumerConnection(Body, frozen=True):
     """203: who is in a consumer group and what it subscribes to."""
 
-    connection_set: list[Connection]
-    subscription_table: dict[str, SubscriptionData]
-    consume_type: str | None
-    message_model: str | None
-    consume_from_where: str | None
+    connection_set: list[Connection] = []
+    subscription_table: dict[str, SubscriptionData] = {}
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
 
 
 class ProducerConnection(Body, frozen=True):
     """204: who is in a producer group."""
 
-    connection_set: list[Connection]
+    connection_set: list[Connection] = []
 
 
 class TopicOffset(Body, frozen=True):
@@ -214,6 +235,86 @@ class ConsumerStatus(Body, frozen=True):
     consumer_table: dict[str, dict[MessageQueue, int]] = {}
 
 
+class ProcessQueueInfo(Body, frozen=True):
+    """307: a queue that a client pulls, and what it holds of it. Times are ms since 1970."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False  # upstream spells it so
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+    @property
+    def first_in_hand(self) -> int:
+        """The offset of the first message that is not consumed: at work, or before it."""
+        return self.transaction_msg_min_offset or self.cached_msg_min_offset
+
+
+class ConsumeStatus(Body, frozen=True):
+    """307: how fast a client consumes a topic; times in ms, failures of the last hour."""
+
+    pull_rt: float = field(name="pullRT", default=0.0)
+    pull_tps: float = field(name="pullTPS", default=0.0)
+    consume_rt: float = field(name="consumeRT", default=0.0)
+    consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)
+    consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
+    consume_failed_msgs: int = 0
+
+
+class PopProcessQueueInfo(Body, frozen=True):
+    """307: what a client that pops a queue has not acknowledged yet. Time in ms since 1970."""
+
+    wait_ack_count: int = 0
+    droped: bool = False
+    last_pop_timestamp: int = 0
+
+
+class ConsumerRunningInfo(Body, frozen=True):
+    """307: how a consumer is set, what it wants, what it has and how fast it is."""
+
+    properties: dict[str, str] = {}
+    subscription_set: list[SubscriptionData] = []
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = {}
+    status_table: dict[str, ConsumeStatus] = {}
+    user_consumer_info: dict[str, str] = {}
+    jstack: str | None = None
+
+    @property
+    def is_push(self) -> bool:
+        """Whether messages come to it by themselves."""
+        return self.properties.get("PROP_CONSUME_TYPE") == CONSUME_PASSIVELY
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it consumes its queues in order."""
+        return self.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it says that it is paused; Java's consumers do not say."""
+        return self.properties.get(PAUSED) == "true"
+
+
+class DirectResult(Body, frozen=True):
+    """309: what came of consuming one message; ``spent_time_mills`` is upstream's spelling."""
+
+    order: bool = False
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0
+    auto_commit: bool = True
+
+
 class GroupList(Body, frozen=True):
     """300: names of groups."""
 
@@ -258,6 +359,13 @@ class GroupConfigList(Body, frozen=True):
     """225: groups to create or change."""
 
     group_config_list: Annotated[list[SubscriptionGroupConfig], Meta(max_length=ITEMS_MAX)]
+
+
+class AllOffsets(Body, frozen=True):
+    """43: what all groups committed, by ``topic@group`` and queue."""
+
+    data_version: DataVersion
+    offset_table: dict[str, dict[int, int]]
 
 
 class SubscriptionGroupTable(Body, frozen=True):

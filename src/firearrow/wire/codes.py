@@ -7,9 +7,19 @@ Source of the numbers: upstream ``RequestCode``, ``ResponseCode``, ``LanguageCod
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import Final
 
 PROTOCOL_VERSION: Final = 513  # MQVersion ordinal V5_5_0, what a 5.5.0 server answers
+
+_FIRST_VERSIONS: Final = tuple(
+    f"V3_0_0_{name}"
+    for name in (
+        "SNAPSHOT", "ALPHA1", "BETA1", "BETA2", "BETA3", "BETA4", "BETA5", "BETA6_SNAPSHOT",
+        "BETA6", "BETA7_SNAPSHOT", "BETA7", "BETA8_SNAPSHOT", "BETA8", "BETA9_SNAPSHOT", "BETA9",
+        "FINAL",
+    )
+)  # fmt: skip
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -35,7 +45,8 @@ class LanguageCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a response means. Codes from 2000 on belong to the controller and to lite topics."""
+    """What a response means. Codes from 2000 on belong to the controller and to lite topics; those
+    of its variant on JRaft, 2015 and 2016, are not here."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -80,6 +91,21 @@ class ResponseCode(IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    CONTROLLER_FENCED_MASTER_EPOCH = 2000
+    CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
+    CONTROLLER_INVALID_MASTER = 2002
+    CONTROLLER_INVALID_REPLICAS = 2003
+    CONTROLLER_MASTER_NOT_AVAILABLE = 2004
+    CONTROLLER_INVALID_REQUEST = 2005
+    CONTROLLER_BROKER_NOT_ALIVE = 2006
+    CONTROLLER_NOT_LEADER = 2007
+    CONTROLLER_BROKER_METADATA_NOT_EXIST = 2008
+    CONTROLLER_INVALID_CLEAN_BROKER_METADATA = 2009
+    CONTROLLER_BROKER_NEED_TO_BE_REGISTERED = 2010
+    CONTROLLER_MASTER_STILL_EXIST = 2011
+    CONTROLLER_ELECT_MASTER_FAILED = 2012
+    CONTROLLER_ALTER_SYNC_STATE_SET_FAILED = 2013
+    CONTROLLER_BROKER_ID_INVALID = 2014
     LMQ_QUOTA_EXCEEDED = 2017
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
@@ -253,3 +279,26 @@ class RequestCode(IntEnum):
     GET_LITE_GROUP_INFO = 200078
     TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
+
+
+def version_name(version: int) -> str:
+    """What upstream calls the version that a peer states: ``V5_5_0`` for 513.
+
+    A number beyond those that 5.5.0 knows has the name of the last, as upstream has it.
+    """
+    names = _version_names()
+    return names[max(0, min(version, len(names) - 1))]
+
+
+@cache
+def _version_names() -> list[str]:
+    # Each release comes after its snapshot. Of 3.3 to 3.9 there is none that ends with 0.
+    releases = [f"V3_0_{patch}" for patch in range(1, 16)]
+    for major, minors in ((3, range(1, 10)), (4, range(10)), (5, range(10))):
+        for minor in minors:
+            first = 1 if major == 3 and minor > 2 else 0
+            releases += [f"V{major}_{minor}_{patch}" for patch in range(first, 10)]
+    later = [name for release in releases for name in (f"{release}_SNAPSHOT", release)]
+    names = [*_FIRST_VERSIONS, *later]
+    assert names[PROTOCOL_VERSION] == "V5_5_0"
+    return names

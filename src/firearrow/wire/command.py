@@ -80,7 +80,10 @@ def request(
     """Make a request to send, with its fields as the wire's text."""
     return Command(
         code=code,
-        ext={name: text_of(value) for name, value in fields.items()},
+        ext={
+            name: value if type(value) is str else text_of(value)  # most are: no call for these
+            for name, value in fields.items()
+        },
         opaque=opaque,
         flag=FLAG_ONEWAY if oneway else 0,
         version=PROTOCOL_VERSION,

@@ -343,11 +343,11 @@ class PrettyText:
         separator = "{\n\t"
         known, self._known = self._known, {}
         for key, item in _items_of(value):
-            out.append(f"{separator}{_leaf(key) or dumps(key).decode()}:")
+            out.append(f"{separator}{_key(key, _FIRST)}:")
             if isinstance(item, Mapping):
                 self._known[key] = yield from _write_entries(item, known.get(key, {}), out)
             else:
-                _write(item, out, "\n\t")
+                _write(item, out, _FIRST)
             separator = ",\n\t"
         out.append("\n}" if out or self._known else "{}")
         yield "".join(out).encode()
@@ -365,8 +365,8 @@ def _write_entries(
         entry = known.get(key)
         if entry is None or (entry[0] is not item and entry[0] != item):
             text: list[str] = []
-            _write(item, text, "\n\t\t")
-            entry = item, f"{_leaf(key) or dumps(key).decode()}:{''.join(text)}"
+            _write(item, text, _SECOND)
+            entry = item, f"{_key(key, _SECOND)}:{''.join(text)}"
             work += FORMATTED_WORK
         if _leaf(item) is None:
             written[key] = entry
@@ -418,6 +418,8 @@ def _fields(struct_type: Hashable) -> list[tuple[str, str]]:
     return sorted((field.encode_name, field.name) for field in fields)
 
 
+_FIRST, _SECOND = "\n\t", "\n\t\t"  # how lines of the first and the second level begin
+
 # In this order: to ask whether something is a `Mapping` takes as long as to write a field.
 _OBJECTS: Final = (msgspec.Struct, dict, Mapping)
 
@@ -430,6 +432,8 @@ def _write(value: Any, out: list[str], newline: str) -> None:
         _write_object(_items_of(value), out, newline)
     elif isinstance(value, tuple):  # an array of Java, which is not broken into lines
         _write_array(value, out, "")
+    elif newline and isinstance(value, AbstractSet) and not value:
+        out.append(f"[{newline}\t{newline}]")  # so fastjson2 writes a set with nothing in it
     elif isinstance(value, list | AbstractSet):
         _write_array(value, out, newline)
     elif isinstance(value, msgspec.Raw):
@@ -454,6 +458,16 @@ def _leaf(value: Any) -> str | None:
     return "null" if value is None else None
 
 
+def _key(key: Any, newline: str) -> str:
+    """The text of a key, which may be an object."""
+    leaf = _leaf(key)
+    if leaf is not None:
+        return leaf
+    out: list[str] = []
+    _write(key, out, newline)
+    return "".join(out)
+
+
 @lru_cache(maxsize=1024)
 def _name(key: str) -> str:
     return _encode(key).decode()
@@ -463,7 +477,7 @@ def _write_object(items: list[tuple[Any, Any]], out: list[str], newline: str) ->
     inner = newline + "\t" if newline else ""
     separator = "{" + inner
     for key, item in items:
-        name = _name(key) if type(key) is str else _leaf(key) or dumps(key).decode()
+        name = _name(key) if type(key) is str else _key(key, inner)
         leaf = _leaf(item)
         if leaf is None:
             out.append(f"{separator}{name}:")

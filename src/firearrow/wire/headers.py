@@ -204,10 +204,11 @@ class ConsumerGroupHeader(Header):
 
 
 class AskConsumer(Header):
-    """307: a consumer of a group."""
+    """307: a consumer of a group; ``jstack_enable``: it is to tell the stacks of its threads."""
 
     consumer_group: str
     client_id: str
+    jstack_enable: bool = False
 
 
 class ConsumeDirectly(Header):
@@ -371,9 +372,61 @@ class BrokerHeartbeat(Header):
 
 
 class BrokerNameHeader(Header):
-    """205, 327: a broker name."""
+    """205, 327, 1004: a broker name."""
 
     broker_name: str
+
+
+class AlterSyncStateSet(Header):
+    """1001: a master says which brokers have all its messages; the body is a SyncStateSet."""
+
+    broker_name: str
+    master_broker_id: Int64
+    master_epoch: Int32
+
+
+class ElectMaster(Header):
+    """1002: elect a master; ``broker_id`` is who asks, or who is to be (``designate_elect``)."""
+
+    broker_name: str
+    cluster_name: str = ""
+    broker_id: Int64 = -1
+    designate_elect: bool = False
+
+
+class RegisterToController(Header):
+    """1003: a broker has started, at an address."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Int64
+    broker_address: str
+
+
+class NextBrokerId(Header):
+    """1012: which id a new broker may apply for."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class ApplyBrokerId(Header):
+    """1013: a broker wants an id; its check code, ``address;time``, tells it from others."""
+
+    cluster_name: str
+    broker_name: str
+    applied_broker_id: Int64
+    register_check_code: str
+
+
+class CleanBrokerData(Header):
+    """1011: forget brokers, by ids joined by ``;``, or all of a name."""
+
+    broker_name: str
+    cluster_name: str | None = None
+    broker_controller_ids_to_clean: str | None = None
+    # Upstream's field is ``isCleanLivingBroker``, as Java's are that begin so.
+    clean_living_broker: bool = field(name="isCleanLivingBroker", default=False)
 
 
 class BrokerMemberGroup(Header):
@@ -599,3 +652,54 @@ class LiteDispatch(Header):
 
     group: str
     client_id: str = ""
+
+
+class FlushOffset(Header):
+    """908: how far a slave is to take its master to have flushed."""
+
+    master_flush_offset: Int64
+
+
+class ExportConfig(Header):
+    """355: which tables a broker writes as JSON, each ended by ``;``."""
+
+    config_type: str
+
+
+class TimerEngine(Header):
+    """5001: what keeps timed messages, ``R``ocksDB or ``F``iles."""
+
+    engine: str = field(name="E_T")
+
+
+class AuthUser(Header):
+    """3001 to 3004: a user."""
+
+    username: str = ""
+
+
+class AuthUsers(Header):
+    """3005: users whose name has this in it."""
+
+    filter: str | None = None
+
+
+class AuthSubject(Header):
+    """3006, 3007, 3009: whom permissions are for, ``User:name``."""
+
+    subject: str = ""
+
+
+class AuthResource(Header):
+    """3008: what a subject may no longer use; without a resource, anything."""
+
+    subject: str = ""
+    resource: str | None = None
+    policy_type: str | None = None
+
+
+class AuthSubjects(Header):
+    """3010: subjects and resources whose names have this in them."""
+
+    subject_filter: str | None = None
+    resource_filter: str | None = None

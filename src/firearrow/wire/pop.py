@@ -25,11 +25,13 @@ Source: upstream ``ExtraInfoUtil``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.errors import MessageError
 from firearrow.message import names
+from firearrow.wire.client_bodies import BatchAck
 
 HANDLE_CHARS_MAX: Final = 1024
 ORDER_REVIVE_QUEUE: Final = 999  # in place of a revive queue: popped in order
@@ -114,6 +116,76 @@ def origin_topic(topic: str, group: str, origin: int) -> str:
     if origin == TOPIC:
         return topic
     return names.pop_retry_topic(topic, group, v2=origin == RETRY_V2)
+
+
+def parse_start_offsets(text: str) -> dict[tuple[int, int], int]:
+    """Read startOffsetInfo: the start offset by origin and queue; MessageError if it is none."""
+    return {
+        (int(origin), int(queue)): int(offset)
+        for origin, queue, offset in _items(text, "startOffsetInfo")
+    }
+
+
+def parse_offsets(text: str) -> dict[tuple[int, int], list[int]]:
+    """Read msgOffsetInfo: the offsets of messages by origin and queue; MessageError as above."""
+    return {
+        (int(origin), int(queue)): [int(offset) for offset in offsets.split(",")]
+        for origin, queue, offsets in _items(text, "msgOffsetInfo")
+    }
+
+
+def parse_order_counts(text: str) -> dict[tuple[int, str], int]:
+    """Read orderCountInfo: how often popped before, by origin and queue (``3``) or message
+    (``qo3%17``); MessageError as above."""
+    return {(int(origin), place): int(count) for origin, place, count in _counts(text)}
+
+
+def _counts(text: str) -> Iterator[list[str]]:
+    for item in filter(None, text.split(";")):
+        fields = item.split(" ")
+        if len(fields) != 3 or not (_is_number(fields[0]) and _is_number(fields[2])):
+            raise MessageError(f"not orderCountInfo: {text[:200]!r}")
+        yield fields
+
+
+def _items(text: str, what: str) -> Iterator[list[str]]:
+    for item in filter(None, text.split(";")):
+        fields = item.split(" ")
+        if len(fields) != 3 or not all(map(_is_number, (*fields[:2], *fields[2].split(",")))):
+            raise MessageError(f"not {what}: {text[:200]!r}")
+        yield fields
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdigit()
+
+
+def batch_acks(group: str, topic: str, handles: Iterable[Handle]) -> list[BatchAck]:
+    """Give what acknowledges messages popped from ``topic`` together (200151): an item for each
+    pop of each queue."""
+    together: dict[str, list[Handle]] = {}
+    for handle in handles:
+        together.setdefault(handle.head, []).append(handle)
+    return [_batch_ack(group, topic, some) for some in together.values()]
+
+
+def _batch_ack(group: str, topic: str, handles: Sequence[Handle]) -> BatchAck:
+    first = handles[0]
+    bits = 0
+    for handle in handles:
+        bits |= 1 << (handle.queue_offset - first.start_offset)
+    data = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return BatchAck(
+        group,
+        topic,
+        first.start_offset,
+        first.queue_id,
+        first.revive_queue_id,
+        first.pop_ms,
+        first.invisible_ms,
+        str(first.origin),
+        b64encode(data).decode(),
+    )
 
 
 def start_offset_info(origin: int, queue_id: int, start_offset: int) -> str:

@@ -5,8 +5,8 @@ to do for it, whether it comes one-way, and whether only masters take it. Which 
 is said by the server: ``broker.requests``, ``namesrv.processor``.
 
 Permissions are those of RocketMQ's ACL 2.0: a client needs each `Ask` of a row, and for that any of
-its actions. On a retry topic they are asked for its group. Codes of which upstream only wants to
-know who asks have here what their effect calls for.
+its actions. On a retry topic they are asked for its group, SUB in the place of PUB. Codes of which
+upstream only wants to know who asks have here what their effect calls for.
 
 Source: upstream ``RequestCode``, ``RocketMQAction``, ``DefaultAuthorizationContextBuilder``.
 """
@@ -17,6 +17,7 @@ from enum import Enum, Flag, auto
 from typing import Final, NamedTuple
 
 from firearrow.wire import headers
+from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
 from firearrow.wire.bodies import DataVersion, RegisterBody, Route
 from firearrow.wire.client_bodies import (
     AssignmentQuery,
@@ -31,6 +32,7 @@ from firearrow.wire.client_bodies import (
     TopicConfigList,
 )
 from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.controller_bodies import SyncStateSet
 
 
 class ServedBy(Enum):
@@ -149,7 +151,7 @@ _ROWS: Final = (
     Row(Code.VIEW_MESSAGE_BY_ID, BROKER, headers.ViewMessage, None, TOPIC_GET),
     Row(Code.HEART_BEAT, BROKER, None, Heartbeat, SUBSCRIBE),
     Row(Code.UNREGISTER_CLIENT, BROKER, headers.UnregisterClient, None, GROUP_SUB),
-    Row(Code.CONSUMER_SEND_MSG_BACK, BROKER, headers.SendBack, None, GROUP_SUB, MASTERS),
+    Row(Code.CONSUMER_SEND_MSG_BACK, BROKER, headers.SendBack, None, CONSUME, MASTERS),
     Row(Code.END_TRANSACTION, BROKER, headers.EndTransaction, None, TOPIC_PUB, ONEWAY | MASTERS),
     Row(Code.GET_CONSUMER_LIST_BY_GROUP, BROKER, headers.ConsumerGroupHeader, None, MEMBERS),
     Row(Code.CHECK_TRANSACTION_STATE, CLIENT, UNREAD, UNREAD, NOTHING, ONEWAY),
@@ -158,8 +160,8 @@ _ROWS: Final = (
     ),
     Row(Code.LOCK_BATCH_MQ, BROKER, None, LockRequest, SUBSCRIBE),
     Row(Code.UNLOCK_BATCH_MQ, BROKER, None, LockRequest, SUBSCRIBE),
-    Row(Code.GET_ALL_CONSUMER_OFFSET, BROKER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.GET_ALL_DELAY_OFFSET, BROKER, UNREAD, UNREAD, CLUSTER_GET),
+    Row(Code.GET_ALL_CONSUMER_OFFSET, BROKER, None, None, CLUSTER_GET),
+    Row(Code.GET_ALL_DELAY_OFFSET, BROKER, None, None, CLUSTER_GET),
     Row(Code.CHECK_CLIENT_CONFIG, BROKER, None, CheckClient, NOTHING),
     Row(Code.GET_CLIENT_CONFIG, NOBODY, UNREAD, UNREAD, NOTHING),
     Row(Code.GET_TIMER_CHECK_POINT, BROKER, None, None, CLUSTER_GET),
@@ -291,7 +293,7 @@ _ROWS: Final = (
     Row(Code.LITE_PULL_MESSAGE, BROKER, headers.PullMessage, None, CONSUME),
     Row(Code.RECALL_MESSAGE, BROKER, headers.RecallMessage, None, TOPIC_PUB, MASTERS),
     Row(Code.QUERY_ASSIGNMENT, BROKER, None, AssignmentQuery, GROUP_SUB),
-    Row(Code.SET_MESSAGE_REQUEST_MODE, BROKER, None, RequestMode, CLUSTER_UPDATE),
+    Row(Code.SET_MESSAGE_REQUEST_MODE, BROKER, None, RequestMode, CLUSTER_UPDATE, MASTERS),
     Row(Code.GET_ALL_MESSAGE_REQUEST_MODE, BROKER, None, None, CLUSTER_GET),
     Row(Code.UPDATE_AND_CREATE_STATIC_TOPIC, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE, MASTERS),
     Row(Code.GET_BROKER_MEMBER_GROUP, NAME_SERVER, headers.BrokerMemberGroup, None, CLUSTER_GET),
@@ -300,45 +302,64 @@ _ROWS: Final = (
     Row(Code.BROKER_HEARTBEAT, NAME_SERVER, headers.BrokerHeartbeat, None, CLUSTER_UPDATE),
     Row(Code.NOTIFY_MIN_BROKER_ID_CHANGE, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE, ONEWAY),
     Row(Code.EXCHANGE_BROKER_HA_INFO, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.GET_BROKER_HA_STATUS, BROKER, UNREAD, UNREAD, CLUSTER_GET),
+    Row(Code.GET_BROKER_HA_STATUS, BROKER, None, None, CLUSTER_GET),
     Row(Code.RESET_MASTER_FLUSH_OFFSET, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.CONTROLLER_ALTER_SYNC_STATE_SET, CONTROLLER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.CONTROLLER_ELECT_MASTER, CONTROLLER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.CONTROLLER_REGISTER_BROKER, CONTROLLER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.CONTROLLER_GET_REPLICA_INFO, CONTROLLER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.CONTROLLER_GET_METADATA_INFO, CONTROLLER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.CONTROLLER_GET_SYNC_STATE_DATA, CONTROLLER, UNREAD, UNREAD, CLUSTER_GET),
+    Row(
+        Code.CONTROLLER_ALTER_SYNC_STATE_SET,
+        CONTROLLER,
+        headers.AlterSyncStateSet,
+        SyncStateSet,
+        CLUSTER_UPDATE,
+    ),
+    Row(Code.CONTROLLER_ELECT_MASTER, CONTROLLER, headers.ElectMaster, None, CLUSTER_UPDATE),
+    Row(
+        Code.CONTROLLER_REGISTER_BROKER,
+        CONTROLLER,
+        headers.RegisterToController,
+        None,
+        CLUSTER_UPDATE,
+    ),
+    Row(Code.CONTROLLER_GET_REPLICA_INFO, CONTROLLER, headers.BrokerNameHeader, None, CLUSTER_GET),
+    Row(Code.CONTROLLER_GET_METADATA_INFO, CONTROLLER, None, None, CLUSTER_GET),
+    Row(Code.CONTROLLER_GET_SYNC_STATE_DATA, CONTROLLER, None, list, CLUSTER_GET),
     Row(Code.GET_BROKER_EPOCH_CACHE, BROKER, UNREAD, UNREAD, CLUSTER_GET),
     Row(Code.NOTIFY_BROKER_ROLE_CHANGED, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.UPDATE_CONTROLLER_CONFIG, CONTROLLER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.GET_CONTROLLER_CONFIG, CONTROLLER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.CLEAN_BROKER_DATA, CONTROLLER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.CONTROLLER_GET_NEXT_BROKER_ID, CONTROLLER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.CONTROLLER_APPLY_BROKER_ID, CONTROLLER, UNREAD, UNREAD, CLUSTER_UPDATE),
+    Row(Code.UPDATE_CONTROLLER_CONFIG, CONTROLLER, None, bytes, CLUSTER_UPDATE),
+    Row(Code.GET_CONTROLLER_CONFIG, CONTROLLER, None, None, CLUSTER_GET),
+    Row(Code.CLEAN_BROKER_DATA, CONTROLLER, headers.CleanBrokerData, None, CLUSTER_UPDATE),
+    Row(Code.CONTROLLER_GET_NEXT_BROKER_ID, CONTROLLER, headers.NextBrokerId, None, CLUSTER_GET),
+    Row(Code.CONTROLLER_APPLY_BROKER_ID, CONTROLLER, headers.ApplyBrokerId, None, CLUSTER_UPDATE),
     Row(Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
     Row(Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
     Row(Code.GET_COLD_DATA_FLOW_CTR_INFO, BROKER, UNREAD, UNREAD, CLUSTER_GET),
     Row(Code.SET_COMMITLOG_READ_MODE, BROKER, headers.ReadMode, None, CLUSTER_UPDATE),
-    Row(Code.AUTH_CREATE_USER, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.AUTH_UPDATE_USER, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.AUTH_DELETE_USER, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.AUTH_GET_USER, BROKER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.AUTH_LIST_USER, BROKER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.AUTH_CREATE_ACL, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.AUTH_UPDATE_ACL, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.AUTH_DELETE_ACL, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.AUTH_GET_ACL, BROKER, UNREAD, UNREAD, CLUSTER_GET),
-    Row(Code.AUTH_LIST_ACL, BROKER, UNREAD, UNREAD, CLUSTER_GET),
+    Row(Code.AUTH_CREATE_USER, BROKER, headers.AuthUser, AuthUserInfo, CLUSTER_UPDATE),
+    Row(Code.AUTH_UPDATE_USER, BROKER, headers.AuthUser, AuthUserInfo, CLUSTER_UPDATE),
+    Row(Code.AUTH_DELETE_USER, BROKER, headers.AuthUser, None, CLUSTER_UPDATE),
+    Row(Code.AUTH_GET_USER, BROKER, headers.AuthUser, None, CLUSTER_GET),
+    Row(Code.AUTH_LIST_USER, BROKER, headers.AuthUsers, None, CLUSTER_GET),
+    Row(Code.AUTH_CREATE_ACL, BROKER, headers.AuthSubject, AuthAcl, CLUSTER_UPDATE),
+    Row(Code.AUTH_UPDATE_ACL, BROKER, headers.AuthSubject, AuthAcl, CLUSTER_UPDATE),
+    Row(Code.AUTH_DELETE_ACL, BROKER, headers.AuthResource, None, CLUSTER_UPDATE),
+    Row(Code.AUTH_GET_ACL, BROKER, headers.AuthSubject, None, CLUSTER_GET),
+    Row(Code.AUTH_LIST_ACL, BROKER, headers.AuthSubjects, None, CLUSTER_GET),
     Row(Code.SWITCH_TIMER_ENGINE, BROKER, UNREAD, UNREAD, CLUSTER_UPDATE),
-    Row(Code.POP_MESSAGE, BROKER, headers.PopMessage, None, CONSUME),
-    Row(Code.ACK_MESSAGE, BROKER, headers.AckMessage, None, CONSUME),
+    Row(Code.POP_MESSAGE, BROKER, headers.PopMessage, None, CONSUME, MASTERS),
+    Row(Code.ACK_MESSAGE, BROKER, headers.AckMessage, None, CONSUME, MASTERS),
     Row(Code.PEEK_MESSAGE, BROKER, headers.PeekMessage, None, CONSUME),
-    Row(Code.CHANGE_MESSAGE_INVISIBLETIME, BROKER, headers.ChangeInvisibleTime, None, CONSUME),
+    Row(
+        Code.CHANGE_MESSAGE_INVISIBLETIME,
+        BROKER,
+        headers.ChangeInvisibleTime,
+        None,
+        CONSUME,
+        MASTERS,
+    ),
     Row(Code.NOTIFICATION, BROKER, headers.Notification, None, CONSUME),
     Row(Code.POLLING_INFO, BROKER, headers.PollingInfo, None, TOPIC_AND_GROUP_GET),
-    Row(Code.POP_ROLLBACK, BROKER, None, None, CONSUME),
-    Row(Code.POP_LITE_MESSAGE, BROKER, headers.PopLiteMessage, None, CONSUME),
-    Row(Code.LITE_SUBSCRIPTION_CTL, BROKER, None, LiteSubscriptionChanges, SUBSCRIBE),
+    Row(Code.POP_ROLLBACK, BROKER, None, None, CLUSTER_UPDATE, MASTERS),
+    Row(Code.POP_LITE_MESSAGE, BROKER, headers.PopLiteMessage, None, CONSUME, MASTERS),
+    Row(Code.LITE_SUBSCRIPTION_CTL, BROKER, None, LiteSubscriptionChanges, SUBSCRIBE, MASTERS),
     Row(Code.ACK_LITE_MESSAGE, NOBODY, UNREAD, UNREAD, NOTHING),
     Row(Code.NOTIFY_UNSUBSCRIBE_LITE, CLIENT, UNREAD, UNREAD, NOTHING),
     Row(Code.GET_BROKER_LITE_INFO, BROKER, None, None, CLUSTER_GET),
@@ -347,7 +368,7 @@ _ROWS: Final = (
     Row(Code.GET_LITE_CLIENT_INFO, BROKER, headers.LiteClient, None, GROUP_GET),
     Row(Code.GET_LITE_GROUP_INFO, BROKER, headers.LiteGroup, None, GROUP_GET),
     Row(Code.TRIGGER_LITE_DISPATCH, BROKER, headers.LiteDispatch, None, CLUSTER_UPDATE),
-    Row(Code.BATCH_ACK_MESSAGE, BROKER, None, BatchAckBody, CONSUME),
+    Row(Code.BATCH_ACK_MESSAGE, BROKER, None, BatchAckBody, CONSUME, MASTERS),
 )
 
 REQUESTS: Final = {row.code: row for row in _ROWS}

@@ -230,6 +230,20 @@ def test_an_exclusive_group_has_one_client_for_each(tmp_path: Path) -> None:
     with_lite_topics(tmp_path, main, **{"lite.sub.model": "Exclusive"})
 
 
+def test_who_adds_again_what_it_has_keeps_it(tmp_path: Path) -> None:
+    async def main(_: Serving, caller: Caller) -> None:
+        await send(caller, "a", b"1")
+        await subscribe(caller, "a")
+        await subscribe(caller, "a")
+        told = await caller.call(
+            200077, {"parentTopic": "P", "group": "G", "clientId": "c1", "maxCount": 9}
+        )
+        assert json.loads(told.body)["liteTopicCount"] == 1
+        assert await popped(caller) == ["1"]
+
+    with_lite_topics(tmp_path, main, **{"lite.sub.model": "Exclusive"})
+
+
 def test_clients_of_a_group_share_what_both_subscribe_to(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await subscribe(caller, "a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firearrow.broker.processors.pop import MESSAGES_MAX
+from firearrow.broker.pop.sharing import MESSAGES_MAX
 from tests.broker.popping import pop, pop_fields, popped
 from tests.broker.serving import Caller, Serving, in_virtual_time
 

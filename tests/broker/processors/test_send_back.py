@@ -7,12 +7,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from firearrow.broker import failures
+from firearrow.broker.failures import PlainCopy, plain_copy
 from firearrow.broker.processors import send_back
-from firearrow.broker.puts import asks_nothing
 from firearrow.broker.state.topics import UNIT_SUBSCRIBED_FLAG
 from firearrow.message import properties
 from firearrow.message.model import MessageView
+from firearrow.message.record import Content
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.testing.loop import START_MS
 from firearrow.wire.bodies import TopicConfig
@@ -20,6 +23,7 @@ from firearrow.wire.codes import PROTOCOL_VERSION
 from firearrow.wire.command import Command, FieldValue, request
 from firearrow.wire.frame import encode_request
 from tests.broker.serving import Caller, Serving, calling, in_virtual_time, send_fields, stored
+from tests.broker.together import Ask, is_the_same_together
 from tests.store.stores import append
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
@@ -94,6 +98,10 @@ ODD_PAIRS = [
     "RETRY_TOPIC\x01R", "ORIGIN_MESSAGE_ID\x01O", "ORIGIN_MESSAGE_ID\x01 ", "TRAN_MSG\x01true",
     "TIMER_DELIVER_MS\x011", "INNER_MULTI_DISPATCH\x01q", "REAL_TOPIC\x01Q", "é\x01ü", "", "x",
 ]  # fmt: skip
+WAITED = [
+    "WAIT\x01false", "RETRY_TOPIC\x01R", "ORIGIN_MESSAGE_ID\x017F00", "DELAY\x013",
+    "REAL_TOPIC\x01%RETRY%h", "REAL_QID\x010",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("level", [-1, 1, 18, 50])
@@ -102,41 +110,53 @@ def test_what_is_left_unread_comes_again_as_if_it_were_read(
 ) -> None:
     """A message is sent back for two groups, once with each of its properties read."""
     chance = Random(level)
-    left_unread = 0
+    left_unread = plain = 0
 
-    def counted(stored: bytes) -> bool:
+    has_one = failures._has_one
+
+    def counted(stored: bytes, waits: bytes) -> bool:
         nonlocal left_unread
-        left_unread += asks_nothing(stored)
-        return asks_nothing(stored)
+        left_unread += has_one(stored, waits)
+        return has_one(stored, waits)
+
+    def counted_plain(content: Content) -> PlainCopy | None:
+        nonlocal plain
+        copy = plain_copy(content)
+        plain += copy is not None
+        return copy
 
     async def main(served: Serving, caller: Caller) -> None:
         store = served.broker.store
         topic = "%DLQ%{}" if level < 0 else "SCHEDULE_TOPIC_XXXX"
         await caller.sent(b"x")
-        for number in range(50):
+        for number in range(80):
             pairs = ["UNIQ_KEY\x01U", *chance.sample(ODD_PAIRS, chance.randrange(3))]
             pairs += ["WAIT\x01true"] * chance.randrange(2)
             chance.shuffle(pairs)
+            if number % 2:
+                pairs += WAITED
             text = "\x02".join(pairs) + "\x02" * chance.randrange(2)
             host = chance.choice([bytes(4) + b"\0\0\0\1", bytes(15) + b"\1\0\0\0\1"])
             flags = number, chance.choice([0, 1, 8])
             queue = store.queue("T", 0)
             place = store.put(queue, b"x", text.encode(), *flags, 5, host, START_MS, number % 3)
             view, records = store.view_at(place), []
-            for name, asks in ("g", counted), ("h", lambda _: False):
+            for name, asks in ("g", counted), ("h", lambda *_: False):
                 with monkeypatch.context() as patch:
-                    patch.setattr(send_back, "asks_nothing", asks)
+                    patch.setattr(failures, "_has_one", asks)
+                    patch.setattr(send_back, "plain_copy", counted_plain)
                     assert (await back(caller, view, delayLevel=level, group=name)).code == 0
                 [last] = stored(served, topic.format(name), max(min(level, 18) - 1, 0))[-1:]
                 records.append(store.content_at(last.physical_offset))
             one, other = records
-            expected = other.properties.replace(b"%RETRY%h", b"%RETRY%g")
-            assert properties.parse(one.properties) == properties.parse(expected)
+            found, expected = (it.properties.replace(b"%RETRY%h", b"%RETRY%g") for it in records)
+            assert properties.parse(found) == properties.parse(expected)
             if text.encode() == properties.encode(properties.parse(text)):
-                assert one.properties == expected
-            alike = {"queue_offset": 0, "physical_offset": 0, "topic": "", "properties": b""}
-            assert {**one._asdict(), **alike} == {**other._asdict(), **alike}
+                assert found == expected
+            alike: Any = {"queue_offset": 0, "physical_offset": 0, "topic": "", "properties": b""}
+            assert replace(one, **alike) == replace(other, **alike)
         assert left_unread > 3
+        assert (plain > 3) == (level >= 0)
 
     in_virtual_time(tmp_path, main)
 
@@ -214,15 +234,21 @@ def test_a_consumer_may_give_a_message_up(tmp_path: Path) -> None:
     calling(tmp_path, main)
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("case", ["group", "broker", "topic", "gone", "middle", "negative"])
-def test_what_is_refused(tmp_path: Path, case: str) -> None:
+def test_what_is_refused(tmp_path: Path, case: str, known: bool) -> None:
+    """Also when the group has sent back others before."""
+
     async def main(served: Serving, caller: Caller) -> None:
         broker = served.broker
         await caller.sent(b"x", i=SENT)
         [view] = stored(served, "T")
+        if known:
+            await known_group(caller)
         offset, code, remark = view.physical_offset, 16, "sending message is forbidden"
         if case == "group":
             await caller.call(25, {}, b"autoCreateSubscriptionGroup=false")
+            await caller.call(207, {"groupName": "g", "cleanOffset": False})
             code, remark = 26, "subscription group not exist, g"
         elif case == "broker":
             await caller.call(25, {}, b"brokerPermission=4")
@@ -238,6 +264,77 @@ def test_what_is_refused(tmp_path: Path, case: str) -> None:
         assert remark in str(answer.remark)
         after = dict(broker.topics.table), dict(broker.groups.table), broker.store.log_end_offset
         assert after == before
+
+    calling(tmp_path, main)
+
+
+async def known_group(caller: Caller) -> None:
+    """Send messages of the group back, so that the broker knows the way of its messages."""
+    for number in range(3):
+        sent = await caller.sent(b"%d" % number, queue_id=1, i="UNIQ_KEY\x01U\x02WAIT\x01true\x02")
+        offset = int(str(sent["msgId"])[-16:], 16)
+        asked: dict[str, FieldValue] = {"group": "g", "offset": offset, "delayLevel": 18}
+        assert (await caller.call(36, asked)).code == 0
+
+
+def test_what_changes_counts_for_the_next_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is known of a group, of its retry topic and of levels."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(4):
+            await caller.sent(b"%d" % number, i=f"{SENT}WAIT\x01true\x02")
+        await known_group(caller)
+        views = stored(served, "T")
+        at_most: Any = {"maxReconsumeTimes": None, "delayLevel": 18}
+        assert (await back(caller, views[0], **at_most)).code == 0
+        await caller.call(25, {}, b"messageDelayLevel=1s 2s 3s")
+        await group(caller, retryQueueNums=2, retryMaxTimes=16)
+        served.broker.topics.put(TopicConfig(RETRY, 2, 2))
+        monkeypatch.setattr(served.broker._chance, "randrange", lambda queues: queues - 1)
+        assert (await back(caller, views[1], **at_most)).code == 0
+        [copy] = stored(served, "SCHEDULE_TOPIC_XXXX", 2)
+        assert (copy.properties["DELAY"], copy.properties["REAL_QID"]) == ("3", "1")
+        await group(caller, retryMaxTimes=0)
+        assert (await back(caller, views[2], **at_most)).code == 0
+        assert [dead.body for dead in stored(served, DLQ)] == [b"2"]
+        await group(caller, retryQueueNums=0)
+        end = served.broker.store.log_end_offset
+        assert (await back(caller, views[3], **at_most)).code == 0
+        assert served.broker.store.log_end_offset == end
+
+    calling(tmp_path, main)
+
+
+def test_nobody_waits_for_the_disk_which_is_asked_to_hurry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With SYNC_FLUSH, as for any message whose sender does not wait."""
+    asked: list[str] = []
+
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"x", i=SENT)
+        await known_group(caller)
+        [view] = stored(served, "T")
+        monkeypatch.setattr(served.broker.store, "flush_soon", lambda: asked.append("soon"))
+        assert (await back(caller, view)).code == 0
+        assert asked == ["soon"]
+
+    in_virtual_time(tmp_path, main, store={"flush_disk_type": "SYNC_FLUSH"})
+
+
+def test_without_room_for_the_next_one_nothing_changes(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await known_group(caller)
+        await caller.sent(b"x", i=f"{SENT}WAIT\x01true\x02")
+        [view] = stored(served, "T")
+        served.broker.store.log.refuse("no room")
+        answer = await back(caller, view)
+        assert (answer.code, answer.remark) == (14, "no room")
+        served.broker.store.log.refuse(None)
+        assert (await back(caller, view)).code == 0
+        assert served.broker.store.max_queue_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
 
     calling(tmp_path, main)
 
@@ -368,12 +465,12 @@ def test_no_more_are_remembered_than_a_limit(
 
     async def main(served: Serving, caller: Caller) -> None:
         waiting = served.broker.store.max_queue_offset
-        for number in range(3):
+        for number in range(5):
             await caller.sent(b"%d" % number, i=SENT)
         views = stored(served, "T")
-        for view in (*views, *views[1:], views[0]):
+        for view in (*views, *views[-2:], views[0]):
             assert (await back(caller, view)).code == 0
-        assert waiting("SCHEDULE_TOPIC_XXXX", 2) == 4
+        assert waiting("SCHEDULE_TOPIC_XXXX", 2) == 6
 
     in_virtual_time(tmp_path, main)
 
@@ -451,3 +548,71 @@ def test_a_dead_letter_has_no_priority(tmp_path: Path) -> None:
         assert [view.body for view in stored(served, DLQ)] == [b"3"]
 
     calling(tmp_path, main)
+
+
+ODD_ASKS: list[dict[str, FieldValue]] = [
+    {"group": "h"}, {"group": "new"}, {"group": "none"}, {"group": "h", "delayLevel": 50},
+    {"delayLevel": -1}, {"delayLevel": 5}, {"maxReconsumeTimes": 1}, {"maxReconsumeTimes": 0},
+    {"offset": 7}, {"offset": 1 << 40}, {"unitMode": True}, {"delayLevel": "x"},
+]  # fmt: skip
+USUAL_PAIRS = [
+    "UNIQ_KEY\x01U", "UNIQ_KEY\x01U\x02MSG_REGION\x01R\x02TRACE_ON\x01true", "KEYS\x01a_b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("odd", "flush", "file_bytes", "at_once", "least"),
+    [
+        (0.0, "ASYNC_FLUSH", 1 << 20, 300, send_back.SEVERAL_MAX),
+        (0.0, "ASYNC_FLUSH", 1 << 16, 300, 0),  # of which a file holds a hundred or two
+        (0.1, "SYNC_FLUSH", 1 << 20, 20, 50),
+        (0.5, "ASYNC_FLUSH", 1 << 20, 5, 9),
+    ],
+)
+def test_messages_sent_back_together_come_as_if_each_were_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    odd: float,
+    flush: str,
+    file_bytes: int,
+    at_once: int,
+    least: int,
+) -> None:
+    """Whatever is asked between: of other groups, for the dead ones, again, or in vain."""
+
+    async def prepare(served: Serving, caller: Caller) -> list[Ask]:
+        chance = Random(str(odd))
+        store = served.broker.store
+        await known_group(caller)
+        served.broker.topics.put(TopicConfig("%RETRY%h", 2, 2))
+        for name, queues in ("h", 2), ("none", 0):
+            await group(caller, name, retryQueueNums=queues)
+        queue, asked = store.queue("T", 0), list[Ask]()
+        for number in range(300):
+            pairs = [chance.choice(USUAL_PAIRS), "WAIT\x01true"]
+            flags = number, 0
+            if chance.random() < odd:
+                pairs += chance.sample(ODD_PAIRS, 2) + chance.choice([[], WAITED])
+                flags = number, chance.choice([INNER_BATCH, 1, 4, 8])
+            text = "\x02".join(pairs) + "\x02" * chance.randrange(2)
+            host = bytes(4) + b"\0\0\0\1" if number % 7 else bytes(15) + b"\1\0\0\0\1"
+            times = chance.randrange(3)
+            place = store.put(
+                queue, b"%d" % number, text.encode(), *flags, 5, host, START_MS, times
+            )
+            fields: dict[str, FieldValue] = {"group": "g", "offset": place, "delayLevel": 0}
+            fields |= {"maxReconsumeTimes": 16, "originTopic": "T"}
+            asked.append((36, fields))
+            if chance.random() < odd:
+                asked.append((36, fields | chance.choice([*ODD_ASKS, {}])))
+        store.catch_up()
+        return asked
+
+    def failures_of(served: Serving) -> Any:
+        return served.broker.stats._failures, served.broker.topics.table.keys()
+
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": file_bytes, "flush_disk_type": flush}
+    together = is_the_same_together(
+        tmp_path, monkeypatch, prepare, failures_of, at_once, store=sizes
+    )
+    assert least <= together < 300

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from tests.broker.serving import Serving, bodies, send_fields, stored
+from firearrow.wire.command import FieldValue
+from tests.broker.serving import Caller, Serving, bodies, send_fields, stored
+from tests.broker.together import Ask, is_the_same_together
 from tests.broker.transacting import (
     COMMIT,
     GIVEN_UP,
     HALF,
+    PREPARED,
     ROLLBACK,
     ROUND_SECONDS,
     UNKNOWN,
@@ -135,3 +139,69 @@ def test_a_transaction_that_waits_is_checked_from_the_begin_and_once_a_round(
             assert len(producer.checks) == 3
 
     in_virtual_time(tmp_path, main)
+
+
+ODD_ENDS: list[dict[str, FieldValue]] = [
+    {"commitOrRollback": ROLLBACK}, {"commitOrRollback": UNKNOWN}, {"commitOrRollback": 4},
+    {"producerGroup": "other"}, {"tranStateTableOffset": 0}, {"commitLogOffset": 7},
+    {"commitOrRollback": "x"}, {"fromTransactionCheck": True}, {},
+]  # fmt: skip
+ODD_PAIRS = [
+    "CHECK_IMMUNITY_TIME_IN_SECONDS\x01100", "DELAY\x013", "a_b\x01c", "x", "KEYS\x01DELAY",
+    "TIMER_DELAY_SEC\x0160", "PGROUP\x01other", "TRANSACTION_CHECK_TIMES\x013",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("odd", "file_bytes", "at_once", "least"),
+    [
+        (0.0, 1 << 20, 200, 200),
+        (0.0, 1 << 15, 200, 0),
+        (0.1, 1 << 20, 20, 40),
+        (0.5, 1 << 20, 5, 9),
+    ],
+)
+def test_halves_ended_together_become_what_each_would_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    odd: float,
+    file_bytes: int,
+    at_once: int,
+    least: int,
+) -> None:
+    """Whatever is asked between: of others, again, in vain; some halves were put again before."""
+
+    async def prepare(served: Serving, caller: Caller) -> list[Ask]:
+        chance = Random(str(odd))
+        checked: list[Fields] = []
+        if odd:
+            async with producing(served) as producer:
+                checked = [await producer.begin(b"%d" % number) for number in range(6)]
+                await asyncio.sleep(ROUND_SECONDS + 1)
+                checked += map(of_check, producer.checks)
+                assert len(checked) == 12
+        halves: list[Fields] = []
+        for number in range(200):
+            pairs = ["TRAN_MSG\x01true", "PGROUP\x01pg", f"UNIQ_KEY\x01U{number}"]
+            pairs += chance.sample(ODD_PAIRS, 1) * (chance.random() < odd)
+            changed: dict[str, FieldValue] = {"i": "\x02".join(pairs), "f": PREPARED, "h": number}
+            queue_id = chance.randrange(4)
+            sent = await caller.sent(b"%d" % number, queue_id=queue_id, **changed)
+            places = int(sent["msgId"][-16:], 16), int(sent["queueOffset"])
+            halves.append({"commitLogOffset": places[0], "tranStateTableOffset": places[1]})
+        asked = list[Ask]()
+        for half in halves:
+            fields = {"producerGroup": "pg", "commitOrRollback": COMMIT, **half}
+            asked.append((37, fields))
+            if chance.random() < odd:
+                asked.append((37, fields | chance.choice(ODD_ENDS)))
+            if checked and chance.random() < odd:
+                asked.append((37, fields | chance.choice(checked)))
+        return asked
+
+    def decided(served: Serving) -> Any:
+        return served.broker._transactions._decided._chunks, served.broker.open_counts._content()
+
+    sizes = {"mapped_file_size_commit_log": file_bytes}
+    together = is_the_same_together(tmp_path, monkeypatch, prepare, decided, at_once, store=sizes)
+    assert least <= together

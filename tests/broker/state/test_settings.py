@@ -108,7 +108,7 @@ def test_what_counts_only_at_the_start_may_be_said_again() -> None:
         {"maxMessageSize": "10"},
         {"messageDelayLevel": "xx"},
         {"brokerName": "a\nlistenPort=1"},
-        {"metricsLabel": "a\nlistenPort=1"},
+        {"metricsGrpcExporterHeader": "a\nlistenPort=1"},
         {"popPollingSize": "many"},
         {"popPollingSize": ""},
         {"timerRocksDBRollMaxTps": "1.x"},

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from firearrow.errors import ConfigError
+from firearrow.message.properties import OF_BROKER
 from firearrow.spark.jobs import deadletters
-from firearrow.spark.properties import OF_BROKER
 from tests.spark.jobs.frames import messages, rows
 
 BODIES = [

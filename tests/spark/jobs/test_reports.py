@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from firearrow.cli import analyses
 from firearrow.cli.analyses import ReportRun
+from firearrow.cli.joboptions import (
+    Accounting,
+    Backlog,
+    Deadletters,
+    Duplicates,
+    Latency,
+    Reading,
+    Transactions,
+)
 from firearrow.cli.page import as_html
 from firearrow.cli.reports import Report, Table
+from firearrow.cli.sparkoptions import RunOptions
 from firearrow.spark.jobs.reading import Reader
 from tests.spark.jobs import orders
 from tests.spark.jobs.frames import golden, table
-
-OPTIONS: dict[str, Any] = {
-    "top": 5, "parts": 3, "window": 600, "retention_hours": 72.0, "sample": None,
-    "consume_rate": 0.5, "free_bytes": None, "path": ["."], "where": None, "resend": False,
-    "dry_run": False, "audit": None, "to_topic": None, "to_name_server": None, "delay_levels": None,
-}  # fmt: skip
 
 
 class OfFrame(Reader):
@@ -55,12 +58,17 @@ class OfFrame(Reader):
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ReportRun]:
+def run(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ReportRun[Any]]:
     store = orders.fill(tmp_path_factory.mktemp("shop"))
     reader = OfFrame(spark, golden(spark, store).cache())
-    return lambda **options: ReportRun(
-        spark, reader, Namespace(**{**OPTIONS, **options}), orders.END_MS
-    )
+
+    def of(kind: type[Reading], *, top: int = 5, **options: Any) -> ReportRun[Any]:
+        how = RunOptions(top=top)
+        return ReportRun(spark, reader, kind(path=(".",), **options), how, orders.END_MS)
+
+    return of
 
 
 def by_title(tables: list[Table]) -> dict[str, Table]:
@@ -73,8 +81,8 @@ def cells(found: Table, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*(found.values(column) for column in columns), strict=True))
 
 
-def test_backlog(run: Callable[..., ReportRun]) -> None:
-    found = by_title(analyses.report_backlog(run()))
+def test_backlog(run: Callable[..., ReportRun[Any]]) -> None:
+    found = by_title(analyses.report_backlog(run(Backlog, window=600, parts=3, consume_rate=0.5)))
     assert cells(found["Backlog by consumer group"], "consumerGroup", "lag", "uncommitted") == [
         ("billing", 470, 1),
         ("audit", 40, 0),
@@ -87,17 +95,18 @@ def test_backlog(run: Callable[..., ReportRun]) -> None:
     assert found["Falls off retention first"].values("queueId")[0] == 3
 
 
-def test_accounting(run: Callable[..., ReportRun]) -> None:
-    found = by_title(analyses.report_accounting(run(free_bytes=10**9)))
+def test_accounting(run: Callable[..., ReportRun[Any]]) -> None:
+    found = by_title(analyses.report_accounting(run(Accounting, free_bytes=10**9)))
     assert cells(found["By topic"], "topic", "messages")[0] == ("Orders", 1440)
     assert found["By topic"].more
     assert len(found["By hour"].drawn) == 6
     assert found["Disk forecast"].values("fullInHours") == [None]
-    assert "Disk forecast" in by_title(analyses.report_accounting(run()))  # as the disk has it
+    of_disk = run(Accounting)  # as the disk has it
+    assert "Disk forecast" in by_title(analyses.report_accounting(of_disk))
 
 
-def test_deadletters(run: Callable[..., ReportRun]) -> None:
-    found = by_title(analyses.report_deadletters(run(where="keys like 'order-240 %'")))
+def test_deadletters(run: Callable[..., ReportRun[Any]]) -> None:
+    found = by_title(analyses.report_deadletters(run(Deadletters, where="keys like 'order-240 %'")))
     assert found["Dead letters by consumer group"].values("letters") == [1]
     assert cells(found["History"], "tries", "originQueueOffset") == [(3, 60)]
     (body,) = found["Letters"].values("body")
@@ -107,17 +116,19 @@ def test_deadletters(run: Callable[..., ReportRun]) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_a_dry_run_writes_nothing(run: Callable[..., ReportRun], tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(run: Callable[..., ReportRun[Any]], tmp_path: Path) -> None:
     audit = tmp_path / "audit"
     found = by_title(
-        analyses.report_deadletters(run(resend=True, dry_run=True, audit=str(audit), top=0))
+        analyses.report_deadletters(
+            run(Deadletters, resend=True, dry_run=True, audit=str(audit), top=0)
+        )
     )
     assert found["Would be sent"].values("target") == ["Orders"] * 12
     assert not audit.exists()
 
 
-def test_transactions(run: Callable[..., ReportRun]) -> None:
-    found = by_title(analyses.report_transactions(run()))
+def test_transactions(run: Callable[..., ReportRun[Any]]) -> None:
+    found = by_title(analyses.report_transactions(run(Transactions)))
     assert cells(found["Transactions by state"], "state", "transactions") == [
         ("rolled back", 4),
         ("undecided", 6),
@@ -125,16 +136,16 @@ def test_transactions(run: Callable[..., ReportRun]) -> None:
     assert found["Undecided"].values("keys")[0] == "pay-4"
 
 
-def test_duplicates(run: Callable[..., ReportRun]) -> None:
-    found = by_title(analyses.report_duplicates(run()))
+def test_duplicates(run: Callable[..., ReportRun[Any]]) -> None:
+    found = by_title(analyses.report_duplicates(run(Duplicates)))
     by_id = [
         row for row in cells(found["By producer"], "kind", "copies", "caught") if row[0] == "id"
     ]
     assert by_id == [("id", 12, 12), ("id", 3, 3)]
 
 
-def test_latency(run: Callable[..., ReportRun]) -> None:
-    found = by_title(analyses.report_latency(run()))
+def test_latency(run: Callable[..., ReportRun[Any]]) -> None:
+    found = by_title(analyses.report_latency(run(Latency)))
     assert cells(found["Born to stored"], "topic", "messages", "max") == [
         ("Orders", 1440, 299),
         ("Payments", 60, 3),

@@ -62,6 +62,27 @@ def test_our_own_store_is_sound(tmp_path: Path) -> None:
     assert verdict.records == 600
 
 
+def test_a_queue_that_vanished_behind_a_clean_stop_is_damage(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    shutil.rmtree(root / "consumequeue" / "T")
+    [finding] = verify(Layout(root)).findings
+    assert (finding.invariant, finding.severity) == ("queue-entry-missing", Severity.DAMAGE)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_who_is_killed_in_its_first_seconds_has_no_checkpoint_yet(
+    clean: bool, tmp_path: Path
+) -> None:
+    root = own_store(tmp_path)
+    (root / "checkpoint").unlink()
+    if not clean:
+        (root / "abort").write_text("1")
+    verdict = verify(Layout(root))
+    assert verdict.sound is not clean
+    found = {finding.invariant: finding.severity for finding in verdict.findings}
+    assert found["checkpoint-size"] is (Severity.DAMAGE if clean else Severity.NOTE)
+
+
 def test_a_lmq_that_is_gone_may_have_been_deleted(tmp_path: Path) -> None:
     root = golden.extract("light-file", tmp_path)
     shutil.rmtree(root / "consumequeue" / "%LMQ%a")

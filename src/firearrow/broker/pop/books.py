@@ -28,13 +28,14 @@ Source: upstream ``PopMessageProcessor#buildCkMsg``, ``AckMessageProcessor#appen
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Final
 
 from msgspec import UNSET
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
+from firearrow.broker.metrics.tally import ACK, CK
 from firearrow.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -57,6 +58,7 @@ BATCHES_MAX: Final = 20_000
 _DISTANCE_MAX: Final = 4096  # of a message from the first of its batch, to be followed
 
 _Key = tuple[str, str, str, int]
+_NO_OFFSETS: Final[Mapping[int, int]] = {}
 
 
 class Batch:
@@ -115,6 +117,7 @@ class Books:
         self._timer_queue = context.store.queue(names.TIMER_TOPIC, 0)
         self._waits = WaitsElsewhere(names.TIMER_TOPIC, self._topic)
         self._settings = context.settings
+        self._tally = context.stats.tally
         self._next_queue = 0
         self._batches: dict[_Key, Batch] = {}
         self._older: dict[_Key, Batch] = {}
@@ -137,6 +140,11 @@ class Books:
         """Give the offset that a group pops from, -1 if it has none."""
         queues = self._offsets.committed.get(f"{topic}@{group}")
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
+
+    def offsets(self, group: str, topic: str) -> Mapping[int, int]:
+        """Give the offsets that a group pops from, by queue, as far as one look finds them: of
+        others `offset` must be asked. What is popped later may not be in it."""
+        return self._offsets.committed.get(f"{topic}@{group}", _NO_OFFSETS)
 
     def popped(
         self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int
@@ -182,6 +190,8 @@ class Books:
             return
         if form is None:
             form = self._prepare(batch, now_ms)
+        if self._tally is not None:
+            self._tally.revive_in.add((batch.group, batch.topic, ACK))
         digits = b"%d" % queue_offset
         place = self._puts.put_waiting(
             self._timer_queue,
@@ -192,7 +202,7 @@ class Books:
         )
         if batch.open:
             batch.places.append(place)
-            self._close(batch, queue_offset)
+            self._close(batch, [queue_offset])
 
     def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
         """Note that messages of a batch were consumed; raises like `popped`."""
@@ -230,8 +240,7 @@ class Books:
     def _noted(self, batch: Batch, queue_offsets: list[int], place: int) -> None:
         if batch.open and place >= 0:
             batch.places.append(place)
-            for queue_offset in queue_offsets:
-                self._close(batch, queue_offset)
+            self._close(batch, queue_offsets)
 
     def _put_ack(self, batch: Batch, ack: Acknowledgement, now_ms: int) -> int:
         revive_queue_id, visible_ms = batch.handle.revive_queue_id, batch.visible_ms
@@ -256,12 +265,13 @@ class Books:
             self._older, self._batches = self._batches, {}
         self._batches[batch.key] = batch
 
-    def _close(self, batch: Batch, queue_offset: int) -> None:
-        """Count a message as acknowledged; spare the timer all records once it is the last."""
-        distance = queue_offset - batch.handle.start_offset
-        if not 0 <= distance < _DISTANCE_MAX or not batch.open:
-            return
-        batch.open &= ~(1 << distance)
+    def _close(self, batch: Batch, queue_offsets: list[int]) -> None:
+        """Count messages as acknowledged; spare the timer all records once the last is."""
+        start = batch.handle.start_offset
+        for queue_offset in queue_offsets:
+            distance = queue_offset - start
+            if 0 <= distance < _DISTANCE_MAX:
+                batch.open &= ~(1 << distance)
         if batch.open:
             return
         if batch.places[0] >= self._timers.progress.queue_offset:
@@ -276,6 +286,8 @@ class Books:
         """Write a checkpoint; raises like `popped`."""
         deliver_ms = checkpoint.pop_ms + checkpoint.invisible_ms - CHECKPOINT_LEAD_MS
         key, body = checkpoint.unique_key(), encode(checkpoint)
+        if self._tally is not None:
+            self._tally.revive_in.add((checkpoint.group, checkpoint.topic, CK))
         place = self._put(body, revive_queue_id, CHECKPOINT_TAG, key, deliver_ms, now_ms)
         if place >= 0 and checkpoint.deltas:
             handle = Handle(
@@ -299,6 +311,8 @@ class Books:
         Gives its queue offset in the timer's queue, -1 if it need not wait.
         """
         tag = BATCH_ACK_TAG if ack.queue_offsets else ACK_TAG
+        if self._tally is not None:
+            self._tally.revive_in.add((ack.group, ack.topic, ACK))
         return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
 
     def _put(

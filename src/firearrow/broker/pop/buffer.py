@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from heapq import heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 
@@ -92,6 +93,16 @@ class BufferedBooks(Books, Service):
         self._alarm = Alarm(scheduler, self._turn)
         self._trouble: str | None = None
 
+    @property
+    def kept_checkpoints(self) -> int:
+        """How many checkpoints are in memory only."""
+        return len(self._kept)
+
+    @property
+    def kept_offsets(self) -> int:
+        """How many places of groups in queues are."""
+        return sum(len(line.places) for line in self._lines.values())
+
     # --- what was popped ---
 
     def offset(self, group: str, topic: str, queue_id: int) -> int:
@@ -102,6 +113,10 @@ class BufferedBooks(Books, Service):
             if line is not None:
                 return line.places[-1].next_offset
         return committed
+
+    def offsets(self, group: str, topic: str) -> Mapping[int, int]:
+        """Give the offsets that a group pops from, by queue, as far as one look finds them."""
+        return {} if self._lines else super().offsets(group, topic)
 
     def _line(self, topic: str, group: str, queue_id: int, committed: int) -> _Line | None:
         """The places of a group in a queue, unless it was moved."""

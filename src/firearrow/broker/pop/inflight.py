@@ -1,9 +1,9 @@
 """How many messages groups have popped and not acknowledged, by queue
 (``enablePopMessageThreshold``).
 
-They are counted only while that is on, and no counter is right after a start, or a kill of a
-consumer whose messages come again: so a limit by them protects a broker from a group that pops and
-never acknowledges, and is no exact number.
+They are counted only while that is on, or for metrics, and no counter is right after a start, or a
+kill of a consumer whose messages come again: so a limit by them protects a broker from a group that
+pops and never acknowledges, and is no exact number.
 
 Source: upstream ``PopInflightMessageCounter``.
 """
@@ -17,10 +17,11 @@ from firearrow.store import QueuesDeleted
 
 
 class InFlight:
-    """Counts popped messages of queues."""
+    """Counts popped messages of queues, ``always`` or while there is a limit."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, always: bool = False) -> None:
         self._settings = settings
+        self._always = always
         self._counts: dict[str, dict[int, int]] = {}
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
@@ -36,7 +37,7 @@ class InFlight:
 
     def popped(self, topic: str, group: str, queue_id: int, count: int) -> None:
         """Note that a group has more messages in hand."""
-        if self._settings.broker.enable_pop_message_threshold:
+        if self._always or self._settings.broker.enable_pop_message_threshold:
             queues = self._counts.setdefault(offset_key(topic, group), {})
             queues[queue_id] = queues.get(queue_id, 0) + count
 

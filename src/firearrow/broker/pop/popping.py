@@ -10,7 +10,7 @@ Source: upstream ``PopMessageProcessor#popMsgFromQueue``, ``PopMessageProcessor#
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,10 +28,8 @@ from firearrow.wire.pop import (
     ORDER_REVIVE_QUEUE,
     TOPIC,
     Handle,
-    msg_offset_info,
     order_count_infos,
     origin_of,
-    start_offset_info,
 )
 
 INIT_AT_FIRST: Final = 0  # initMode: where a group begins; any other: at the last message
@@ -49,12 +47,23 @@ _PASSED: Final = frozenset(
 )
 
 
+class Taken(NamedTuple):
+    """Messages of a queue that are popped: their batch's first offset, their own, and their
+    records, one by one or in one piece. ``origin`` is as in ``wire.pop``."""
+
+    origin: int
+    queue_id: int
+    start_offset: int
+    offsets: Sequence[int]
+    records: list[bytes]
+
+
 class Pop(msgspec.Struct):
     """A pop, and what it has found so far.
 
     ``missing`` is how many messages more it may be given, ``rest`` how many are left in the queues
     that were looked at, ``has_passed`` whether the group goes on behind some that are not for it;
-    the infos are items of the answer (``wire.pop``).
+    ``order_counts`` are items of the answer (``wire.pop``).
     """
 
     header: PopMessage
@@ -64,12 +73,10 @@ class Pop(msgspec.Struct):
     missing: int
     only_resident: bool = False
     is_by_priority: bool = False
-    records: list[bytes] = []
+    taken: list[Taken] = []
     count: int = 0
     rest: int = 0
     has_passed: bool = False
-    starts: list[str] = []
-    offsets: list[str] = []
     order_counts: list[str] = []
 
 
@@ -122,7 +129,7 @@ class Popping:
         try:
             self._pop(pop)
         except (Fetch, DiskFull, BrokerError):
-            if not pop.records:
+            if not pop.taken:
                 raise
         return pop
 
@@ -184,15 +191,15 @@ class Popping:
             first = 0 if step > 0 else count - 1
         else:
             first = int(self._chance.random() * count)
-        queues, offset_of = source.queues, self._books.offset
-        topic, group = source.name, pop.header.consumer_group
+        queues = source.queues
         by_offset_alone = not self._offsets.resets and not pop.header.order
+        known = self._books.offsets(pop.header.consumer_group, source.name)
         for number in range(count):
             queue_id = (first + step * number) % count
             queue = queues[queue_id]
-            if queue is not None and by_offset_alone:
-                left = queue.max_offset - (queue_offset := offset_of(group, topic, queue_id))
-                if queue_offset >= 0 and (left == 0 or (left > 0 and pop.missing <= 0)):
+            if queue is not None and by_offset_alone and queue_id in known:
+                left = queue.max_offset - known[queue_id]
+                if left == 0 or (left > 0 and pop.missing <= 0):
                     pop.rest += left
                     continue
             try:
@@ -243,7 +250,7 @@ class Popping:
         offsets: Sequence[int] = range(queue_offset, next_offset)
         records = [result.records]
         if source.batches or result.count != next_offset - queue_offset or source.origin:
-            records = _split(result.records)
+            records = split_records(result.records)
             offsets = [int.from_bytes(record[20:28], "big") for record in records]
         note = self._note_order if pop.header.order else self._note
         try:
@@ -251,15 +258,13 @@ class Popping:
         except (DiskFull, BrokerError):
             pop.rest += result.count
             raise
-        pop.starts.append(start_offset_info(source.origin, queue_id, queue_offset))
-        pop.offsets.append(msg_offset_info(source.origin, queue_id, offsets))
         pop.count += len(offsets)
         pop.missing -= len(offsets)
         self._in_flight.popped(source.name, pop.header.consumer_group, queue_id, len(offsets))
         self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
         if source.origin:
             records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)
-        pop.records += records
+        pop.taken.append(Taken(source.origin, queue_id, queue_offset, offsets, records))
 
     def _note(
         self,
@@ -387,7 +392,7 @@ class Popping:
         return source
 
 
-def _split(records: bytes) -> list[bytes]:
+def split_records(records: bytes) -> list[bytes]:
     """Give records one by one that are one after another."""
     found = []
     at, end = 0, len(records)

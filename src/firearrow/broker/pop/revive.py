@@ -98,6 +98,7 @@ class Reviving(Service):
         self._clock = context.clock
         self._retries = Retries(context)
         self._in_flight = context.in_flight
+        self._tally = context.stats.tally
         self._put_checkpoint = put_checkpoint
         self._delivered_ms = delivered_ms
         self._alarm = Alarm(scheduler, self._turn)
@@ -131,7 +132,7 @@ class Reviving(Service):
         if kept > end:  # what it has passed is lost: the next records there are others
             self._offsets.commit(REVIVE_GROUP, topic, queue_id, at - 1)
         broker_name = self._settings.broker.broker_name
-        return ReviveQueue(self._store, topic, queue_id, at, broker_name)
+        return ReviveQueue(self._store, topic, queue_id, at, broker_name, self._tally)
 
     async def stop(self) -> None:
         """Have nothing come again, now or when the next start reads it."""
@@ -164,6 +165,11 @@ class Reviving(Service):
     def trouble(self) -> str | None:
         """Why messages can't come again."""
         return self._telling.trouble
+
+    @property
+    def queues(self) -> list[ReviveQueue]:
+        """The revive queues, in the order of their names."""
+        return list(self._queues.values())
 
     def arrived(self, arrivals: MessagesArrived) -> None:
         """Some queues have new messages: read those of revive queues soon."""
@@ -285,6 +291,8 @@ class Reviving(Service):
         try:
             self._retries.put(target, queue_offset, now_ms)
             self._in_flight.done(checkpoint.topic, checkpoint.group, checkpoint.queue_id, 1)
+            if self._tally is not None:
+                self._tally.revived.add((checkpoint.group, checkpoint.topic))
         except MessageError as error:
             times = checkpoint.put_again_times
             again_max = len(PUT_AGAIN_SECONDS)

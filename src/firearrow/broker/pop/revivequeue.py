@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from firearrow.broker.metrics.tally import ACK, CK, Tally
 from firearrow.broker.pop.merging import Merging, Open
 from firearrow.broker.pop.records import (
     ACK_TAG,
@@ -44,10 +45,16 @@ _timer_out: Final = properties.finder(properties.TIMER_OUT_MS)
 
 class ReviveQueue:
     """One queue of the revive topic; ``next_offset`` is where reading begins, ``broker_name`` whose
-    records are that name no broker."""
+    records are that name no broker. A ``tally`` counts what is read."""
 
     def __init__(
-        self, store: MessageStore, topic: str, queue_id: int, next_offset: int, broker_name: str
+        self,
+        store: MessageStore,
+        topic: str,
+        queue_id: int,
+        next_offset: int,
+        broker_name: str,
+        tally: Tally | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -57,6 +64,7 @@ class ReviveQueue:
         self.saved = next_offset
         """Up to where it is noted that it is not needed any more."""
         self._store = store
+        self._tally = tally
         self._next = next_offset
         self._put_off = -1  # the first checkpoint that there was no room for
         self._failures = 0
@@ -66,6 +74,11 @@ class ReviveQueue:
         """The first queue offset that a start needs."""
         needed = self.merging.needed_offset(self._next)
         return min(needed, self._put_off) if self._put_off >= 0 else needed
+
+    @property
+    def next_offset(self) -> int:
+        """The first queue offset that is not read."""
+        return self._next
 
     @property
     def is_put_off(self) -> bool:
@@ -113,9 +126,15 @@ class ReviveQueue:
             if has_room and len(self.merging) >= OPEN_MAX:
                 self._put_off, has_room = revive_offset, False
             if has_room:
-                return self.merging.add(checkpoint_of(content.body), revive_offset)
+                checkpoint = checkpoint_of(content.body)
+                if self._tally is not None:
+                    key = checkpoint.group, checkpoint.topic, CK, self.queue_id
+                    self._tally.revive_out.add(key)
+                return self.merging.add(checkpoint, revive_offset)
         elif kind in _ACKS:
             ack, stored_ms = acknowledgement_of(content.body), content.store_timestamp_ms
+            if self._tally is not None:
+                self._tally.revive_out.add((ack.group, ack.topic, ACK, self.queue_id))
             self.merging.acknowledge(ack, revive_offset, stored_ms, may_be_early=has_room)
         return None
 

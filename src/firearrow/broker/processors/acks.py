@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
@@ -14,9 +15,9 @@ from firearrow.broker.pop.books import Batch, Books
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.processors.liteacks import LiteAcks
 from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
-from firearrow.errors import BrokerError, MessageError
+from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
-from firearrow.net.server import Answer, Finished, Peer, Steps
+from firearrow.net.server import Answer, Finished, Peer, PeerRequest, Steps
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import BatchAck, BatchAckBody
 from firearrow.wire.codes import ResponseCode
@@ -72,6 +73,75 @@ class AckProcessor:
             self._books.acknowledge(batch, header.offset, self._clock.now_ms())
             self._in_flight.done(header.topic, header.consumer_group, header.queue_id, 1)
         return bare_frame(request.opaque, request.binary)
+
+    def ack_several(self, requests: Sequence[PeerRequest]) -> list[bytes] | None:
+        """200051, several that came together: the answers of ``ack`` to each.
+
+        Those of one batch are noted together, by one record instead of one each: a consumer that
+        pops 32 messages and acknowledges each by itself costs half as much so. They are answered
+        behind that, so whatever was answered is in the log as it would be otherwise.
+
+        None unless each is plain: what must be refused or treated with care is left to ``ack``,
+        and nothing was noted that it does not note again to the same effect.
+        """
+        together = self._together(requests)
+        if together is None:
+            return None
+        try:
+            if not all(self._note_all(*of_batch) for of_batch in together.items()):
+                return None
+        except (BrokerError, MessageError, StoreError):
+            return None
+        for batch, offsets in together.items():
+            self._in_flight.done(batch.topic, batch.group, batch.queue_id, len(offsets))
+        return [bare_frame(request.opaque, request.binary) for _, request in requests]
+
+    def _together(self, requests: Sequence[PeerRequest]) -> dict[Batch, list[int]] | None:
+        """The queue offsets of what is acknowledged, by batch; None unless all may be noted."""
+        together: dict[Batch, list[int]] = {}
+        batch_of = self._books.batch
+        known, least, after = None, 0, 0
+        for _, request in requests:
+            header = request.ext
+            if type(header) is not AckMessage or header.lite_topic:
+                return None
+            topic, group, queue_id = place = header.topic, header.consumer_group, header.queue_id
+            if place != known:
+                if group not in self._groups.table:
+                    return None
+                known, (least, after) = place, self._dispatched(topic, queue_id)
+            queue_offset = header.offset
+            if not least <= queue_offset < after:
+                return None
+            try:
+                batch = batch_of(header.extra_info, group, topic, queue_id)
+            except MessageError:
+                return None
+            if batch in together:
+                together[batch].append(queue_offset)
+            else:
+                together[batch] = [queue_offset]
+        return together
+
+    def _dispatched(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset and the one behind the last that a queue is known to have; none if it
+        can't be read."""
+        config = self._topics.get(topic)
+        if config is None or not 0 <= queue_id < config.read_queue_nums:
+            return 0, 0
+        queue = self._store.find_queue(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def _note_all(self, batch: Batch, queue_offsets: list[int]) -> bool:
+        """Note that messages of a batch were consumed; False if that is left to ``ack``."""
+        if batch.handle.is_ordered:
+            return self._ack_all_in_order(batch, queue_offsets)
+        now_ms = self._clock.now_ms()
+        if len(queue_offsets) == 1:
+            self._books.acknowledge(batch, queue_offsets[0], now_ms)
+        else:
+            self._books.acknowledge_all(batch, queue_offsets, now_ms)
+        return True
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
         """200151: messages of some pops were consumed."""
@@ -155,6 +225,23 @@ class AckProcessor:
             self._unblocking.changed(topic, group, queue_id)
             self._in_flight.done(topic, group, queue_id, 1)
         return None
+
+    def _ack_all_in_order(self, batch: Batch, queue_offsets: list[int]) -> bool:
+        """The same of several messages, of which none needs care; False, with nothing noted, if
+        one does."""
+        topic, group, queue_id = batch.topic, batch.group, batch.queue_id
+        offsets = self._offsets
+        if min(queue_offsets) < offsets.query(group, topic, queue_id):
+            return False
+        following = self._orders.acknowledge_all(
+            topic, group, queue_id, queue_offsets, pop_ms=batch.handle.pop_ms
+        )
+        if following is None:
+            return False
+        if not offsets.is_reset(group, topic, queue_id):
+            offsets.commit(group, topic, queue_id, following)
+        self._unblocking.changed(topic, group, queue_id)
+        return True
 
     # --- not yet ---
 

@@ -63,6 +63,8 @@ class BrokerAdminProcessor:
         self._clock = context.clock
         self._timers = context.timers
         self._timer_counts = context.timer_counts
+        self._replicas = context.replicas
+        self._delay_offsets = context.delay_offsets
 
     def update_config(self, _: Channel, request: AnyCommand) -> Response:
         """25: change keys of the configuration, all or none."""
@@ -90,7 +92,12 @@ class BrokerAdminProcessor:
 
     def runtime_info(self, _: Channel, __: AnyCommand) -> Response:
         """28: what the broker has done and how its store is."""
-        facts = {**_ABSENT, **self._facts(), **_traffic(self._stats), **self._store.runtime_facts()}
+        facts = {
+            **_ABSENT,
+            **self._facts(),
+            **traffic_of(self._stats),
+            **self._store.runtime_facts(),
+        }
         return Response(body=fastjson.dumps(KVTable(dict(sorted(facts.items())))))
 
     def _facts(self) -> dict[str, str]:
@@ -122,6 +129,14 @@ class BrokerAdminProcessor:
     def timer_counts(self, _: Channel, __: AnyCommand) -> Response:
         """61: how many messages of each topic wait for their time."""
         return Response(body=fastjson.dumps(self._timer_counts.metrics()))
+
+    def ha_status(self, _: Channel, __: AnyCommand) -> Response:
+        """907: how far slaves are, or how far this one is."""
+        return Response(body=fastjson.dumps(self._replicas.status()))
+
+    def delays(self, _: Channel, __: AnyCommand) -> Response:
+        """45: up to where delay levels are delivered, as slaves ask for it."""
+        return Response(body=fastjson.dumps(self._delay_offsets.settled()))
 
     def counter(self, _: Channel, request: AnyCommand) -> Response:
         """315: one counter over the last minute, hour and day."""
@@ -185,7 +200,8 @@ def _pairs_of(body: bytes) -> dict[str, str]:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
 
 
-def _traffic(stats: BrokerStats) -> dict[str, str]:
+def traffic_of(stats: BrokerStats) -> dict[str, str]:
+    """Give what went through a broker, by the names of request 28."""
     put, got = stats.put_totals(), stats.get_totals()
     count, size = stats.put_sum()
     found, missed = stats.found.rates(), stats.missed.rates()

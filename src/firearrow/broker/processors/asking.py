@@ -23,6 +23,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of, request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AskConsumer, ConsumeDirectly, ConsumerStatusHeader
+from firearrow.wire.signature import SIGNING
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class AskingProcessor:
     def running_info(self, peer: Peer, asked: AnyCommand) -> Answer:
         """307: what a consumer does at the moment."""
         header = fields_of(asked, AskConsumer)
-        return self._ask(peer, asked, header.consumer_group, header.client_id, asked.ext)
+        return self._ask(peer, asked, header.consumer_group, header.client_id, _unsigned(asked))
 
     def consume_directly(self, peer: Peer, asked: AnyCommand) -> Answer:
         """309: have a consumer consume a message of the log, and say what came of it."""
         header = fields_of(asked, ConsumeDirectly)
-        fields = asked.ext | {"brokerName": self._settings.broker.broker_name}
+        fields = _unsigned(asked) | {"brokerName": self._settings.broker.broker_name}
         topic, group = self._topics.get(header.topic), self._groups.get(header.consumer_group)
         if topic is not None:
             fields["topicSysFlag"] = topic.topic_sys_flag
@@ -141,6 +142,11 @@ def _asked_for_status(
         return None
     call.add_done_callback(note)
     return call
+
+
+def _unsigned(asked: AnyCommand) -> dict[str, FieldValue]:
+    """The fields of a request, without those by which others could say that they are its sender."""
+    return {name: text for name, text in asked.ext.items() if name not in SIGNING}
 
 
 def _status_of(answer: AnyCommand) -> ConsumerStatus:

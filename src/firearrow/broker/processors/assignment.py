@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 
-from firearrow.broker.assigning import STRATEGIES, shared_for_pop
+from firearrow.broker.assigning import shared_for_pop
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.routes import Queues
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
 from firearrow.wire import fastjson
+from firearrow.wire.allocation import BROKER_STRATEGIES
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     POP,
@@ -89,7 +90,7 @@ class AssignmentProcessor:
         if not self._settings.broker.server_load_balancer_enable:
             return queues
         group = self._clients.consumer_group(asked.consumer_group)
-        strategy = STRATEGIES.get(asked.strategy_name or "")
+        strategy = BROKER_STRATEGIES.get(asked.strategy_name or "")
         if group is None or strategy is None or not queues or not asked.client_id:
             return None
         clients = sorted(group.client_ids())

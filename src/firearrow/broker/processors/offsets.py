@@ -13,9 +13,9 @@ from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.processors.resets import ClientResets, offset_at
 from firearrow.broker.state.clients import Channel
 from firearrow.errors import BrokerError
-from firearrow.net.server import Steps
+from firearrow.net.server import Answer, Steps
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
+from firearrow.wire.client_bodies import AllOffsets, MessageQueue, ResetOffsets
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
@@ -29,7 +29,7 @@ _NO_OFFSET: Final = -1  # what clients send for none
 
 
 class OffsetProcessor:
-    """14, 15, 222."""
+    """14, 15, 43, 222."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -41,6 +41,10 @@ class OffsetProcessor:
         self._held_pops = context.held_pops
         self._held_notifications = context.held_notifications
         self._client_resets = ClientResets(context)
+
+    def all(self, _: Channel, __: AnyCommand) -> Answer:
+        """43: what all groups committed, as slaves ask for it."""
+        return answer_in_steps(AllOffsets(self._offsets.data_version, self._offsets.shared()))
 
     def query(self, _: Channel, request: AnyCommand) -> Response:
         """14: the committed offset; 22 lets the client decide where to start.

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.flowcontrol import REJECTED
 from firearrow.broker.longpoll import WAIT_MS_MAX, HeldPull, lighten
 from firearrow.broker.state.clients import tag_codes_of
 from firearrow.broker.state.filters import RetriedFilter, filter_of
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.message.names import group_of, is_retry
+from firearrow.message.record import last_physical_offset
 from firearrow.net.server import Finished, Peer
 from firearrow.store import Fetch, GetResult, GetStatus, Wanted
 from firearrow.wire.bodies import PERM_READ, TopicConfig
@@ -59,9 +61,12 @@ class PullProcessor:
         self._held = context.held
         self._cold = context.cold
         self._filters = context.filters
+        self._replicas = context.replicas
 
     def pull(self, peer: Peer, request: AnyCommand) -> Finished:
         """11, 361: answer messages, or a code that tells the client where to go on."""
+        if self._replicas.is_slave and not self._settings.broker.slave_read_enable:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, REJECTED)
         try:
             return self._pull(peer, request, may_suspend=True, aside=self._cold.are_aside)
         except Fetch as lacks:
@@ -107,6 +112,10 @@ class PullProcessor:
             self._store.catch_up()
         name = names.lite_queue(name, header.lite_topic) if header.lite_topic else name
         result = self._get(header, name, wanted, only_resident=aside)
+        if result.count == 0 and self._replicas.is_slave:
+            elsewhere = self._elsewhere(request, header, result, topic, group)
+            if elsewhere is not None:
+                return elsewhere
         if may_suspend and header.sys_flag & COMMIT_FLAG and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, name, queue_id, header.commit_offset)
         code = _code_of(result.status, header.queue_offset)
@@ -118,11 +127,7 @@ class PullProcessor:
                 result = self._get(header, name, wanted)
                 code = _code_of(result.status, header.queue_offset)
         self._offsets.commit_pull(header.consumer_group, name, queue_id, result.next_offset)
-        if result.count:
-            size = len(result.records)
-            self._stats.got(group.group_name, topic.topic_name or "", result.count, size)
-        else:
-            self._stats.pulls_missed += 1
+        suggested = self._counted(result, topic, group)
         return pull_answer(
             request,
             code,
@@ -133,6 +138,58 @@ class PullProcessor:
             topic.topic_sys_flag,
             group.group_sys_flag,
             result.records,
+            suggested,
+        )
+
+    def _counted(
+        self, result: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig
+    ) -> int:
+        """Count what a pull gives; give the number of the broker that is to be asked next."""
+        if result.count:
+            size = len(result.records)
+            self._stats.got(group.group_name, topic.topic_name or "", result.count, size)
+        else:
+            self._stats.pulls_missed += 1
+        return self._suggested(result, group) if self._settings.broker.slave_read_enable else 0
+
+    def _suggested(self, result: GetResult, group: SubscriptionGroupConfig) -> int:
+        """The number of the broker that a consumer is to ask next: one that is far behind disturbs
+        the master less on a slave."""
+        if result.count and not self._store.is_recent(last_physical_offset(result.records)):
+            return group.which_broker_when_consume_slowly
+        return 0 if self._replicas.has_master else group.broker_id
+
+    def _elsewhere(
+        self,
+        request: AnyCommand,
+        header: PullMessage,
+        result: GetResult,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+    ) -> Finished:
+        """What a slave answers to a consumer that it has nothing for: to ask the master.
+
+        None if it is to wait here, as the master is not there. Java: PullMessageProcessor has it
+        ask again and again then, without waiting.
+        """
+        moved = _code_of(result.status, header.queue_offset) == ResponseCode.PULL_OFFSET_MOVED
+        if moved and not self._settings.store.offset_check_in_slave:
+            suggested, next_offset = group.broker_id, header.queue_offset
+        elif self._replicas.has_master:
+            suggested, next_offset = 0, result.next_offset
+        else:
+            return None
+        return pull_answer(
+            request,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            result.status,
+            next_offset,
+            result.min_offset,
+            result.max_offset,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            b"",
+            suggested,
         )
 
     def _get(

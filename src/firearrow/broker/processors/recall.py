@@ -18,6 +18,7 @@ from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.recall import RecallHandle
 from firearrow.net.server import Answer, Peer
+from firearrow.store import Outcome
 from firearrow.wire.bodies import PERM_WRITE
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -54,15 +55,15 @@ class RecallProcessor:
             text = f"recall failed, execute error: {error}"
             return Response(ResponseCode.SYSTEM_ERROR, text, self._region)
         answer = Response(fields={**self._region, "msgId": handle.unique_key})
-        if not self._store.sync_flush:
+        if not self._store.must_confirm:
             return answer
-        self._store.when_safe(
+        self._store.when_confirmed(
             self._store.log_end_offset, partial(self._safe, peer, request, answer)
         )
         return None
 
     @staticmethod
-    def _safe(peer: Peer, request: AnyCommand, answer: Response, _: bool) -> None:
+    def _safe(peer: Peer, request: AnyCommand, answer: Response, _: Outcome) -> None:
         peer.reply(request, answer)
 
     def _checked(self, header: RecallMessage, now_ms: int) -> RecallHandle:

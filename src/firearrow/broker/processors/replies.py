@@ -26,6 +26,7 @@ from firearrow.message.ids import encode_offset_id
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Peer
+from firearrow.store import Outcome
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of, request
 from firearrow.wire.frame import AnyCommand, SendAnswers
@@ -157,17 +158,17 @@ class ReplyProcessor:
         return Response(code, fault, fields)
 
     def _when_safe(self, reply: _Reply, response: Response) -> Response | None:
-        """Give the answer, or hold it back until the copy is on the disk."""
-        if reply.placed is None or not self._store.sync_flush:
+        """Give the answer, or hold it back until the copy is safe."""
+        if reply.placed is None or not self._store.must_confirm:
             return response
         reply.peer.owed += 1
         done = partial(_reply, reply.peer, reply.asked, response)
-        self._store.when_safe(reply.placed.end_offset, done)
+        self._store.when_confirmed(reply.placed.end_offset, done)
         return None
 
 
-def _reply(peer: Peer, asked: AnyCommand, response: Response, _: bool) -> None:
-    """Answer at last; that the disk has not confirmed the copy matters to nobody, as upstream."""
+def _reply(peer: Peer, asked: AnyCommand, response: Response, _: Outcome) -> None:
+    """Answer at last; that the copy is not confirmed matters to nobody, as upstream."""
     peer.owed -= 1
     peer.reply(asked, response)
 

@@ -23,8 +23,11 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import delay_level
+from firearrow.broker.events import WaitsElsewhere
+from firearrow.broker.halves import HALF_TOPIC, QUEUE_ID, plain_half_unique, stored_as_half
+from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
 from firearrow.broker.processors.send_back import DLQ_QUEUES, times_max_of
-from firearrow.broker.puts import Draft
+from firearrow.broker.puts import Draft, Placed
 from firearrow.broker.state.topics import UNIT_FLAG
 from firearrow.broker.timing import recall_handle
 from firearrow.errors import BrokerError, MessageError, StoreError
@@ -46,6 +49,7 @@ from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
     MESSAGES_MAX,
     ConsumeQueue,
+    Outcome,
     Part,
     members_alike,
     members_of,
@@ -54,7 +58,7 @@ from firearrow.store import (
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import LENGTHS, AnyCommand, SendAnswers
+from firearrow.wire.frame import LENGTHS, AnyCommand, SendAnswers, response_of
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 _NOT_PLAIN_FLAGS: Final = ~(COMPRESSED | MULTI_TAGS | COMPRESSION_MASK)
@@ -69,6 +73,16 @@ _UNSUPPORTED: Final = {
 }
 _DROPPED: Final = frozenset({"POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER"})
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
+_UNCONFIRMED: Final = {
+    Outcome.NOT_FLUSHED: (
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        "the message is stored, the disk did not confirm it",
+    ),
+    Outcome.NOT_COPIED: (
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "the message is stored, not enough slaves did confirm it (inSyncReplicas)",
+    ),
+}
 _INTEGER: Final = re.compile(r"[+-]?\d{1,64}")  # as Java reads one
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -76,16 +90,18 @@ _INT_MAX: Final = (1 << 31) - 1
 class _Target:
     """A topic that may be sent to, as its config says."""
 
-    __slots__ = ("config", "inner_batches", "queue_count", "queues", "write_queues")
+    __slots__ = ("config", "half_waits", "inner_batches", "queue_count", "queues", "write_queues")
 
     def __init__(
         self,
+        topic: str,
         config: TopicConfig,
         queues: list[ConsumeQueue],
         *,
         inner_batches: bool,
     ) -> None:
         self.config = config
+        self.half_waits = WaitsElsewhere(HALF_TOPIC, topic)
         self.inner_batches = inner_batches
         self.queue_count = max(config.read_queue_nums, config.write_queue_nums)
         self.queues = queues
@@ -98,6 +114,7 @@ class SendProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
         self._store = store = context.store
+        self._tally = context.stats.tally
         self._put = store.put
         self._puts = context.puts
         self._topics = context.topics
@@ -108,9 +125,10 @@ class SendProcessor:
         self._soon = context.soon
         self._chance = context.chance
         self._targets: dict[str, _Target] = {}
+        self._halves: tuple[TopicConfig | None, ConsumeQueue] | None = None
         self._ready: dict[Peer, list[bytes]] = {}
         self._body_bytes_max = store.config.max_message_size
-        self._sync_flush = store.sync_flush
+        self._must_confirm = store.must_confirm
         config = context.settings.broker
         self._own_properties = {
             "MSG_REGION": config.region_id,
@@ -126,6 +144,7 @@ class SendProcessor:
     def forget_targets(self) -> None:
         """Check every topic again: the configuration has changed."""
         self._targets.clear()
+        self._halves = None
 
     # --- one message ---
 
@@ -148,7 +167,7 @@ class SendProcessor:
         text = header.properties.encode()
         unique = _plain_unique(text)
         if not unique:
-            return self._send_draft(peer, request, header, queue_id)
+            return self._send_half(peer, request, header, target, queue_id, text)
         queue = target.queues[queue_id]
         stored = text + (self._added if text[-1:] == _PAIR_END else self._added_after_pair)
         body = request.body
@@ -184,9 +203,63 @@ class SendProcessor:
                 request.opaque,
             )
             answer = LENGTHS.pack(len(head) + 4, len(head)) + head
-        if self._sync_flush:
-            return self._when_flushed(peer, request, text, answer)
+        if self._must_confirm:
+            return self._when_confirmed(peer, request, text, answer)
         return answer
+
+    def _send_half(
+        self,
+        peer: Peer,
+        request: AnyCommand,
+        header: AnySendMessage,
+        target: _Target,
+        queue_id: int,
+        text: bytes,
+    ) -> Answer:
+        """Append a message that begins a transaction, if that is all that is asked for.
+
+        As a draft, with its properties read and written again, it takes twice as long.
+        """
+        unique = plain_half_unique(text)
+        sys_flag = header.sys_flag & ~TRANSACTION_MASK
+        if (
+            unique is None
+            or header.reconsume_times > 0
+            or sys_flag & _NOT_PLAIN_FLAGS
+            or self._settings.broker.reject_transaction_message
+        ):
+            return self._send_draft(peer, request, header, queue_id)
+        own = self._added if text[-1:] == _PAIR_END else self._added_after_pair
+        stored = stored_as_half(text + own, unique, header.topic, queue_id)
+        body = request.body
+        if len(stored) > PROPERTIES_BYTES_MAX or len(body) > self._body_bytes_max:
+            return self._send_draft(peer, request, header, queue_id)
+        queue = self._half_queue()
+        queue_offset = queue.next_offset
+        physical_offset = self._put(
+            queue,
+            body,
+            stored,
+            header.flag,
+            sys_flag,
+            header.born_timestamp,
+            peer.host_bytes,
+            peer.received_ms,
+            header.reconsume_times,
+        )
+        self._puts.waits(target.half_waits)
+        answer = self._answers.frame(request, physical_offset, queue_id, queue_offset, unique)
+        if self._must_confirm:
+            return self._when_confirmed(peer, request, text, answer)
+        return answer
+
+    def _half_queue(self) -> ConsumeQueue:
+        """The queue of halves; BrokerError if there is none any more."""
+        config = self._topic_table.get(HALF_TOPIC)
+        known = self._halves
+        if known is None or known[0] is not config:
+            known = self._halves = config, self._puts.queue(HALF_TOPIC, QUEUE_ID)
+        return known[1]
 
     # --- batches ---
 
@@ -210,8 +283,8 @@ class SendProcessor:
             if request.binary
             else self._answers.batch_frame(request.opaque, *place)
         )
-        if self._sync_flush:
-            return self._when_flushed(peer, request, header.properties.encode(), answer)
+        if self._must_confirm:
+            return self._when_confirmed(peer, request, header.properties.encode(), answer)
         return answer
 
     def _send_inner(
@@ -255,8 +328,8 @@ class SendProcessor:
         unique = kept["UNIQ_KEY"].encode()
         answer = self._answers.response(physical_offset, queue.queue_id, queue_offset, unique)
         answer.fields = {**answer.fields, "batchUniqId": kept["UNIQ_KEY"]}
-        if self._sync_flush:
-            return self._when_flushed(peer, request, header.properties.encode(), answer)
+        if self._must_confirm:
+            return self._when_confirmed(peer, request, header.properties.encode(), answer)
         return answer
 
     def send_batches(self, requests: Sequence[PeerRequest]) -> list[bytes] | None:
@@ -266,7 +339,7 @@ class SendProcessor:
         be refused or treated with care is left to ``send_batch``.
         """
         members = members_alike([request.body for _, request in requests])
-        if members is None or self._sync_flush or self._store.refused is not None:
+        if members is None or self._must_confirm or self._store.refused is not None:
             return None
         count = len(members) // len(requests)
         targets: list[_Target] = []
@@ -341,6 +414,7 @@ class SendProcessor:
         numbers = range(0 if names.is_retry(topic) else count)
         queues = [self._store.queue(topic, queue_id) for queue_id in numbers]
         target = _Target(
+            topic,
             config,
             queues,
             inner_batches=self._store.is_batch(topic),
@@ -452,6 +526,8 @@ class SendProcessor:
             draft.topic, draft.queue_id = names.dlq_topic(dead_of), 0
             self._topics.create(draft.topic, DLQ_QUEUES)
         placed = self._puts.put(draft, peer.received_ms)
+        if self._tally is not None:
+            self._note_kind(self._tally, draft, placed, dead_of, header.topic)
         place = placed.physical_offset, queue_id, placed.queue_offset, unique.encode()
         handle = recall_handle(draft, self._settings.broker.broker_name, unique)
         answer: Response | bytes
@@ -460,9 +536,22 @@ class SendProcessor:
         else:
             answer = self._answers.response(*place)
             answer.fields = {**answer.fields, "recallHandle": handle}
-        if self._sync_flush:
-            return self._when_flushed(peer, request, header.properties.encode(), answer)
+        if self._must_confirm:
+            return self._when_confirmed(peer, request, header.properties.encode(), answer)
         return answer
+
+    @staticmethod
+    def _note_kind(
+        tally: Tally, draft: Draft, placed: Placed, dead_of: str | None, topic: str
+    ) -> None:
+        """Count a message that is no normal one; halves and those with a delay level are all that
+        their topics have."""
+        if dead_of is not None:
+            tally.dead.add((dead_of, draft.properties.get(properties.RETRY_TOPIC, topic)))
+        elif draft.topic == names.TIMER_TOPIC:
+            tally.put(draft.topic, DELAY, placed.end_offset - placed.physical_offset)
+        elif properties.SHARDING_KEY in draft.properties and draft.topic == topic:
+            tally.put(topic, FIFO, placed.end_offset - placed.physical_offset)
 
     def _queue_by_priority(self, kept: dict[str, str], topic: str, queue_id: int) -> int:
         """Give the queue of a message with a priority, the one that the client chose if that is
@@ -494,30 +583,30 @@ class SendProcessor:
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
 
-    def _when_flushed(
+    def _when_confirmed(
         self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes
     ) -> Answer:
-        """Hold an answer back until the log is on the disk, unless the sender will not wait."""
+        """Hold an answer back until the message is safe, unless the sender will not wait."""
         if text.find(b"WAIT\x01false") >= 0:
-            self._store.flush_soon()
+            if self._store.sync_flush:
+                self._store.flush_soon()
             return answer
         request.body = b""  # it is in the log; waiting for the disk must not keep it
-        self._store.when_safe(
-            self._store.log_end_offset, partial(self._flushed, peer, request, answer)
+        self._store.when_confirmed(
+            self._store.log_end_offset, partial(self._confirmed, peer, request, answer)
         )
         return None
 
-    def _flushed(
-        self, peer: Peer, request: AnyCommand, answer: Response | bytes, done: bool
+    def _confirmed(
+        self, peer: Peer, request: AnyCommand, answer: Response | bytes, outcome: Outcome
     ) -> None:
-        if not done:
-            answer = Response(
-                ResponseCode.FLUSH_DISK_TIMEOUT,
-                "the message is stored, the disk did not confirm it",
-            )
+        if outcome is not Outcome.SAFE:
+            answer = response_of(answer) if isinstance(answer, bytes) else answer
+            answer.code, answer.remark = _UNCONFIRMED[outcome]
         if isinstance(answer, Response):
             peer.reply(request, answer)
         elif not request.is_oneway:
+            peer.note(request, answer)
             self._send_soon(peer, answer)
 
     def _send_soon(self, peer: Peer, frame: bytes) -> None:

@@ -5,6 +5,7 @@ Source: upstream ``EndTransactionProcessor``, ``AdminBrokerProcessor#resumeCheck
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
@@ -12,6 +13,7 @@ from firearrow.broker.halves import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     AnyHalf,
+    PlainHalf,
     answer_limit_ms,
     as_half,
     plain_half,
@@ -28,21 +30,31 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
-from firearrow.net.server import Answer, Peer
+from firearrow.net.server import Answer, Peer, PeerRequest
+from firearrow.store import ConsumeQueue
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.frame import AnyCommand, bare_frame
 from firearrow.wire.headers import EndTransaction, ResumeCheck
 
 _OUTCOMES: Final = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 
 
+SEVERAL_MAX: Final = 256
+"""Halves that are committed at once, which takes 2 ms; others have their turn before more."""
+
+
 class TransactionProcessor:
-    """37, 323."""
+    """37, 323.
+
+    Plain halves (``broker.halves``) that are committed together are read and put side by side,
+    which takes half the time of one by one.
+    """
 
     def __init__(self, context: BrokerContext, transactions: Transactions) -> None:
         self._settings = context.settings
         self._store = context.store
+        self._puts = context.puts
         self._clock = context.clock
         self._transactions = transactions
 
@@ -51,7 +63,10 @@ class TransactionProcessor:
 
         Java: EndTransactionProcessor#processRequest never answers one that leaves it open.
         """
-        header = fields_of(request, EndTransaction)
+        request.ext = header = fields_of(request, EndTransaction)
+        answers = self._commit_plain(((peer, request),))
+        if answers:
+            return answers[0]
         if header.commit_or_rollback not in _OUTCOMES:
             raise _refused(f"commitOrRollback field wrong: {header.commit_or_rollback}")
         if header.commit_or_rollback == TRANSACTION_NONE:
@@ -65,6 +80,46 @@ class TransactionProcessor:
         else:
             self._transactions.roll_back(half)
         return Response()
+
+    def end_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None] | None:
+        """37, several that came together: the answers of ``end`` to the first of them, as far as
+        they commit plain halves; the others are left to it."""
+        answers: list[bytes | None] = [*self._commit_plain(requests[:SEVERAL_MAX])]
+        return answers + [None] * (len(requests) - len(answers)) if answers else None
+
+    def _commit_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
+        """Commit halves up to the first that is not plain, or may be refused; give the answers."""
+        store = self._store
+        queues: dict[tuple[str, int], ConsumeQueue] = {}
+        found: dict[int, tuple[PlainHalf, ConsumeQueue]] = {}
+        for _, request in requests:
+            header = request.ext
+            if type(header) is not EndTransaction:
+                break
+            if header.commit_or_rollback != TRANSACTION_COMMIT:
+                break
+            try:
+                half = plain_half(store.content_at(header.commit_log_offset))
+                if half is None:
+                    break
+                place = half.real_topic, half.real_queue_id
+                queue = queues.get(place)
+                if queue is None:
+                    queue = queues[place] = self._puts.queue(*place)
+            except (MessageError, BrokerError):
+                break
+            queue_offset = half.queue_offset
+            if (
+                header.producer_group != half.producer_group
+                or header.tran_state_table_offset != queue_offset
+                or queue_offset in found
+                or self._transactions.is_decided(half)
+            ):
+                break
+            found[queue_offset] = half, queue
+        if not found or not self._transactions.commit_several([*found.values()]):
+            return []
+        return [bare_frame(it.opaque, it.binary) for _, it in requests[: len(found)]]
 
     def _half_at(self, physical_offset: int) -> AnyHalf:
         """The half at a place of the log, sound to the last byte; BrokerError if there is none."""

@@ -36,6 +36,7 @@ from firearrow.wire.client_bodies import (
     ConsumerData,
     SubscriptionData,
     is_by_tags,
+    tags_in,
 )
 from firearrow.wire.codes import LanguageCode, ResponseCode
 from firearrow.wire.frame import AnyCommand
@@ -81,17 +82,17 @@ def parse_tags(expression: str | None) -> TagFilter:
     Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of nothing but bars, or of more
     than `EXPRESSION_LENGTH_MAX` characters.
     """
-    if not expression or expression == SUBSCRIBE_ALL:
-        return ALL_MESSAGES
-    if len(expression) > EXPRESSION_LENGTH_MAX:
+    if expression and len(expression) > EXPRESSION_LENGTH_MAX:
         raise _unreadable(
             f"the subscription expression is {len(expression)} characters long, "
             f"the limit is {EXPRESSION_LENGTH_MAX}"
         )
-    parts = expression.split("||")
-    if not any(parts):
+    tags = tags_in(expression)
+    if tags is None:
+        return ALL_MESSAGES
+    if not tags and not (expression or "").strip("|"):
         raise _unreadable(f"the subscription expression {expression!r} names no tag")
-    return TagFilter(frozenset(names.java_hash(tag) for tag in map(str.strip, parts) if tag))
+    return TagFilter(frozenset(map(names.java_hash, tags)))
 
 
 def tag_codes_of(expression: str) -> frozenset[int] | None:
@@ -239,6 +240,14 @@ class ClientRegistry:
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Give a consumer group that has members, None if nobody is there."""
         return self._consumers.get(group)
+
+    def consumer_groups(self) -> list[tuple[str, ConsumerGroup]]:
+        """Give all consumer groups that have members."""
+        return list(self._consumers.items())
+
+    def groups_of(self, channel: Channel) -> list[str]:
+        """Give the groups in which a connection produces or consumes."""
+        return sorted({*self._produces.get(channel, ()), *self._consumes.get(channel, ())})
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Give what a group wants of a topic, None if it does not subscribe to it."""

@@ -120,6 +120,20 @@ class DelayOffsets:
         self._unknown = unknown_fields(raw, _KNOWN)
         self.file.behind = self.file.behind or bool(delivered)
 
+    def settled(self) -> Mapping[str, Any]:
+        """Give what is delivered for sure, as slaves are told (45)."""
+        return {
+            "dataVersion": self.data_version,
+            "offsetTable": dict(sorted(self._flushed.items())),
+        }
+
+    def follow(self, offsets: Mapping[int, int], version: DataVersion) -> None:
+        """Have levels be delivered up to where a master has delivered them."""
+        if (dict(offsets), version) != (self._flushed, self.data_version):
+            self.table, self._flushed = dict(offsets), dict(offsets)
+            self.data_version = version
+            self.file.behind = True
+
     def correct(self, level: int, queue_offset: int) -> None:
         """Have a level go on elsewhere: its queue does not reach where it was."""
         self.table[level] = self._flushed[level] = queue_offset

@@ -15,6 +15,7 @@ data version and is on disk in ``config/subscriptionGroup.json`` before it is an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,8 @@ from firearrow.message import names
 from firearrow.state import GROUPS
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = GROUPS.file_name
 _LMQ: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
@@ -153,6 +156,43 @@ class GroupTable:
             self._next_version(gone={_FORBIDDEN: [group]})
             self.forbidden.pop(group, None)
 
+    def follow(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: ForbiddenTable | None,
+        version: DataVersion,
+    ) -> None:
+        """Have the groups of a master, at its data version, and no others.
+
+        What groups are forbidden is taken if the master says it. One that has no group but the
+        system's does not empty this table.
+        """
+        if all(map(names.is_system_group, table)) and not all(
+            map(names.is_system_group, self.table)
+        ):
+            log.error("groups are kept though the master has none: are its files lost?")
+            return
+        new = {
+            name: replace(config, group_name=name)
+            for name, config in table.items()
+            if replace(config, group_name=name) != self.table.get(name)
+        }
+        gone = {_GROUPS: [name for name in self.table if name not in table]}
+        tables: dict[str, Any] = {_GROUPS: all_with_unknown(new, self._unknown_of)}
+        if forbidden is not None:
+            tables[_FORBIDDEN] = forbidden
+            gone[_FORBIDDEN] = [name for name in self.forbidden if name not in forbidden]
+        self._keep(version, tables, gone)
+        for name in gone[_GROUPS]:
+            del self.table[name]
+            self._unknown_of.pop(name, None)
+            self.deleted(GroupDeleted(name))
+        self.table.update(new)
+        if forbidden is not None:
+            self.forbidden = dict(forbidden)
+        if new:
+            self.changed(GroupsChanged(list(new.values())))
+
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
         self.file.close()
@@ -197,7 +237,11 @@ class GroupTable:
         self, new: Mapping[str, Any] = NOTHING, gone: Mapping[str, list[str]] = NOTHING
     ) -> None:
         """Keep a change as a new data version; DiskFull if something is new and can't be kept."""
-        version = self.data_version.next_version(self._clock.now_ms())
+        self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
+
+    def _keep(
+        self, version: DataVersion, new: Mapping[str, Any], gone: Mapping[str, list[str]]
+    ) -> None:
         change = Change(self.data_version, {"dataVersion": version, **new}, gone)
         self.file.keep(change, must=bool(new))
         self.data_version = version

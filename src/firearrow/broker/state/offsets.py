@@ -103,11 +103,8 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note that a group has consumed up to an offset; it may be lower than before."""
         key = f"{topic}@{group}"  # offset_key: a call less in each pull
-        if key not in self._own:
-            self.committed[key] = {**self.committed.get(key, {})}
-            self._own.add(key)
-        self.committed[key][queue_id] = queue_offset
-        self.file.behind = True
+        if _put(self.committed, self._own, key, queue_id, queue_offset):
+            self.file.behind = True
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self._next_version()
@@ -160,11 +157,8 @@ class ConsumerOffsets:
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note up to which offset a group was given messages."""
         key = f"{topic}@{group}"  # offset_key, as in `commit`
-        if key not in self._own_pulled:
-            self.pulled[key] = {**self.pulled.get(key, {})}
-            self._own_pulled.add(key)
-        self.pulled[key][queue_id] = queue_offset
-        self.file.behind = True
+        if _put(self.pulled, self._own_pulled, key, queue_id, queue_offset):
+            self.file.behind = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Give the committed offset, -1 if there is none."""
@@ -227,8 +221,13 @@ class ConsumerOffsets:
         """Forget the offsets of a group in all topics."""
         self._delete(_of_group(self._keys(), group))
 
+    def shared(self) -> OffsetTable:
+        """Give what all groups committed, as slaves are told (43); it changes no more."""
+        self._own.clear()
+        return self.committed.copy()
+
     def content(self) -> Mapping[str, Any]:
-        """Give what the file holds, and what a slave is told (43), as it is now."""
+        """Give what the file holds, as it is now."""
         return self._complete(self._copied())
 
     def _copied(self) -> Mapping[str, Any]:
@@ -260,6 +259,16 @@ class ConsumerOffsets:
         if self._lmq:
             own[_LMQ_TABLE] = lmq
         return dict(sorted((own | self._unknown).items()))
+
+    def follow(self, table: OffsetTable, version: DataVersion) -> None:
+        """Put the offsets of a master over those that are here, at its data version."""
+        for key, queues in table.items():
+            for queue_id, queue_offset in queues.items():
+                if _put(self.committed, self._own, key, queue_id, queue_offset):
+                    self.file.behind = True
+        if version != self.data_version:
+            self.data_version = version
+            self.file.behind = True
 
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
@@ -312,6 +321,21 @@ class ConsumerOffsets:
 
     def _next_version(self) -> None:
         self.data_version = self.data_version.next_version(self._clock.now_ms())
+
+
+def _put(table: OffsetTable, own: set[str], key: str, queue_id: int, queue_offset: int) -> bool:
+    """Note an offset; False if it is there already, as clients commit what they have every 5 s."""
+    queues = table.get(key)
+    if queues is None:
+        queues = table[key] = {}
+        own.add(key)
+    elif queues.get(queue_id) == queue_offset:
+        return False
+    elif key not in own:
+        queues = table[key] = queues.copy()
+        own.add(key)
+    queues[queue_id] = queue_offset
+    return True
 
 
 def _of_topic(keys: Iterable[str], topic: str) -> list[str]:

@@ -74,8 +74,12 @@ class OpenCounts:
             found = self._counts[topic] = OpenCount()
         found.count += more
         found.time_stamp = self._changed_ms = self._clock.now_ms()
-        self._changes += 1
+        self._changes += abs(more)
         self.file.behind = True
+
+    def counts(self) -> dict[str, int]:
+        """Give how many are open, by topic."""
+        return {topic: found.count for topic, found in self._counts.items()}
 
     def topic_gone(self, gone: QueuesDeleted) -> None:
         """Forget a topic that was deleted."""

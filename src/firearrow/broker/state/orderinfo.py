@@ -246,6 +246,23 @@ class ConsumerOrderInfo:
         batch = self._put(topic, group, queue_id, structs.replace(batch, acknowledged_bits=bits))
         return batch.next_offset
 
+    def acknowledge_all(
+        self, topic: str, group: str, queue_id: int, queue_offsets: Sequence[int], *, pop_ms: int
+    ) -> int | None:
+        """Note that several messages were consumed; gives the offset to commit, or None, having
+        noted nothing, unless all of them are in the batch."""
+        batch = self.batch(topic, group, queue_id)
+        if batch is None or batch.pop_ms != pop_ms:
+            return None
+        bits = batch.acknowledged_bits
+        for queue_offset in queue_offsets:
+            index = batch.index(queue_offset)
+            if index is None:
+                return None
+            bits |= 1 << index
+        batch = self._put(topic, group, queue_id, structs.replace(batch, acknowledged_bits=bits))
+        return batch.next_offset
+
     def change_visible(
         self,
         topic: str,

@@ -141,6 +141,8 @@ class StateFile:
         self.behind = False
         self._refused = False
         self.unsynced = False  # whether something was kept that is perhaps not on the disk
+        self.on_kept: Callable[[], None] | None = None
+        """Hears that a change was kept, which the file is perhaps behind now."""
 
     def read(self) -> dict[str, Any]:
         """Give what the storage holds, nothing if nothing was ever written.
@@ -176,6 +178,8 @@ class StateFile:
         self._refused = False
         self.unsynced = True
         self.behind = self.behind or storage.lags or not must
+        if self.on_kept is not None:
+            self.on_kept()
 
     def sync(self) -> None:
         """Return once what was kept is on the disk, in any thread; OSError if it refuses."""

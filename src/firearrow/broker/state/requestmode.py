@@ -52,6 +52,13 @@ class RequestModes:
             self._table = before
             raise DiskFull(f"{FILE_NAME} can't be written")
 
+    def follow(self, table: Mapping[str, dict[str, RequestMode]]) -> None:
+        """Have the modes of a master and no others."""
+        if table != self._table:
+            self._table = dict(table)
+            self.file.behind = True
+            self.file.save()
+
     def load(self) -> None:
         """Read the file; ConfigError when it can't be read."""
         raw = self.file.read()

@@ -16,6 +16,7 @@ from firearrow.broker.events import SettingsChanged
 from firearrow.clock import Clock
 from firearrow.config import properties
 from firearrow.config.changes import acceptable
+from firearrow.config.demands import is_secret
 from firearrow.config.table import as_properties, keys, update
 from firearrow.events import Events
 from firearrow.files import replace_atomically
@@ -49,8 +50,12 @@ class Settings:
         self._file = file
 
     def text(self) -> str:
-        """Give all keys and their values, one ``key=value`` a line, in order of the keys."""
-        return _text_of(self.broker, self.store)
+        """Give all keys and their values, one ``key=value`` a line, in order of the keys.
+
+        Left out are those with secrets. Java: AdminBrokerProcessor#getBrokerConfig tells them.
+        """
+        pairs = _pairs_of(self.broker, self.store)
+        return properties.dumps({key: pairs[key] for key in pairs if not is_secret(key)})
 
     def is_fixed(self, key: str) -> bool:
         """Whether no client may change a key (upstream ``configBlackList``)."""
@@ -70,12 +75,12 @@ class Settings:
         rest = {name: value for name, value in own.items() if name not in store_keys}
         store, broker = update(self.store, stored), update(self.broker, rest)
         if self._file is not None:
-            replace_atomically(self._file, _text_of(broker, store).encode())
+            replace_atomically(self._file, properties.dumps(_pairs_of(broker, store)).encode())
         self.store, self.broker = store, broker
         self.version = self.version.next_version(self._clock.now_ms())
         self.changed(SettingsChanged(own.keys()))
 
 
-def _text_of(broker: BrokerConfig, store: StoreConfig) -> str:
+def _pairs_of(broker: BrokerConfig, store: StoreConfig) -> dict[str, str]:
     pairs = as_properties(broker) | as_properties(store)
-    return properties.dumps(dict(sorted(pairs.items())))
+    return dict(sorted(pairs.items()))

@@ -238,6 +238,32 @@ class TopicTable:
         self._unknown_of.pop(topic, None)
         return True
 
+    def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """Have the topics of a master, at its data version, and no others; queues stay.
+
+        A master that has no topic but the system's does not empty this table.
+        """
+        if not any(map(self._is_own, table)) and any(map(self._is_own, self.table)):
+            log.error("topics are kept though the master has none: are its files lost?")
+            return
+        new = {
+            name: replace(config, topic_name=name)
+            for name, config in table.items()
+            if replace(config, topic_name=name) != self.table.get(name)
+        }
+        gone = [name for name in self.table if name not in table]
+        self._keep(version, new, gone)
+        for name in gone:
+            del self.table[name]
+            self._unknown_of.pop(name, None)
+        self.table.update(new)
+        if new:
+            self.changed(TopicsChanged(list(new.values())))
+
+    def _is_own(self, topic: str) -> bool:
+        """Whether a topic is there because somebody wanted it."""
+        return not self.is_system(topic)
+
     def touch(self) -> None:
         """Make a new data version of what is: something that all topics depend on has changed."""
         self._next_version()
@@ -293,7 +319,11 @@ class TopicTable:
         self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()
     ) -> None:
         """Keep a change as a new data version; DiskFull if topics are new and can't be kept."""
-        version = self.data_version.next_version(self._clock.now_ms())
+        self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
+
+    def _keep(
+        self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]
+    ) -> None:
         table = {"topicConfigTable": all_with_unknown(new, self._unknown_of)} if new else {}
         change = Change(
             self.data_version,

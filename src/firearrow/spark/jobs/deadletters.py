@@ -26,9 +26,6 @@ MESSAGE_COLUMNS: Final = (
 COORDINATES: Final = ("broker", "topic", "queueId", "queueOffset")
 """What tells one dead letter from all others, for ever."""
 
-RESENT_ID: Final = "FIREARROW_RESENT"
-"""The property of a message that was sent again: which dead letter it was."""
-
 AUDIT_COLUMNS: Final = (*COORDINATES, "consumerGroup", "msgId", "target", "run", "outcome", "at")
 SHAPE_CHARACTERS: Final = 60
 
@@ -211,10 +208,10 @@ def resend(chosen: DataFrame, target: str | None = None) -> DataFrame:
 
     Columns: topic, body, tags, keys, flag, properties.
     """
-    dropped = fn.array(*(fn.lit(name) for name in properties.OF_BROKER))
+    dropped = fn.array(*(fn.lit(name) for name in names.OF_BROKER))
     kept = fn.map_filter("properties", lambda name, _: ~fn.array_contains(dropped, name))
-    mark = fn.create_map(fn.lit(RESENT_ID), fn.concat_ws("/", *COORDINATES))
-    without_mark = fn.map_filter(kept, lambda name, _: name != RESENT_ID)
+    mark = fn.create_map(fn.lit(names.RESENT_ID), fn.concat_ws("/", *COORDINATES))
+    without_mark = fn.map_filter(kept, lambda name, _: name != names.RESENT_ID)
     topic = fn.lit(target) if target else fn.col("originTopic")
     return chosen.select(
         topic.alias("topic"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from firearrow.client.answers import read_number
 from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
-from firearrow.client.routes import Cluster, create_topic, read_number
-from firearrow.client.sending import send_fields
+from firearrow.client.routes import Cluster, create_topic
+from firearrow.client.sendfields import send_fields
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch

@@ -9,7 +9,7 @@ from firearrow.store.offline.rebuilding import ALL, Order, Planned, Rebuilt, pla
 from firearrow.store.offline.records import Selection, as_row, find
 from firearrow.store.offline.repair import Action, Outcome, Plan, Step, apply, plan
 from firearrow.store.offline.retentionreport import FileReport, RetentionReport, why_not_deleted
-from firearrow.store.offline.usage import StoreStat, stat
+from firearrow.store.offline.usage import StoreStat, TopicStat, stat
 from firearrow.store.offline.verdict import Verdict, verify
 from firearrow.store.offline.view import Layout, StoreView
 
@@ -37,6 +37,7 @@ __all__ = [
     "Step",
     "StoreStat",
     "StoreView",
+    "TopicStat",
     "Verdict",
     "apply",
     "as_row",

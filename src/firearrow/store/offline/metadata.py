@@ -24,7 +24,7 @@ from firearrow.state import (
 )
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.checkpoint import CHECKPOINT_BYTES
-from firearrow.store.offline.findings import Findings
+from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.view import StoreView
@@ -52,7 +52,10 @@ def check_checkpoint(
         data = path.read_bytes()
     except OSError:
         if reports and any(report.records for report in reports):
-            findings.add("checkpoint-size", "there is no checkpoint", file="checkpoint")
+            # A broker that runs for the first time writes one within seconds, or is killed before.
+            severity = None if view.clean else Severity.NOTE
+            text = "there is no checkpoint"
+            findings.add("checkpoint-size", text, file="checkpoint", severity=severity)
         return
     if len(data) != CHECKPOINT_BYTES or data[_CHECKPOINT_FIELDS_BYTES:].strip(b"\0"):
         text = f"has {len(data)} bytes, or bytes behind its fields that are not zero"

@@ -51,6 +51,11 @@ class QueueCheck(QueueLook):
         if is_lmq(self._topic):  # no table of topics says whether somebody has deleted it
             text += "; it may have been deleted"
             severity = Severity.NOTE
+        elif self._view.rocks_directory is None and self._view.closed_without(
+            (self._topic, self._queue_id)
+        ):
+            text += "; there was none when the store was closed: its topic was deleted before that"
+            severity = Severity.NOTE
         self._found(kind, text, self._report.numbers[0][0], times=count, severity=severity)
         self._count_behind(kind, count)
         return True

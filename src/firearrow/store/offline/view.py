@@ -10,7 +10,7 @@ Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Self
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
 from firearrow.state import PARTS, has_database
+from firearrow.store import inventory
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
@@ -135,6 +136,13 @@ class StoreView:
     def clean(self) -> bool:
         """Whether the last broker ended in good order, as far as ``abort`` says."""
         return not (self.root / "abort").exists()
+
+    @cached_property
+    def closed_without(self) -> Callable[[QueueKey], bool]:
+        """Tells of a queue in files whether there was none of it when the store was closed."""
+        noted = inventory.load(self.root)
+        had = None if noted is None else {key for key, _, _ in noted.each_queue()}
+        return lambda key: had is not None and key not in had
 
     @property
     def live(self) -> bool:

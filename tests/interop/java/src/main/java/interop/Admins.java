@@ -1,7 +1,9 @@
 package interop;
 
+import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
 import java.io.ByteArrayOutputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -9,14 +11,21 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.commons.cli.CommandLine;
+import org.apache.commons.cli.DefaultParser;
+import org.apache.commons.cli.Options;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.message.MessageRequestMode;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
 import org.apache.rocketmq.remoting.protocol.body.QueueTimeSpan;
+import org.apache.rocketmq.srvutil.ServerUtil;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.SubCommand;
 
 /** Questions and orders to name server and broker, by the admin client and by mqadmin itself. */
 final class Admins {
@@ -48,17 +57,19 @@ final class Admins {
             client(arguments).queryTopicsByConsumer(arguments.getString("group")).getTopicList());
         operations.put("admin.requestMode", this::requestMode);
         operations.put("mqadmin", this::mqadmin);
+        operations.put("mqadmin.all", Commands::runAll);
     }
 
     static synchronized DefaultMQAdminExt client(JSONObject arguments) throws MQClientException {
         String namesrv = arguments.getString("namesrv");
-        DefaultMQAdminExt client = CLIENTS.get(namesrv);
+        String place = namesrv + " " + arguments.getString("accessKey");
+        DefaultMQAdminExt client = CLIENTS.get(place);
         if (client == null) {
-            client = new DefaultMQAdminExt();
+            client = new DefaultMQAdminExt(Clients.hook(arguments));
             client.setNamesrvAddr(namesrv);
             client.setInstanceName(Clients.unique("admin"));
             client.start();
-            CLIENTS.put(namesrv, client);
+            CLIENTS.put(place, client);
         }
         return client;
     }
@@ -132,8 +143,76 @@ final class Admins {
 
     /** The objects of mqadmin's commands, some of which are good for one run only. */
     private static final class Commands extends MQAdminStartup {
+        private static final long BETWEEN_STARTS_MS = 25; // their client ids are the time
+        private static final InheritableThreadLocal<PrintStream> OWN = new InheritableThreadLocal<>();
+
         static void forget() {
             SUB_COMMANDS.clear();
+        }
+
+        /** Runs commands at once, each of which ends with seconds of waiting, and gives what each prints. */
+        static Object runAll(JSONObject arguments) throws Exception {
+            forget();
+            initCommand();
+            PrintStream before = System.out;
+            System.setOut(new PrintStream(new OutputStream() {
+                @Override
+                public void write(int one) {
+                    (OWN.get() == null ? before : OWN.get()).write(one);
+                }
+
+                @Override
+                public void write(byte[] bytes, int start, int count) {
+                    (OWN.get() == null ? before : OWN.get()).write(bytes, start, count);
+                }
+            }, true, StandardCharsets.UTF_8));
+            List<ByteArrayOutputStream> printed = new ArrayList<>();
+            List<Thread> threads = new ArrayList<>();
+            try {
+                for (Object words : arguments.getJSONArray("commands")) {
+                    List<String> command = ((JSONArray) words).toList(String.class);
+                    ByteArrayOutputStream own = new ByteArrayOutputStream();
+                    Thread thread = new Thread(() -> runOne(command, own, Clients.hook(arguments)));
+                    printed.add(own);
+                    threads.add(thread);
+                    thread.start();
+                    Thread.sleep(BETWEEN_STARTS_MS);
+                }
+                for (Thread thread : threads) {
+                    thread.join();
+                }
+            } finally {
+                System.setOut(before);
+            }
+            List<String> texts = new ArrayList<>();
+            for (ByteArrayOutputStream own : printed) {
+                texts.add(own.toString(StandardCharsets.UTF_8));
+            }
+            return texts;
+        }
+
+        /** Runs a command by an object of its own, as main0 does. */
+        private static void runOne(List<String> words, ByteArrayOutputStream printed, RPCHook hook) {
+            PrintStream own = new PrintStream(printed, true, StandardCharsets.UTF_8);
+            OWN.set(own);
+            try {
+                SubCommand known = SUB_COMMANDS.stream().filter(
+                    command -> command.commandName().equalsIgnoreCase(words.get(0))).findFirst().orElseThrow();
+                SubCommand command = known.getClass().getDeclaredConstructor().newInstance();
+                Options options = command.buildCommandlineOptions(ServerUtil.buildCommandlineOptions(new Options()));
+                String[] rest = words.subList(1, words.size()).toArray(new String[0]);
+                CommandLine line = new DefaultParser().parse(options, rest);
+                System.setProperty(MixAll.NAMESRV_ADDR_PROPERTY, line.getOptionValue('n'));
+                command.execute(line, options, hook);
+            } catch (Exception e) {
+                String cause = String.valueOf(e.getCause());
+                if (cause.contains("has created already")) { // another one has begun in the same millisecond
+                    runOne(words, printed, hook);
+                    return;
+                }
+                e.printStackTrace();
+            }
+            own.flush();
         }
     }
 
@@ -145,7 +224,8 @@ final class Admins {
         System.setOut(capture);
         Commands.forget();
         try {
-            MQAdminStartup.main0(arguments.getList("words", String.class).toArray(new String[0]), null);
+            String[] words = arguments.getList("words", String.class).toArray(new String[0]);
+            MQAdminStartup.main0(words, Clients.hook(arguments));
         } finally {
             System.setOut(before);
         }

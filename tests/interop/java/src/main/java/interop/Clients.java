@@ -1,6 +1,10 @@
 package interop;
 
+import com.alibaba.fastjson2.JSONObject;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** What every client in this JVM is given. */
 final class Clients {
@@ -13,6 +17,14 @@ final class Clients {
     private static final AtomicInteger LAST = new AtomicInteger();
 
     private Clients() {
+    }
+
+    /** Signs with the user of the arguments; null without one. */
+    static RPCHook hook(JSONObject arguments) {
+        String accessKey = arguments.getString("accessKey");
+        return accessKey == null
+            ? null
+            : new AclClientRPCHook(new SessionCredentials(accessKey, arguments.getString("secretKey")));
     }
 
     /** An instance name, so that no two clients share connections or a client id by chance. */

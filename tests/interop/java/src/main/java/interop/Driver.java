@@ -35,6 +35,7 @@ public final class Driver {
         new Requesters(handles).register(operations);
         new Dumps(handles).register(operations);
         new Filters().register(operations);
+        new Allocations().register(operations);
         operations.put("close", arguments -> {
             handles.close(arguments.getIntValue("handle"));
             return true;

@@ -55,7 +55,8 @@ final class PopCalls {
         config.setNamesrvAddr(arguments.getString("namesrv"));
         config.setInstanceName(Clients.unique("calls"));
         MQClientAPIExt client =
-            new MQClientAPIExt(config, new NettyClientConfig(), new DoNothingClientRemotingProcessor(null), null);
+            new MQClientAPIExt(config, new NettyClientConfig(), new DoNothingClientRemotingProcessor(null),
+                Clients.hook(arguments));
         client.start();
         return handles.add(new Opened(client, arguments.getString("broker"), arguments.getString("brokerName")));
     }

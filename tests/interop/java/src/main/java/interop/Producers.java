@@ -41,7 +41,7 @@ final class Producers {
     }
 
     private Object open(JSONObject arguments) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(arguments.getString("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(arguments.getString("group"), Clients.hook(arguments));
         producer.setNamesrvAddr(arguments.getString("namesrv"));
         producer.setInstanceName(Clients.unique("producer"));
         producer.setSendMsgTimeout(TIMEOUT_MS);

@@ -30,6 +30,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 final class PushConsumers {
     /** How long a shutdown waits for listeners to return: else it commits without their messages. */
     private static final long AWAIT_LISTENERS_MS = 10_000;
+    private static final int CALLBACK_THREADS = 16;
 
     /** How soon a consumer that keeps the order tries again what it failed to consume. */
     private static final long AGAIN_MS = 100;
@@ -107,10 +108,14 @@ final class PushConsumers {
     }
 
     private Object open(JSONObject arguments) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.getString("group"));
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(arguments.getString("group"), Clients.hook(arguments));
         consumer.setNamesrvAddr(arguments.getString("namesrv"));
         consumer.setInstanceName(Clients.unique("push"));
         consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
+        // Who asks the consumer for what it does (307) has one of these threads wait for an answer that
+        // another one of them takes: with one for each of two cores, two who ask at once wait in vain.
+        consumer.setClientCallbackExecutorThreads(CALLBACK_THREADS);
         consumer.setEnableTrace(arguments.getBooleanValue("trace"));
         consumer.setAwaitTerminationMillisWhenShutdown(AWAIT_LISTENERS_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -65,7 +65,8 @@ final class Transactions {
     }
 
     private Object open(JSONObject arguments) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(arguments.getString("group"));
+        TransactionMQProducer producer =
+            new TransactionMQProducer(arguments.getString("group"), Clients.hook(arguments));
         producer.setNamesrvAddr(arguments.getString("namesrv"));
         producer.setInstanceName(Clients.unique("transactions"));
         producer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);

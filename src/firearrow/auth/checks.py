@@ -1,0 +1,113 @@
+"""Whether a request comes from whom it names, and whether that user may do what it asks for.
+
+Every refusal has code 16 and upstream's words. Source: upstream ``DefaultAuthenticationHandler``,
+``StatefulAuthenticationStrategy``, ``UserAuthorizationHandler``, ``AclAuthorizationHandler``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+
+from firearrow.auth.events import RightsChanged
+from firearrow.auth.metadata import Metadata
+from firearrow.auth.model import Action, Kind, UserStatus, no_permission
+from firearrow.auth.rights import Rights, Verdict
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.signature import ACCESS_KEY, is_signed
+
+
+class Authentication:
+    """Checks signatures.
+
+    With ``remember_seconds`` a user that has signed one request on a connection is believed on it
+    for so long, without a look at further signatures; of at most ``remembered_max`` such pairs.
+    Every change of a user ends that. Java: it goes on for that time.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        monotonic: Callable[[], float],
+        *,
+        remember_seconds: float = 0.0,
+        remembered_max: int = 0,
+    ) -> None:
+        self._users = metadata.users
+        self._monotonic = monotonic
+        self._remember_seconds = remember_seconds
+        self._remembered_max = remembered_max
+        self._until: dict[Hashable, dict[str, float]] = {}  # by connection, and user
+        self._remembered = 0
+
+    def user_of(self, connection: Hashable, request: AnyCommand, ext: Mapping[str, str]) -> str:
+        """The user that sent a request; BrokerError if it can't be told for sure."""
+        username = ext.get(ACCESS_KEY)
+        if not username:
+            raise no_permission("username cannot be null.")
+        if self._until and self._is_remembered(connection, username):
+            return username
+        user = self._users.get(username)
+        if user is None:
+            raise no_permission(f"User:{username} is not found.")
+        if user.user_status == UserStatus.DISABLE:
+            raise no_permission(f"User:{username} is disabled.")
+        if not user.password or not is_signed(ext, request.body, user.password, request.version):
+            raise no_permission("check signature failed.")
+        if self._remember_seconds:
+            self._remember(connection, username)
+        return username
+
+    def _is_remembered(self, connection: Hashable, username: str) -> bool:
+        until = self._until.get(connection, {}).get(username)
+        return until is not None and self._monotonic() < until
+
+    def _remember(self, connection: Hashable, username: str) -> None:
+        if username not in self._until.get(connection, ()):
+            if self._remembered >= self._remembered_max:
+                self.forget_all()
+            self._remembered += 1
+        until = self._monotonic() + self._remember_seconds
+        self._until.setdefault(connection, {})[username] = until
+
+    def forget(self, connection: Hashable) -> None:
+        """A connection has ended."""
+        self._remembered -= len(self._until.pop(connection, ()))
+
+    def forget_all(self, _: RightsChanged | None = None) -> None:
+        """Look at all signatures again."""
+        self._until.clear()
+        self._remembered = 0
+
+
+class Authorization:
+    """Decides by the policies of users."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._users = metadata.users
+        self._rights: dict[str, Rights] = {}
+
+    def is_super(self, username: str) -> bool:
+        """Whether nothing is refused to a user, which must be one."""
+        user = self._users.get(username)
+        if user is None:
+            raise no_permission(f"User:{username} not found.")
+        return user.is_super
+
+    def check(
+        self, username: str, kind: Kind, name: str, actions: Iterable[Action], ip: str
+    ) -> None:
+        """Raise a BrokerError unless one of the actions on a resource is allowed."""
+        rights = self._rights.get(username)
+        if rights is None:
+            rights = self._rights[username] = Rights(self._metadata.acl_of(username))
+        verdict = rights.verdict(kind, name, actions, ip)
+        if verdict is not Verdict.ALLOWED:
+            raise no_permission(
+                f"User:{username} has no permission to access {kind.word}:{name} from {ip}, "
+                f"{verdict.value}"
+            )
+
+    def forget(self, changed: RightsChanged) -> None:
+        """A user has other rights now."""
+        self._rights.pop(changed.username, None)

@@ -1,0 +1,576 @@
+"""The metrics of a broker: a table of families, under RocketMQ 5's names.
+
+Names, kinds, labels and bounds are those of a scrape of the original (``tests/data/metrics``). What
+a value means where it is not the same:
+
+* ``messages_in`` and ``message_size`` count what was put into a topic, also what had waited for a
+  time or for the end of a transaction (Java: not these two), and each message of a batch;
+* ``processor_watermark`` is what was read and waits for its turn, by the limits of
+  ``broker.flowcontrol``;
+* ``rpc_latency`` is of all requests of a turn alike (``net.meter``);
+* ``consumer_*`` count what a subscription does not want, too (``metrics.lags``).
+
+RocketMQ has these as well, for parts that are not here: ``pop_buffer_scan_time_consume``, and those
+of its RocksDB store. Source: upstream ``BrokerMetricsManager``, ``DefaultStoreMetricsManager``,
+``PopMetricsManager``.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.flowcontrol import FlowControl
+from firearrow.broker.halves import HALF_TOPIC
+from firearrow.broker.metrics.exposition import Family, Labels, Sample, Value
+from firearrow.broker.metrics.lags import Lag
+from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Counts, Histograms, Tally
+from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.retries import popped_topic
+from firearrow.broker.pop.revivequeue import ReviveQueue
+from firearrow.broker.state.opencounts import OpenCounts
+from firearrow.message import names
+from firearrow.net.meter import OTHER, Histogram, RpcMeter
+from firearrow.store import PutCounters
+from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
+from firearrow.wire.codes import RequestCode, ResponseCode, version_name
+
+SIZE_EXPONENTS: Final = (10, 12, 19, 20, 21, 22)  # 1 KiB to 4 MiB, powers of two
+SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
+STORED: Final = {"storage_medium": "disk", "storage_type": "local"}
+REMOTING: Final = {"protocol_type": "remoting"}
+_REVIVE: Final = names.revive_topic("")
+_KIND_OF_ALL: Final = {HALF_TOPIC: TRANSACTION, names.SCHEDULE_TOPIC: DELAY}
+_PROCESSORS: Final = {
+    "sends": "send",
+    "pulls": "pull",
+    "lite pulls": "lite_pull",
+    "heartbeats": "heartbeat",
+    "ends of transactions": "transaction",
+    "replies": "reply",
+    "queries": "query_message",
+    "clients": "client_manager",
+    "consumers": "consumer_manager",
+    "administration": "admin",
+}
+_MODES: Final = {CONSUME_ACTIVELY: "pull", CONSUME_PASSIVELY: "push", CONSUME_POP: "pop"}
+
+
+class Sources(NamedTuple):
+    """What metrics are read from; ``lags`` were found for this scrape."""
+
+    context: BrokerContext
+    tally: Tally
+    meter: RpcMeter
+    flow: FlowControl
+    open_counts: OpenCounts
+    books: BufferedBooks
+    revive_queues: Callable[[], Sequence[ReviveQueue]]
+    lags: list[Lag]
+
+
+Reading = Callable[[Sources], Iterator[Sample]]
+
+
+# --- messages ---
+
+
+class _Kind(NamedTuple):
+    topic: str
+    kind: str
+    messages: int
+    size: int
+    large: Mapping[int, int]
+
+
+def _kinds(sources: Sources) -> Iterator[_Kind]:
+    """What topics got, by its kind: normal is what is left of all."""
+    special = list(sources.tally.kinds.items())
+    rest: dict[str, list[PutCounters]] = {}
+    for (topic, kind), put in special:
+        if _counts(topic):
+            yield _Kind(topic, kind, put.put_count, put.put_bytes, put.large or {})
+        rest.setdefault(topic, []).append(put)
+    for topic, put in sources.context.stats.topic_counters():
+        if not _counts(topic) or (topic == names.TIMER_TOPIC or _is_internal(topic)):
+            continue
+        others = rest.get(topic, ())
+        count = put.put_count - sum(other.put_count for other in others)
+        size = put.put_bytes - sum(other.put_bytes for other in others)
+        large = Counter(put.large or {})
+        for other in others:
+            large.subtract(other.large or {})
+        if count > 0:
+            yield _Kind(topic, _KIND_OF_ALL.get(topic, "normal"), count, max(size, 0), large)
+
+
+def _counts(topic: str) -> bool:
+    """Whether a topic is none of those that messages wait in to come again."""
+    return not (names.is_retry(topic) or names.is_dlq(topic) or topic.startswith(_REVIVE))
+
+
+def _is_internal(topic: str) -> bool:
+    """Whether only the broker puts messages into a topic, and not in the place of a client's."""
+    return not names.is_sendable(topic) and topic not in _KIND_OF_ALL
+
+
+def _kind_labels(sources: Sources, it: _Kind) -> Labels:
+    is_system = sources.context.topics.is_system(it.topic)
+    return {"topic": it.topic, "message_type": it.kind, "is_system": is_system}
+
+
+def _messages_in(sources: Sources) -> Iterator[Sample]:
+    for it in _kinds(sources):
+        yield Sample(_kind_labels(sources, it), it.messages)
+
+
+def _throughput_in(sources: Sources) -> Iterator[Sample]:
+    for it in _kinds(sources):
+        yield Sample(_kind_labels(sources, it), it.size)
+
+
+def _message_size(sources: Sources) -> Iterator[Sample]:
+    for it in _kinds(sources):
+        histogram = Histogram([1 << exponent for exponent in SIZE_EXPONENTS])
+        histogram.sum = it.size
+        for exponent, count in it.large.items():
+            histogram.counts[bisect_left(SIZE_EXPONENTS, exponent)] += max(count, 0)
+        histogram.counts[0] += max(it.messages - histogram.count, 0)
+        yield Sample(_kind_labels(sources, it), histogram)
+
+
+def _out(sources: Sources) -> Iterator[tuple[Labels, int, int]]:
+    for key, got in sources.context.stats.group_counters():
+        topic, _, group = key.partition("@")
+        origin = popped_topic(topic, group)
+        if not _counts(origin):
+            continue
+        labels = {
+            "topic": origin,
+            "consumer_group": group,
+            "is_retry": origin != topic,
+            "is_system": _is_system(sources, origin, group),
+        }
+        yield labels, got.get_count, got.get_bytes
+    count = sum(sources.tally.delivered.of.values())
+    if count:
+        labels = {
+            "topic": names.SCHEDULE_TOPIC,
+            "consumer_group": SCHEDULE_GROUP,
+            "is_retry": False,
+            "is_system": True,
+        }
+        yield labels, count, sources.tally.delivered_bytes
+
+
+def _messages_out(sources: Sources) -> Iterator[Sample]:
+    for labels, count, _ in _out(sources):
+        yield Sample(labels, count)
+
+
+def _throughput_out(sources: Sources) -> Iterator[Sample]:
+    for labels, _, size in _out(sources):
+        yield Sample(labels, size)
+
+
+def _is_system(sources: Sources, topic: str, group: str) -> bool:
+    return sources.context.topics.is_system(topic) or _is_system_group(group)
+
+
+def _is_system_group(group: str) -> bool:
+    return group.upper().startswith(names.SYSTEM_GROUP_PREFIX)
+
+
+# --- how it is ---
+
+
+def _watermark(sources: Sources) -> Iterator[Sample]:
+    for line, waiting in sources.flow.waiting.items():
+        yield Sample({"processor": _PROCESSORS[line]}, waiting)
+
+
+def _one(value: Callable[[Sources], int], labels: Labels | None = None) -> Reading:
+    def read(sources: Sources) -> Iterator[Sample]:
+        yield Sample(labels or {}, value(sources))
+
+    return read
+
+
+def _counted(counts: Callable[[Tally], Counts[str]], labels: Labels | None = None) -> Reading:
+    """A counter by topic."""
+
+    def read(sources: Sources) -> Iterator[Sample]:
+        for topic, count in list(counts(sources.tally).of.items()):
+            yield Sample({**(labels or {}), "topic": topic}, count)
+
+    return read
+
+
+def _spread(
+    histograms: Callable[[Tally], Histograms[str]], labels: Labels | None = None
+) -> Reading:
+    """A histogram by topic."""
+
+    def read(sources: Sources) -> Iterator[Sample]:
+        for topic, histogram in list(histograms(sources.tally).of.items()):
+            yield Sample({**(labels or {}), "topic": topic}, histogram)
+
+    return read
+
+
+# --- clients ---
+
+
+def _producers(sources: Sources) -> Iterator[Sample]:
+    found: Counter[tuple[str, str]] = Counter()
+    for _, members in sources.context.clients.producer_groups():
+        found.update((_language(it.language), version_name(it.version)) for it in members)
+    for (language, version), count in found.items():
+        yield Sample({"language": language, "version": version.lower(), **REMOTING}, count)
+
+
+def _consumers(sources: Sources) -> Iterator[Sample]:
+    for group, found in sources.context.clients.consumer_groups():
+        mode = _MODES.get(found.consume_type or "", "push")
+        kinds = Counter(
+            (_language(it.language), version_name(it.version)) for it in found.members.values()
+        )
+        for (language, version), count in kinds.items():
+            labels = {
+                "consumer_group": group,
+                "language": language,
+                "version": version.lower(),
+                "consume_mode": mode,
+                **REMOTING,
+                "is_system": _is_system_group(group),
+            }
+            yield Sample(labels, count)
+
+
+def _language(language: object) -> str:
+    return str(language or "other").lower()
+
+
+def _lag(value: Callable[[Lag, int], int]) -> Reading:
+    def read(sources: Sources) -> Iterator[Sample]:
+        now_ms = sources.context.clock.now_ms()
+        for lag in sources.lags:
+            labels = {
+                "consumer_group": lag.group,
+                "topic": lag.topic,
+                "is_retry": lag.is_retry,
+                "is_system": _is_system(sources, lag.topic, lag.group),
+            }
+            yield Sample(labels, value(lag, now_ms))
+
+    return read
+
+
+def _age(since_ms: int, now_ms: int) -> int:
+    return max(0, now_ms - since_ms) if since_ms else 0
+
+
+def _dead(sources: Sources) -> Iterator[Sample]:
+    for (group, topic), count in list(sources.tally.dead.of.items()):
+        is_system = _is_system(sources, topic, group)
+        labels = {"consumer_group": group, "topic": topic, "is_system": is_system}
+        yield Sample(labels, count)
+
+
+def _halves(sources: Sources) -> Iterator[Sample]:
+    for topic, count in sources.open_counts.counts().items():
+        yield Sample({"topic": topic}, count)
+
+
+# --- the store ---
+
+
+def _used_bytes(sources: Sources) -> int:
+    disk = os.statvfs(sources.context.store.root)
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+
+
+def _flush_behind(sources: Sources) -> int:
+    store = sources.context.store
+    return max(0, store.log_end_offset - store.flushed_offset)
+
+
+def _reserve(sources: Sources) -> Iterator[Sample]:
+    earliest = int(sources.context.store.earliest_store_ms)
+    if earliest > 0:
+        yield Sample(STORED, _age(earliest, sources.context.clock.now_ms()))
+
+
+# --- the timer ---
+
+
+def _timer_behind(sources: Sources) -> int:
+    end = sources.context.store.max_queue_offset(names.TIMER_TOPIC, 0)
+    return max(0, end - sources.context.timers.progress.queue_offset)
+
+
+def _timer_late(sources: Sources) -> int:
+    context = sources.context
+    if not _timer_behind(sources):
+        return 0
+    at = context.timers.progress.queue_offset
+    since_ms = context.store.store_time_of(names.TIMER_TOPIC, 0, at)
+    return _age(max(0, since_ms), context.clock.now_ms())
+
+
+def _timer_waiting(sources: Sources) -> int:
+    return sum(sources.context.timers.pending.values())
+
+
+def _timer_read_late(sources: Sources) -> int:
+    timers, now_ms = sources.context.timers, sources.context.clock.now_ms()
+    at_ms, is_due = timers.wheel.next_used(timers.progress.read_ms, timers.slot_of(now_ms))
+    return _age(at_ms, now_ms) if is_due else 0
+
+
+def _timing(sources: Sources) -> Iterator[Sample]:
+    found = dict.fromkeys(sources.tally.timed_in.of, 0)
+    for topic, metric in sources.context.timer_counts.metrics().timing_count.items():
+        found[topic] = metric.count
+    for topic, count in found.items():
+        yield Sample({**STORED, "topic": topic}, count)
+
+
+def _snapshot(sources: Sources) -> Iterator[Sample]:
+    context = sources.context
+    wheel = context.timers.wheel
+    found = wheel.numbers_ahead(context.clock.now_ms(), SNAPSHOT_BOUNDS_S)
+    for bound, count in zip(SNAPSHOT_BOUNDS_S, found, strict=True):
+        yield Sample({**STORED, "timer_bound_s": bound}, count)
+
+
+# --- POP ---
+
+
+def _revive_in(sources: Sources) -> Iterator[Sample]:
+    for (group, topic, kind), count in list(sources.tally.revive_in.of.items()):
+        yield Sample({**_of(group, topic), "revive_message_type": kind, **_PUT_OK}, count)
+
+
+def _revive_out(sources: Sources) -> Iterator[Sample]:
+    for (group, topic, kind, queue_id), count in list(sources.tally.revive_out.of.items()):
+        labels = {**_of(group, topic), "revive_message_type": kind, "queue_id": queue_id}
+        yield Sample(labels, count)
+
+
+def _revived(sources: Sources) -> Iterator[Sample]:
+    for (group, topic), count in list(sources.tally.revived.of.items()):
+        yield Sample({**_of(group, topic), **_PUT_OK}, count)
+
+
+_PUT_OK: Final = {"put_status": "PUT_OK"}  # what can't be put is tried again, and counted then
+
+
+def _of(group: str, topic: str) -> Labels:
+    return {"consumer_group": group, "topic": topic}
+
+
+def _revive_lag(sources: Sources) -> Iterator[Sample]:
+    for queue in sources.revive_queues():
+        end = sources.context.store.max_queue_offset(queue.topic, queue.queue_id)
+        yield Sample({"queue_id": queue.queue_id}, max(0, end - queue.next_offset))
+
+
+def _revive_late(sources: Sources) -> Iterator[Sample]:
+    context = sources.context
+    for queue in sources.revive_queues():
+        since_ms = 0
+        if not queue.is_read:
+            place = queue.topic, queue.queue_id, queue.next_offset
+            since_ms = max(0, context.store.store_time_of(*place))
+        yield Sample({"queue_id": queue.queue_id}, _age(since_ms, context.clock.now_ms()))
+
+
+# --- requests ---
+
+_REQUEST_NAMES: Final = {int(code): code.name.lower() for code in RequestCode} | {OTHER: "other"}
+_RESPONSE_NAMES: Final = {int(code): code.name.lower() for code in ResponseCode}
+
+
+def _rpc(sources: Sources) -> Iterator[Sample]:
+    for key, histogram in list(sources.meter.histograms.items()):
+        labels = {
+            **REMOTING,
+            "request_code": _REQUEST_NAMES.get(key.code, str(key.code)),
+            "response_code": _RESPONSE_NAMES.get(key.response_code, str(key.response_code)),
+            "is_long_polling": key.waited,
+            "result": "oneway" if key.is_oneway else "success",
+        }
+        yield Sample(labels, histogram)
+
+
+def _topics_made(sources: Sources) -> Iterator[Sample]:
+    for (ok, is_system), histogram in list(sources.tally.topics_made.of.items()):
+        yield Sample({"invocation_status": _STATUS[ok], "is_system": is_system}, histogram)
+
+
+def _groups_made(sources: Sources) -> Iterator[Sample]:
+    for (ok,), histogram in list(sources.tally.groups_made.of.items()):
+        yield Sample({"invocation_status": _STATUS[ok]}, histogram)
+
+
+_STATUS: Final = {True: "success", False: "failure"}
+
+
+# --- the table ---
+
+_TOPIC: Final = ("topic",)
+_STORE: Final = tuple(STORED)
+_KIND: Final = ("topic", "message_type", "is_system")
+_GROUP: Final = ("topic", "consumer_group", "is_retry", "is_system")
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
+    return Row(Family(f"rocketmq_{name}_total", "counter", text, labels), reading)
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
+    return Row(Family(f"rocketmq_{name}", "gauge", text, labels), reading)
+
+
+def _histogram(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
+    return Row(Family(f"rocketmq_{name}", "histogram", text, labels), reading)
+
+
+class Row(NamedTuple):
+    """A family and where its values come from."""
+
+    family: Family
+    read: Reading
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    # --- messages ---
+    _counter("messages_in", "Messages that topics got", _KIND, _messages_in),
+    _counter("throughput_in", "Bytes of the records of these", _KIND, _throughput_in),
+    _histogram("message_size", "Bytes of a record", _KIND, _message_size),
+    _counter("messages_out", "Messages that groups were given", _GROUP, _messages_out),
+    _counter("throughput_out", "Bytes of the records of these", _GROUP, _throughput_out),
+    _counter(
+        "send_to_dlq_messages",
+        "Messages that became dead letters",
+        ("consumer_group", "topic", "is_system"),
+        _dead,
+    ),
+    # --- groups that have members ---
+    _gauge("consumer_lag_messages", "Messages that a group has not consumed", _GROUP,
+           _lag(lambda lag, _: lag.messages)),
+    _gauge("consumer_lag_latency_milliseconds", "Age of the first of these", _GROUP,
+           _lag(lambda lag, now_ms: _age(lag.first_ms, now_ms))),
+    _gauge("consumer_inflight_messages", "Messages that members have in hand", _GROUP,
+           _lag(lambda lag, _: lag.in_hand)),
+    _gauge("consumer_ready_messages", "Messages that were not given yet", _GROUP,
+           _lag(lambda lag, _: lag.ready)),
+    _gauge("consumer_queueing_latency_milliseconds", "Age of the first of these", _GROUP,
+           _lag(lambda lag, now_ms: _age(lag.next_ms, now_ms))),
+    # --- clients ---
+    _gauge("producer_connections", "Connections of producers",
+           ("language", "version", "protocol_type"), _producers),
+    _gauge("consumer_connections", "Connections of consumers",
+           ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+           _consumers),
+    # --- requests ---
+    _histogram(
+        "rpc_latency_milliseconds",
+        "How long requests take",
+        ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+        _rpc,
+    ),
+    _gauge("processor_watermark", "Requests that were read and wait", ("processor",), _watermark),
+    _histogram("topic_create_execution_time_milliseconds", "How long it takes to create a topic",
+               ("invocation_status", "is_system"), _topics_made),
+    _histogram("consumer_group_create_execution_time_milliseconds",
+               "How long it takes to create a group", ("invocation_status",), _groups_made),
+    # --- the broker ---
+    _gauge("broker_permission", "What clients may do: 2 write, 4 read, 6 both", (),
+           _one(lambda it: it.context.settings.broker.broker_permission)),
+    _gauge("topic_number", "Topics", (), _one(lambda it: len(it.context.topics.table))),
+    _gauge("consumer_group_number", "Consumer groups", (),
+           _one(lambda it: len(it.context.groups.table))),
+    # --- transactions ---
+    _counter("commit_messages", "Transactions that were committed", _TOPIC,
+             _counted(lambda it: it.commits)),
+    _counter("rollback_messages", "Transactions that were rolled back", _TOPIC,
+             _counted(lambda it: it.rollbacks)),
+    _histogram("finish_message_latency_milliseconds",
+               "How long a transaction was open that was committed, in seconds", _TOPIC,
+               _spread(lambda it: it.finished)),
+    _gauge("half_messages", "Transactions that are open", _TOPIC, _halves),
+    # --- the store ---
+    _gauge("storage_size_bytes", "Bytes of the disk that are used", _STORE,
+           _one(_used_bytes, STORED)),
+    _gauge("storage_flush_behind_bytes", "Bytes that are not on the disk", _STORE,
+           _one(_flush_behind, STORED)),
+    _gauge("storage_dispatch_behind_bytes", "Bytes that are in no queue", _STORE,
+           _one(lambda it: it.context.store.behind_bytes, STORED)),
+    _gauge("storage_message_reserve_time_milliseconds", "Age of the first message", _STORE,
+           _reserve),
+    # --- the timer ---
+    _counter("timer_enqueue", "Messages that were put on the wheel", (*_STORE, "topic"),
+             _counted(lambda it: it.timed_in, STORED)),
+    _counter("timer_dequeue", "Messages that were delivered at their time", (*_STORE, "topic"),
+             _counted(lambda it: it.timed_out, STORED)),
+    _gauge("timer_enqueue_lag", "Messages that are not on the wheel yet", _STORE,
+           _one(_timer_behind, STORED)),
+    _gauge("timer_enqueue_latency_milliseconds", "Age of the first of these", _STORE,
+           _one(_timer_late, STORED)),
+    _gauge("timer_dequeue_lag", "Messages that wait for their time", _STORE,
+           _one(_timer_waiting, STORED)),
+    _gauge("timer_dequeue_latency_milliseconds", "How late the wheel is read", _STORE,
+           _one(_timer_read_late, STORED)),
+    _gauge("timing_messages", "Messages that wait for their time", (*_STORE, "topic"), _timing),
+    _gauge("timer_message_snapshot", "Messages that wait for a time within so many seconds",
+           (*_STORE, "timer_bound_s"), _snapshot),
+    _histogram("delay_message_latency_seconds", "How far ahead times are", (*_STORE, "topic"),
+               _spread(lambda it: it.delays, STORED)),
+    # --- POP ---
+    _gauge("pop_offset_buffer_size", "Offsets of groups that are in memory only", (),
+           _one(lambda it: it.books.kept_offsets)),
+    _gauge("pop_checkpoint_buffer_size", "Pops that are noted in memory only", (),
+           _one(lambda it: it.books.kept_checkpoints)),
+    _counter("pop_revive_in_message", "Records of pops and acknowledgements that were put",
+             ("consumer_group", "topic", "revive_message_type", "put_status"), _revive_in),
+    _counter("pop_revive_out_message", "Records that were read again when their time was over",
+             ("consumer_group", "topic", "revive_message_type", "queue_id"), _revive_out),
+    _counter("pop_revive_retry_messages", "Popped messages that came again",
+             ("consumer_group", "topic", "put_status"), _revived),
+    _gauge("pop_revive_lag_milliseconds", "Records of pops that are not read", ("queue_id",),
+           _revive_lag),
+    _gauge("pop_revive_latency_milliseconds", "Age of the first of these", ("queue_id",),
+           _revive_late),
+)  # fmt: skip
+
+_TARGET: Final = Family("target_info", "gauge", "What is scraped")
+
+
+def samples_of(sources: Sources) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    """Give all families with their values."""
+    for row in ROWS:
+        yield row.family, row.read(sources)
+    yield _TARGET, iter([Sample({}, 1)])
+
+
+def common_labels(cluster: str, broker: str, given: str, *, in_delta: bool) -> Labels:
+    """Give the labels that all values have; ``given`` is ``name:value``, several separated by a
+    comma, of which a name counts that means nothing else."""
+    pairs = [pair.partition(":") for pair in given.split(",") if pair]
+    own = {name for row in ROWS for name in row.family.labels} | {"le"}
+    labels: dict[str, Value | str] = {name: value for name, _, value in pairs if name not in own}
+    if in_delta:
+        labels["aggregation"] = "delta"
+    return labels | {
+        "cluster": cluster,
+        "node_id": broker,
+        "node_type": "broker",
+        "otel_scope_name": "broker-meter",
+    }

@@ -1,0 +1,221 @@
+"""Which topics and groups a request is about, for who decides whether its sender may use them.
+
+Most requests name them in fields of their header, some in their body. Where a message is meant by
+its place in the log, its own topic counts, whatever the request says of it.
+
+Source: upstream ``DefaultAuthorizationContextBuilder`` and the annotations of its headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from msgspec.structs import fields
+
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import properties
+from firearrow.message.ids import decode_offset_id
+from firearrow.message.names import is_sendable
+from firearrow.store import MessageStore
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import (
+    AssignmentQuery,
+    BatchAckBody,
+    GroupConfigList,
+    Heartbeat,
+    LiteSubscriptionChanges,
+    LockRequest,
+    SubscriptionGroupConfig,
+    TopicConfigList,
+    body_of,
+)
+from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import Header
+from firearrow.wire.requests import Row
+
+_TOPIC_FIELDS: Final = frozenset({"topic", "b", "parentTopic"})
+_GROUP_FIELDS: Final = frozenset(
+    {"consumerGroup", "group", "groupName", "destGroup", "compareGroup"}
+)
+_TOPIC_LIST: Final = "topicList"  # joined by `;`
+
+_real_topic: Final = properties.finder(properties.REAL_TOPIC)
+
+Ext = Mapping[str, str]
+
+
+class Named(NamedTuple):
+    """Topics and groups. ``is_all`` says that the request concerns nothing else: if it names none,
+    it changes and gives nothing."""
+
+    topics: Iterable[str] = ()
+    groups: Iterable[str] = ()
+    is_all: bool = False
+
+
+Finder = Callable[[AnyCommand, Ext], Named]
+"""Finds what a request is about; BrokerError if it can't be read."""
+
+
+def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The header fields of a request that name topics, and those that name groups."""
+    if row.header is None or not issubclass(row.header, Header):
+        return (), ()  # there is none, or nothing here reads it
+    names = [field.encode_name for field in fields(row.header)]
+    return (
+        tuple(name for name in names if name in _TOPIC_FIELDS),
+        tuple(name for name in names if name in _GROUP_FIELDS),
+    )
+
+
+def finder_of(row: Row, store: MessageStore) -> Finder | None:
+    """What finds what requests of a code are about; None if `fields_naming` says it all."""
+    found = _IN_BODIES.get(row.code)
+    if found is not None:
+        return found
+    at_place = _AT_PLACES.get(row.code)
+    if at_place is not None:
+        return _by_place(row, at_place, store)
+    return _SPECIAL.get(row.code)
+
+
+# --- in the body ---
+
+
+def _of_heartbeat(request: AnyCommand, _: Ext) -> Named:
+    """Producers need nothing until they send."""
+    consumers = body_of(request, Heartbeat).consumer_data_set
+    topics = [data.topic for each in consumers for data in each.subscription_data_set]
+    return Named(topics, [each.group_name for each in consumers], is_all=True)
+
+
+def _of_locks(request: AnyCommand, _: Ext) -> Named:
+    asked = body_of(request, LockRequest)
+    return Named([queue.topic for queue in asked.mq_set], [asked.consumer_group])
+
+
+def _of_assignment(request: AnyCommand, _: Ext) -> Named:
+    return Named((), [body_of(request, AssignmentQuery).consumer_group])
+
+
+def _of_acks(request: AnyCommand, _: Ext) -> Named:
+    if not request.body:
+        return Named(is_all=True)
+    try:
+        acks = fastjson.decode(request.body, BatchAckBody).acks
+    except MessageError as error:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"
+        ) from None
+    return Named([ack.topic for ack in acks], [ack.group for ack in acks], is_all=True)
+
+
+def _of_lite_subscriptions(request: AnyCommand, _: Ext) -> Named:
+    if not request.body:
+        return Named(is_all=True)
+    changes = body_of(request, LiteSubscriptionChanges).subscription_set or []
+    topics = [change.topic for change in changes if change.topic]
+    return Named(topics, [change.group for change in changes if change.group], is_all=True)
+
+
+def _of_topic_configs(request: AnyCommand, _: Ext) -> Named:
+    configs = body_of(request, TopicConfigList).topic_config_list
+    return Named([config.topic_name or "" for config in configs], is_all=True)
+
+
+def _of_group_config(request: AnyCommand, _: Ext) -> Named:
+    return Named((), [body_of(request, SubscriptionGroupConfig).group_name])
+
+
+def _of_group_configs(request: AnyCommand, _: Ext) -> Named:
+    configs = body_of(request, GroupConfigList).group_config_list
+    return Named((), [config.group_name for config in configs], is_all=True)
+
+
+_IN_BODIES: Final[Mapping[Code, Finder]] = {
+    Code.HEART_BEAT: _of_heartbeat,
+    Code.LOCK_BATCH_MQ: _of_locks,
+    Code.UNLOCK_BATCH_MQ: _of_locks,
+    Code.QUERY_ASSIGNMENT: _of_assignment,
+    Code.BATCH_ACK_MESSAGE: _of_acks,
+    Code.LITE_SUBSCRIPTION_CTL: _of_lite_subscriptions,
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: _of_topic_configs,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _of_group_config,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _of_group_configs,
+}
+
+# --- in the header, and not in fields alone ---
+
+
+def _of_unregistering(_: AnyCommand, ext: Ext) -> Named:
+    """A producer needs no permission to leave."""
+    group = ext.get("consumerGroup")
+    return Named((), [group] if group else (), is_all=True)
+
+
+def _of_progress(_: AnyCommand, ext: Ext) -> Named:
+    topics = [ext.get("topic", ""), *ext.get(_TOPIC_LIST, "").split(";")]
+    return Named([topic for topic in topics if topic], [ext.get("consumerGroup", "")])
+
+
+_SPECIAL: Final[Mapping[Code, Finder]] = {
+    Code.UNREGISTER_CLIENT: _of_unregistering,
+    Code.GET_CONSUME_STATS: _of_progress,
+}
+
+# --- by a place in the log ---
+
+
+def _offset_in(field: str) -> Callable[[Ext], int | None]:
+    def offset(ext: Ext) -> int | None:
+        try:
+            return int(ext.get(field, ""))
+        except ValueError:
+            return None
+
+    return offset
+
+
+def _offset_of_id(ext: Ext) -> int | None:
+    try:
+        return decode_offset_id(ext.get("msgId", "")).physical_offset
+    except MessageError:
+        return None
+
+
+_AT_PLACES: Final[Mapping[Code, Callable[[Ext], int | None]]] = {
+    Code.VIEW_MESSAGE_BY_ID: _offset_in("offset"),
+    Code.CONSUMER_SEND_MSG_BACK: _offset_in("offset"),
+    Code.END_TRANSACTION: _offset_in("commitLogOffset"),
+    Code.CONSUME_MESSAGE_DIRECTLY: _offset_of_id,
+}
+
+
+def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageStore) -> Finder:
+    topic_fields, group_fields = fields_naming(row)
+
+    def find(_: AnyCommand, ext: Ext) -> Named:
+        offset = offset_of(ext)
+        if offset is None:
+            return Named()  # whatever it claims: nobody knows which message it means
+        stored = _topic_at(store, offset)
+        claimed = [name for field in topic_fields if (name := ext.get(field))]
+        topics = claimed if stored is None else [stored]
+        return Named(topics, [name for field in group_fields if (name := ext.get(field))])
+
+    return find
+
+
+def _topic_at(store: MessageStore, physical_offset: int) -> str | None:
+    """The topic that a stored message is for; None if there is no message."""
+    try:
+        content = store.content_at(physical_offset)
+    except MessageError:
+        return None
+    if is_sendable(content.topic):
+        return content.topic
+    real_topic = _real_topic(content.properties)  # it waits: nobody but the broker put it there
+    return content.topic if real_topic is None else real_topic.decode("utf-8", "replace")

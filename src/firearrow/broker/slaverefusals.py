@@ -1,0 +1,68 @@
+"""What a slave refuses: it has what its master has, and nothing of its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firearrow.broker.flowcontrol import REJECTED
+from firearrow.broker.requests import Check
+from firearrow.errors import BrokerError
+from firearrow.net.server import Peer
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.requests import Row, Trait
+
+_NO_CHANGE: Final = (
+    "Can't modify topic or subscription group from slave broker, please execute it from master "
+    "broker."
+)
+_NO_RESET: Final = "Can not reset offset in slave broker"
+_NO_PUT: Final = "the broker is a slave: only its master takes messages"
+_SENDS: Final = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    }
+)
+_CHANGES: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+    }
+)
+
+
+def refused_by_slave(row: Row) -> Check | None:
+    """Give the check by which a slave refuses what only masters take.
+
+    Java: has the remark on topics and groups, in AdminBrokerProcessor#validateSlave, but never
+    gives it; what is changed on a slave is lost when it asks its master the next time.
+    """
+    if Trait.MASTERS not in row.traits:
+        return None
+    code, remark = _refusal(row.code)
+
+    def check(_: Peer, __: AnyCommand) -> None:
+        raise BrokerError(code, remark)
+
+    return check
+
+
+def _refusal(code: RequestCode) -> tuple[ResponseCode, str]:
+    if code in _SENDS:
+        return ResponseCode.SYSTEM_BUSY, REJECTED
+    if code in _CHANGES:
+        return ResponseCode.SYSTEM_ERROR, _NO_CHANGE
+    if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
+        return ResponseCode.SYSTEM_ERROR, _NO_RESET
+    if code in (RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE):
+        return ResponseCode.SLAVE_NOT_AVAILABLE, _NO_PUT
+    return ResponseCode.SERVICE_NOT_AVAILABLE, _NO_PUT

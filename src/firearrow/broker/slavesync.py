@@ -1,0 +1,275 @@
+"""What a slave learns from its master beside the log: topics, offsets, delays, groups, modes.
+
+A slave asks for all of it once a minute, and at once when it hears of a master; what can't be had
+is asked for again some seconds later, and does not keep it from the rest.
+
+======== ========================================================================================
+request  what the slave does with the answer
+======== ========================================================================================
+21       if the data version is another: has these topics and no others. Queues stay as they are.
+43       puts the offsets of groups over its own; none is removed
+45       takes how far delay levels are delivered
+201      the same as 21 for groups
+402      has these request modes and no others
+======== ========================================================================================
+
+21 and 201 come in pages. A master that has nothing of its own, because its files are lost perhaps,
+never empties a slave: that has the only copy.
+
+Source: upstream ``SlaveSynchronize``, ``BrokerOuterAPI``, whose last page may lack a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from firearrow.broker.saving import Saving
+from firearrow.broker.state.delayoffsets import DelayOffsets
+from firearrow.broker.state.groups import GroupTable
+from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.state.requestmode import RequestModes
+from firearrow.broker.state.topics import TopicTable
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError, FirearrowError
+from firearrow.net.access import OPEN, Access
+from firearrow.net.client import Client
+from firearrow.services import Service
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import Body, DataVersion, TopicConfig
+from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import FieldValue
+
+log = logging.getLogger(__name__)
+
+WHOLE_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 3.0
+PAGE_ENTRIES: Final = 2000
+PAGES_MAX: Final = 10_000
+"""Pages that a table may come in, those of versions that changed meanwhile among them."""
+CALL_SECONDS_MAX: Final = 30.0
+
+
+class _Topics(Body, frozen=True):
+    """What is read of the answer to 21."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+
+
+class _Groups(Body, frozen=True):
+    """What is read of the answer to 201; RocketMQ leaves out the second table."""
+
+    data_version: DataVersion = DataVersion()
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(
+        default_factory=dict
+    )
+    forbidden_table: dict[str, dict[str, int]] | None = None
+
+
+class _Offsets(Body, frozen=True):
+    """What is read of the answer to 43."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
+    lmq_offset_table: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class _Delays(Body, frozen=True):
+    """What is read of the answer to 45."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[int, int] = msgspec.field(default_factory=dict)
+
+
+class _Modes(Body, frozen=True):
+    """The answer to 402."""
+
+    message_request_mode_map: dict[str, dict[str, RequestMode]] = msgspec.field(
+        default_factory=dict
+    )
+
+
+class SlaveSync(Service):
+    """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
+    serves clients, empty as long as nobody knows; ``access`` is how to get in there."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        delays: DelayOffsets,
+        modes: RequestModes,
+        saving: Saving,
+        clock: Clock,
+        access: Access = OPEN,
+    ) -> None:
+        super().__init__("what the master knows")
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delays = delays
+        self._modes = modes
+        self._saving = saving
+        self._monotonic = clock.monotonic
+        self._client = Client(access=access)
+        self._task: asyncio.Task[None] | None = None
+        self._told = asyncio.Event()
+        self._failed: dict[str, str] = {}
+        self.master_address = ""
+        self.rounds = 0  # that were made as a whole
+
+    async def start(self) -> None:
+        """Ask from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._client.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """What can't be had from the master."""
+        if not self.master_address:
+            return "no name server says where the master is"
+        return "; ".join(f"{what}: {why}" for what, why in self._failed.items()) or None
+
+    def follow(self, address: str) -> None:
+        """Ask the master that serves clients there."""
+        if address != self.master_address:
+            log.info("master serves clients elsewhere", extra={"address": address})
+            self.master_address = address
+            self._told.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._told.clear()
+            if self.master_address:
+                await self.ask_all()
+            soon = not self.master_address or self._failed
+            try:
+                async with asyncio.timeout(LOOK_SECONDS if soon else WHOLE_SECONDS):
+                    await self._told.wait()
+            except TimeoutError:
+                continue
+
+    async def ask_all(self) -> None:
+        """Ask for everything, once."""
+        steps = {
+            "topics": self._ask_topics,
+            "offsets": self._ask_offsets,
+            "delays": self._ask_delays,
+            "groups": self._ask_groups,
+            "modes": self._ask_modes,
+        }
+        for what, step in steps.items():
+            try:
+                await step()
+            except (OSError, FirearrowError) as error:
+                self._fail(what, str(error))
+            else:
+                self._failed.pop(what, None)
+        self.rounds += not self._failed
+
+    def _fail(self, what: str, why: str) -> None:
+        if self._failed.get(what) != why:
+            log.warning(
+                "master can't be asked: it is tried again",
+                extra={"what": what, "address": self.master_address, "error": why},
+            )
+        self._failed[what] = why
+
+    # --- the steps ---
+
+    async def _ask_topics(self) -> None:
+        found, total = await self._pages(
+            RequestCode.GET_ALL_TOPIC_CONFIG, "topicSeq", "maxTopicNum", "totalTopicNum", _Topics,
+            lambda page: page.topic_config_table,
+        )  # fmt: skip
+        if found.data_version != self._topics.data_version:
+            self._topics.follow(total, found.data_version)
+
+    async def _ask_groups(self) -> None:
+        found, total = await self._pages(
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groupSeq", "maxGroupNum",
+            "totalGroupNum", _Groups, lambda page: page.subscription_group_table,
+        )  # fmt: skip
+        if found.data_version != self._groups.data_version:
+            self._groups.follow(total, found.forbidden_table, found.data_version)
+
+    async def _ask_offsets(self) -> None:
+        found = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets)
+        lmq = {key: {0: queue_offset} for key, queue_offset in found.lmq_offset_table.items()}
+        self._offsets.follow(found.offset_table | lmq, found.data_version)
+        self._saving.write(self._offsets.file)
+
+    async def _ask_delays(self) -> None:
+        found = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays)
+        self._delays.follow(found.offset_table, found.data_version)
+        self._saving.write(self._delays.file)
+
+    async def _ask_modes(self) -> None:
+        found = await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}, _Modes)
+        self._modes.follow(found.message_request_mode_map)
+
+    # --- how it is asked ---
+
+    async def _ask(
+        self, code: RequestCode, fields: Mapping[str, FieldValue], type_: type[msgspec.Struct]
+    ) -> Any:
+        answer = await self._client.call(
+            self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX
+        )
+        return fastjson.decode(answer.body or b"{}", type_)
+
+    async def _pages(
+        self,
+        code: RequestCode,
+        start_field: str,
+        most_field: str,
+        total_field: str,
+        type_: type[Any],
+        entries_of: Callable[[Any], dict[str, Any]],
+    ) -> tuple[Any, dict[str, Any]]:
+        """All pages of a table of one version: the last page, and the entries of all.
+
+        A master before 5.3 knows no pages and gives all at once. Java:
+        BrokerOuterAPI#getAllTopicConfig ends a page too soon if that has one entry.
+        """
+        version = ""
+        found: dict[str, Any] = {}
+        for _ in range(PAGES_MAX):
+            answer = await self._client.call(
+                self.master_address,
+                code,
+                {start_field: len(found), most_field: PAGE_ENTRIES, "dataVersion": version},
+                timeout_seconds=CALL_SECONDS_MAX,
+            )
+            page = fastjson.decode(answer.body or b"{}", type_)
+            entries = entries_of(page)
+            said = fastjson.dumps(page.data_version).decode()
+            if found and said != version:
+                found = {}  # what the page begins with is another table's
+                version = said
+                continue
+            version = said
+            before = len(found)
+            found |= entries
+            total = (answer.ext or {}).get(total_field)
+            if total is None or len(found) >= int(total):
+                return page, found
+            if len(found) == before:
+                break
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"the master's pages of {code.name} do not end"
+        )

@@ -1,0 +1,141 @@
+"""Clusters by names of the user's own: a file that says how each is reached.
+
+    use = "production"
+
+    [contexts.production]
+    name-servers = "10.0.0.1:9876;10.0.0.2:9876"
+    access-key = "admin"
+    secret-file = "/home/me/.rocketmq-secret"
+    tls = true
+
+It is ``$XDG_CONFIG_HOME/firearrow/contexts.toml`` (``~/.config`` by default). A secret is never in
+it: it comes from a variable of the environment or from a file that nobody else can read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from firearrow.cli.failures import NothingFound
+from firearrow.errors import ConfigError
+from firearrow.files import naming
+from firearrow.net.access import Tls
+from firearrow.wire.signature import Credentials
+
+DIRECTORY: Final = "XDG_CONFIG_HOME"
+OTHERS_MAY: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    """How a cluster is reached."""
+
+    name_servers: str
+    access_key: str | None = None
+    secret_env: str | None = None
+    secret_file: str | None = None
+    tls: bool = False
+    tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_verify: bool = True
+
+    def credentials(self) -> Credentials | None:
+        """Give the user that it names, with the secret; ConfigError if there is none to be had."""
+        if self.access_key is None:
+            return None
+        if self.secret_file is not None:
+            return Credentials(self.access_key, secret_in(Path(self.secret_file)))
+        secret = os.environ.get(self.secret_env or "")
+        if not secret:
+            where = f"{self.secret_env} is not set" if self.secret_env else "none is named"
+            raise ConfigError(f"the secret of access key {self.access_key!r}: {where}")
+        return Credentials(self.access_key, secret)
+
+    def encryption(self) -> Tls | None:
+        """Give how to encrypt, if it says so."""
+        if not self.tls:
+            return None
+        files = (self.tls_ca, self.tls_certificate, self.tls_key)
+        return Tls(*files, verify=self.tls_verify)
+
+
+class Contexts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The file; ``use`` is the name of the one that counts where none is named."""
+
+    use: str | None = None
+    contexts: dict[str, Context] = {}
+
+    def named(self, name: str) -> Context:
+        """Give one; NothingFound says which there are."""
+        if name not in self.contexts:
+            known = ", ".join(sorted(self.contexts)) or "none"
+            raise NothingFound(f"there is no context {name!r}; there are: {known}")
+        return self.contexts[name]
+
+    def in_use(self) -> Context | None:
+        """Give the one that counts where none is named."""
+        return None if self.use is None else self.named(self.use)
+
+
+def path_of_contexts() -> Path:
+    """Where the file is, or would be."""
+    home = os.environ.get(DIRECTORY)
+    return (Path(home) if home else Path.home() / ".config") / "firearrow" / "contexts.toml"
+
+
+def load_contexts() -> Contexts:
+    """Read the file; without one there are none. ConfigError says what is wrong with it."""
+    path = path_of_contexts()
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(found, Contexts)
+    except FileNotFoundError:
+        return Contexts()
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def save_contexts(contexts: Contexts) -> None:
+    """Write the file, for the user alone."""
+    path = path_of_contexts()
+    new = path.with_suffix(".new")
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(as_toml(contexts))
+        new.replace(path)
+
+
+def as_toml(contexts: Contexts) -> str:
+    """Give the text of the file."""
+    lines = [] if contexts.use is None else [f"use = {_quoted(contexts.use)}"]
+    for name, context in sorted(contexts.contexts.items()):
+        lines += ["", f"[contexts.{_quoted(name)}]"]
+        lines += [
+            f"{key} = {_quoted(value)}" for key, value in msgspec.to_builtins(context).items()
+        ]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def secret_in(path: Path) -> str:
+    """Read a secret, the first line of a file; ConfigError if others can read it, too."""
+    with naming(path):
+        mode = path.stat().st_mode
+        if mode & OTHERS_MAY:
+            raise ConfigError(f"{path} can be read by others: chmod 600 {path}")
+        text = path.read_text(encoding="utf-8").partition("\n")[0].strip()
+    if not text:
+        raise ConfigError(f"{path} has no secret in its first line")
+    return text
+
+
+def _quoted(value: str | bool) -> str:
+    return json.dumps(value, ensure_ascii=False)  # what TOML's strings and booleans are, too

@@ -1,0 +1,26 @@
+"""`firearrow mqadmin`, as the list of commands and its help have it.
+
+What it is asked to run does not come here: `firearrow.cli.main` hands the words on as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from firearrow.cli.mqadmin.entry import run
+
+
+def mqadmin(
+    *words: Annotated[
+        str,
+        Parameter(
+            metavar="COMMAND",
+            allow_leading_hyphen=True,
+            help="the command and its options; all are on a page of their own, mqadmin.md",
+        ),
+    ],
+) -> int:
+    """Run a command of RocketMQ's own mqadmin."""
+    return run(words)

@@ -1,0 +1,208 @@
+"""The commands that send messages, and measure how long that takes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final, NamedTuple
+
+from firearrow.cli.mqadmin.invocation import Invocation
+from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
+from firearrow.client.admin.messages import Stored
+from firearrow.client.queues import Queue
+from firearrow.client.routes import Target, writable
+from firearrow.client.sendfields import NEW_TOPIC_QUEUES
+from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
+from firearrow.message import properties as keys_of
+from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
+from firearrow.message.model import Message
+from firearrow.message.names import AUTO_CREATE_TOPIC
+from firearrow.wire.client_bodies import MessageQueue
+
+AMOUNT: Final = 100
+SIZE: Final = 128
+ROUND_SECONDS: Final = 10
+STATUS_GROUP: Final = "PID_SMSC"
+FILLING: Final = b"hello jodie"
+CHINA: Final = timedelta(hours=8)  # the log of `clusterRT` has its times
+_HEAD: Final = "{:<32}  {:<4}  {:<20}    {}"
+
+
+class Sent(NamedTuple):
+    """A message that was sent, and the queue it went to."""
+
+    queue: Queue
+    stored: Stored
+
+    def __str__(self) -> str:
+        """What upstream prints of it."""
+        queue = MessageQueue(self.queue.topic, self.queue.broker, self.stored.queue_id)
+        return (
+            f"SendResult [sendStatus={self.stored.status}, msgId={self.stored.message_id}, "
+            f"offsetMsgId={self.stored.offset_message_id}, messageQueue={queue.text}, "
+            f"queueOffset={self.stored.queue_offset}, recallHandle=null]"
+        )
+
+
+class Sending:
+    """A producer for the time of a command: queue after queue, beginning anywhere."""
+
+    def __init__(self, run: Invocation, group: str | None = None) -> None:
+        self._run = run
+        self._group = group or str(run.clock.now_ms())
+        self._ids = self._unique_ids()
+        self._turn = secrets.randbelow(1 << 16)
+
+    def _unique_ids(self) -> Iterator[str]:
+        prefix = unique_id_prefix("127.0.0.1", os.getpid(), secrets.randbits(31))
+        counter = 0
+        while True:
+            now = self._run.clock.now_ms()
+            yield create_unique_id(prefix, now - month_start_ms(now), counter)
+            counter += 1
+
+    async def targets(self, topic: str) -> list[Target]:
+        """The queues of a topic that may be written to; of a new one, those that it will have."""
+        try:
+            found = writable(await self._run.admin.topics.route(topic))
+        except TopicNotFound:
+            route = await self._run.admin.topics.route(AUTO_CREATE_TOPIC)
+            found = writable(route, NEW_TOPIC_QUEUES)
+        if not found:
+            raise ConfigError(f"topic {topic!r} has no queue that may be written to")
+        return found
+
+    async def send(self, message: Message, target: Target | None = None) -> Sent:
+        """Send a message, to any queue unless one is named."""
+        if target is None:
+            targets = await self.targets(message.topic)
+            self._turn += 1
+            target = targets[self._turn % len(targets)]
+        own = {keys_of.UNIQUE_KEY: next(self._ids), "WAIT": "true", **message.properties}
+        whole = Message(message.topic, message.body, own, message.flag)
+        queue = Queue(message.topic, target.broker_name, target.queue_id)
+        stored = await self._run.admin.messages.send(
+            target.address, self._group, queue, whole, self._run.clock.now_ms()
+        )
+        return Sent(queue, stored)
+
+
+async def send(run: Invocation) -> None:
+    """Send a message."""
+    topic, broker, queue_id = run.text("t"), run.get("b"), run.number("i", -1)
+    if run.has("i") and not broker:
+        run.write("Broker name must be set if the queue is chosen!")
+        return
+    if run.flag("m", False):
+        raise ConfigError("-m: messages can't be traced yet")
+    body = run.text("p").encode()
+    message = Message.of(topic, body, tags=run.get("c"), keys=run.get("k"))
+    sending = Sending(run)
+    target = None
+    if broker and queue_id > -1:
+        targets = await sending.targets(topic)
+        addresses = {one.broker_name: one.address for one in targets}
+        if broker not in addresses:
+            raise ConfigError(f"topic {topic!r} is not on broker {broker!r}")
+        target = Target(broker, addresses[broker], queue_id)
+    sent = await sending.send(message, target)
+    run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#MsgId"))
+    stored = sent.stored
+    run.line(_HEAD.format(sent.queue.broker, stored.queue_id, stored.status, stored.message_id))
+
+
+async def send_status(run: Invocation) -> None:
+    """Send messages to the topic that has a broker's name."""
+    broker = run.text("b")
+    size, count = run.number("s", SIZE), run.number("c", 50)
+    sending = Sending(run, STATUS_GROUP)
+    await sending.send(_filled(broker, 16))
+    for _ in range(count):
+        began = run.clock.monotonic()
+        sent = await sending.send(_filled(broker, size))
+        run.line(f"rt={_ms_since(run, began)}ms, SendResult={sent}")
+
+
+def _filled(topic: str, size: int) -> Message:
+    return Message(topic, FILLING * -(-size // len(FILLING)))
+
+
+def _ms_since(run: Invocation, began: float) -> int:
+    return int((run.clock.monotonic() - began) * 1000)
+
+
+async def check_times(run: Invocation) -> None:
+    """Measure sends to a topic, queue after queue; the first does not count."""
+    topic, amount, size = run.text("t"), run.number("a", AMOUNT), run.number("s", SIZE)
+    sending = Sending(run)
+    message = Message(topic, b"a" * size)
+    run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#RT"))
+    elapsed, target = 0, Target("", "", 0)
+    for number in range(amount):
+        began = run.clock.monotonic()
+        succeeded = True
+        try:
+            targets = await sending.targets(topic)
+            target = targets[number % len(targets)]
+            await sending.send(message, target)
+        except (OSError, FirearrowError):  # it is shown
+            succeeded = False
+        took = _ms_since(run, began)
+        elapsed += took if number else 0
+        run.line(_HEAD.format(target.broker_name, target.queue_id, shown(succeeded), took))
+    run.line(f"Avg RT: {_average(elapsed, amount)}")
+
+
+def _average(elapsed_ms: int, amount: int) -> str:
+    return fixed(elapsed_ms / (amount - 1), 2) if amount != 1 else "NaN"
+
+
+async def cluster_times(run: Invocation) -> None:
+    """Measure sends to the topic of each broker's name, round after round."""
+    as_log = run.flag("p", False)
+    if not as_log:
+        run.line(
+            f"{'#Cluster Name':<24}  {'#Broker Name':<24}  {'#RT':<4}  {'#successCount':<8}  "
+            f"{'#failCount':<8}"
+        )
+    sending = Sending(run)
+    while True:
+        info = await run.admin.cluster()
+        only = run.get("c")
+        for cluster in [only] if only else text_order(info.cluster_addr_table):
+            if cluster not in info.cluster_addr_table:
+                run.write(f"cluster [{cluster}] not exist")
+                break
+            for broker in text_order(info.cluster_addr_table[cluster]):
+                await _measure(run, sending, cluster, broker, as_log=as_log)
+        await asyncio.sleep(run.number("i", ROUND_SECONDS))
+
+
+async def _measure(
+    run: Invocation, sending: Sending, cluster: str, broker: str, *, as_log: bool
+) -> None:
+    amount, size = run.number("a", AMOUNT), run.number("s", SIZE)
+    elapsed = failed = 0
+    for number in range(amount):
+        began = run.clock.monotonic()
+        try:
+            await sending.send(Message(broker, b"a" * size))
+        except (OSError, FirearrowError):  # it is counted
+            failed += 1
+        elapsed += _ms_since(run, began) if number else 0
+    if not as_log:
+        average = _average(elapsed, amount)
+        run.line(f"{cluster:<24}  {broker:<24}  {average:<8}  {amount - failed:<16}  {failed:<16}")
+        return
+    now = datetime.fromtimestamp(run.clock.now_ms() // 1000, UTC) + CHINA
+    average = "0" if amount == 1 else _whole(elapsed / (amount - 1))
+    room = run.get("m") or "noname"
+    run.line(f"{now:%Y-%m-%d %H:%M:%S}|{room}|{cluster}|{broker}|{average}")
+
+
+def _whole(number: float) -> str:
+    return str(Decimal(number).quantize(Decimal(1), ROUND_HALF_UP))

@@ -1,0 +1,188 @@
+"""The commands of `mqadmin`: one row each, in upstream's order.
+
+A row names the function that does it (``module:function`` of this package) and its options:
+
+    t:topic=!     -t and --topic, with a value, needed
+    l:list        -l and --list, without a value
+    b:brokerAddr=*  c:clusterName=*    one of those that are marked needed (a second set has ``+``)
+    :attributes=  a long form only
+
+Each command has ``h:help`` and ``n:namesrvAddr=`` too. Names of commands and options are upstream's,
+so that scripts go on working; a row without a function says why the command is not supported.
+
+Source: upstream ``MQAdminStartup`` and the ``buildCommandlineOptions`` of its commands.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Option(NamedTuple):
+    """One option; of those with the same ``group`` one is needed."""
+
+    short: str
+    long: str
+    takes_value: bool
+    needed: bool = False
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.short or self.long
+
+
+class Row(NamedTuple):
+    """One command. ``place`` is empty where it is not supported, ``summary`` says why then."""
+
+    name: str
+    place: str
+    options_text: str
+    summary: str
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether Firearrow has it."""
+        return bool(self.place)
+
+    def options(self) -> list[Option]:
+        """Its own options, help and the name servers among them."""
+        own = [_option(text) for text in self.options_text.split()]
+        shorts = {option.short for option in own}
+        return [option for option in _COMMON if option.short not in shorts] + own
+
+
+def _option(text: str) -> Option:
+    short, _, rest = text.partition(":")
+    long = rest.rstrip("=!*+")
+    group = next((mark for mark in "*+" if mark in rest), "")
+    return Option(short, long.replace("_", " "), "=" in rest, "!" in rest, group)
+
+
+_COMMON: Final = (Option("h", "help", False), Option("n", "namesrvAddr", True))
+_PLACES: Final = "b:brokerAddr=* c:clusterName=*"
+_ANY_PLACE: Final = "b:brokerAddr= c:clusterName="
+_AUTH: Final = "c:clusterName=* b:brokerAddr=*"
+_NO_CONTROLLER: Final = "commands for controllers are in RocketMQ's mqadmin only"
+_NO_CONTAINER: Final = "Firearrow has no broker containers: each broker is a process"
+_NO_COLD: Final = "Firearrow has no flow control of cold data"
+_NO_STATIC: Final = "Firearrow has no static topics"
+
+ROWS: Final = (
+    Row(
+        "updateTopic",
+        "topics:update_topic",
+        f"{_PLACES} a:attributes= t:topic=! r:readQueueNums= w:writeQueueNums= p:perm= o:order= "
+        "u:unit= s:hasUnitSub=",
+        "make a topic or change it",
+    ),
+    Row("updateTopicList", "topics:update_topics", f"{_PLACES} f:filename=!", "make or change the topics that a JSON file has"),
+    Row("deleteTopic", "topics:delete_topic", "t:topic=! c:clusterName=!", "delete a topic from brokers and name servers"),
+    Row(
+        "updateSubGroup",
+        "groups:update_group",
+        f"{_ANY_PLACE} g:groupName=! s:consumeEnable= m:consumeFromMinEnable= "
+        "d:consumeBroadcastEnable= o:consumeMessageOrderly= q:retryQueueNums= r:retryMaxTimes= "
+        "p:groupRetryPolicy= i:brokerId= w:whichBrokerWhenConsumeSlowly= "
+        "a:notifyConsumerIdsChanged= :attributes=",
+        "make a consumer group or change it",
+    ),
+    Row("updateSubGroupList", "groups:update_groups", f"{_PLACES} f:filename=!", "make or change the groups that a JSON file has"),
+    Row("setConsumeMode", "groups:set_mode", f"{_ANY_PLACE} t:topicName=! g:groupName=! m:mode=! q:popShareQueueNum=", "have a group pull or pop a topic"),
+    Row("deleteSubGroup", "groups:delete_group", f"{_ANY_PLACE} g:groupName=! r:removeOffset=", "delete a consumer group"),
+    Row("updateBrokerConfig", "brokers:update_config", f"{_ANY_PLACE} a:updateAllBroker= k:key=! v:value=!", "change a key of brokers' configuration"),
+    Row("updateTopicPerm", "topics:update_perm", f"{_ANY_PLACE} t:topic=! p:perm=!", "change whether a topic can be read and written"),
+    Row("topicRoute", "topics:topic_route", "t:topic=! l:list", "show where a topic is"),
+    Row("topicStatus", "topics:topic_status", "t:topic=! c:cluster=", "show the ends of a topic's queues"),
+    Row("topicClusterList", "topics:topic_clusters", "t:topic=!", "list the clusters that a topic is in"),
+    Row("addBroker", "", "c:brokerContainerAddr=! b:brokerConfigPath=!", _NO_CONTAINER),
+    Row("removeBroker", "", "c:brokerContainerAddr=! b:brokerIdentity=!", _NO_CONTAINER),
+    Row("resetMasterFlushOffset", "brokers:reset_flush_offset", "b:brokerAddr= o:offset=", "tell a slave how far its master has flushed"),
+    Row("brokerStatus", "brokers:broker_status", _PLACES, "show what brokers count"),
+    Row("queryMsgById", "lookups:by_id", "t:topic=! i:msgId=! g:consumerGroup= d:clientId= s:sendMessage= u:unitName= f:bodyFormat= c:cluster=", "show messages by id, have them consumed or send them again"),
+    Row("queryMsgByKey", "lookups:by_key", "t:topic=! k:msgKey=! b:beginTimestamp= e:endTimestamp= m:maxNum= c:cluster= p:keyType= l:lastKey=", "list messages by key or tag"),
+    Row("queryMsgByUniqueKey", "lookups:by_unique_key", "i:msgId=! g:consumerGroup= d:clientId= t:topic=! a:showAll c:cluster= s:startTime= e:endTime=", "show messages by the id that their client gave"),
+    Row("queryMsgByOffset", "lookups:by_offset", "t:topic=! b:brokerName=! i:queueId=! o:offset=! f:bodyFormat= r:routeTopic=", "show a message by its place"),
+    Row("queryMsgTraceById", "traces:trace", "i:msgId=! t:traceTopic= b:beginTimestamp= e:endTimestamp= c:maxNum=", "show who sent and consumed a message"),
+    Row("printMsg", "reading:print_topic", "t:topic=! c:charsetName= s:subExpression= b:beginTimestamp= e:endTimestamp= d:printBody= l:lmqParentTopic=", "print the messages of a topic"),
+    Row("printMsgByQueue", "reading:print_queue", "t:topic=! a:brokerName=! i:queueId=! c:charsetName= s:subExpression= b:beginTimestamp= e:endTimestamp= p:print_msg= d:printBody= f:calculate=", "print the messages of a queue, or count their tags"),
+    Row("sendMsgStatus", "sending:send_status", "b:brokerName=! s:messageSize= c:count=", "send messages to a broker and show how long each takes"),
+    Row("brokerConsumeStats", "progress:of_broker", "b:brokerAddr=! t:timeoutMillis= l:level= o:order=", "show how far all groups of a broker are"),
+    Row("producerConnection", "groups:producer_connection", "g:producerGroup=! t:topic=!", "list the clients of a producer group"),
+    Row("consumerConnection", "groups:consumer_connection", "g:consumerGroup=! b:brokerAddr=", "list the clients of a consumer group"),
+    Row("consumerProgress", "progress:of_group", "g:groupName= t:topicName= s:showClientIP= c:cluster=", "show how far a group is, or all"),
+    Row("consumerStatus", "groups:consumer_status", "g:consumerGroup=! i:clientId= b:brokerAddr= s:jstack", "show what consumers say of themselves"),
+    Row("cloneGroupOffset", "offsets:clone", "s:srcGroup=! d:destGroup=! t:topic=! o:offline=", "give a group another's offsets"),
+    Row("producer", "groups:all_producers", "b:broker=!", "list the producers of a broker"),
+    Row("clusterList", "clusters:list_clusters", "m:moreStats i:interval= c:clusterName=", "list clusters and brokers"),
+    Row("topicList", "topics:topic_list", "c:clusterModel", "list all topics"),
+    Row("updateKvConfig", "nameservers:update_kv", "s:namespace=! k:key=! v:value=!", "set a key of the name servers"),
+    Row("deleteKvConfig", "nameservers:delete_kv", "s:namespace=! k:key=!", "delete a key of the name servers"),
+    Row("wipeWritePerm", "nameservers:wipe_write_perm", "b:brokerName=!", "have nobody send to a broker"),
+    Row("addWritePerm", "nameservers:add_write_perm", "b:brokerName=!", "have a broker sent to again"),
+    Row("resetOffsetByTime", "offsets:reset", "g:group=! t:topic=! s:timestamp=! f:force= b:broker= q:queue= o:offset= c:cluster=", "have a group go on at a time"),
+    Row("skipAccumulatedMessage", "offsets:skip", "g:group=! t:topic=! f:force= c:cluster=", "have a group skip all that waits for it"),
+    Row("updateOrderConf", "topics:update_order", "t:topic=! v:orderConf= m:method=!", "show or change the queues of a topic with an order"),
+    Row("cleanExpiredCQ", "brokers:clean_queues", "b:brokerAddr= c:cluster=", "delete queue files whose messages are gone"),
+    Row("deleteExpiredCommitLog", "brokers:clean_log", "n:namesrvAddr= b:brokerAddr= c:cluster=", "delete log files that are past their time"),
+    Row("cleanUnusedTopic", "brokers:clean_topics", "b:brokerAddr= c:cluster=", "delete queues of topics that are no more"),
+    Row("startMonitoring", "monitoring:monitor", "", "log once a minute which groups are behind, until stopped"),
+    Row("statsAll", "stats:of_all", "a:activeTopic t:topic=", "show rates and counts of topics and groups"),
+    Row("allocateMQ", "topics:allocate", "t:topic=! i:ipList=!", "show which client would get which queue"),
+    Row("checkMsgSendRT", "sending:check_times", "t:topic=! a:amount= s:size=", "measure how long sends to a topic take"),
+    Row("clusterRT", "sending:cluster_times", "a:amount= s:size= c:cluster= p:print_log= m:machine_room= i:interval=", "measure how long sends to each broker take, until stopped"),
+    Row("getNamesrvConfig", "nameservers:get_config", "", "show the configuration of name servers"),
+    Row("updateNamesrvConfig", "nameservers:update_config", "k:key=! v:value=!", "change a key of name servers' configuration"),
+    Row("getBrokerConfig", "brokers:get_config", _PLACES, "show the configuration of brokers"),
+    Row("getConsumerConfig", "groups:get_config", "g:groupName=!", "show what brokers know of a group"),
+    Row("queryCq", "reading:queue_entries", "t:topic=! q:queue=! i:index=! c:count= b:broker= g:consumer=", "show entries of a queue"),
+    Row("sendMessage", "sending:send", "t:topic=! p:body=! k:key= c:tags= b:broker= i:qid= m:msgTraceEnable=", "send a message"),
+    Row("consumeMessage", "reading:consume", "t:topic=! b:brokerName= i:queueId= o:offset= g:consumerGroup= s:beginTimestamp= e:endTimestamp= c:MessageNumber=", "print messages and commit nothing"),
+    Row("updateStaticTopic", "", "c:clusters=* b:brokers=* t:topic=! qn:totalQueueNum=! mf:mapFile= fr:forceReplace=", _NO_STATIC),
+    Row("remappingStaticTopic", "", "c:clusters=* b:brokers=* t:topic=! mf:mapFile= fr:forceReplace=", _NO_STATIC),
+    Row("exportMetadata", "exports:metadata", "c:clusterName= b:brokerAddr= f:filePath= t:topic g:subscriptionGroup s:specialTopic", "write topics and groups to a JSON file"),
+    Row("exportConfigs", "exports:configs", "c:clusterName=! f:filePath=", "write the configuration of a cluster to a JSON file"),
+    Row("exportMetrics", "exports:metrics", "c:clusterName=! f:filePath=", "write rates and counts of a cluster to a JSON file"),
+    Row("exportMetadataInRocksDB", "rocks:export_metadata", "p:path=! t:configType=! j:jsonEnable=", "print topics or groups that RocksDB keeps, from its files"),
+    Row("exportPopRecord", "exports:pop_records", "c:clusterName= b:brokerAddr= d:dryRun=", "have brokers move their books of pops into the log"),
+    Row("haStatus", "brokers:ha_status", "c:clusterName= b:brokerAddr= i:interval=", "show how far replication is"),
+    Row("getSyncStateSet", "", "a:controllerAddress=! c:clusterName= b:brokerName= i:interval=", _NO_CONTROLLER),
+    Row("getBrokerEpoch", "", "c:clusterName=* b:brokerName=* i:interval=", _NO_CONTROLLER),
+    Row("getControllerMetaData", "", "a:controllerAddress=!", _NO_CONTROLLER),
+    Row("getControllerConfig", "", "a:controllerAddress=!", _NO_CONTROLLER),
+    Row("updateControllerConfig", "", "a:controllerAddress=! k:key=! v:value=!", _NO_CONTROLLER),
+    Row("electMaster", "", "a:controllerAddress=! b:brokerId=! bn:brokerName=! c:clusterName=!", _NO_CONTROLLER),
+    Row("cleanBrokerMetadata", "", "a:controllerAddress=! b:brokerControllerIdsToClean= bn:brokerName=! c:clusterName= l:cleanLivingBroker", _NO_CONTROLLER),
+    Row("dumpCompactionLog", "", "f:file=", "Firearrow has no compacted topics"),
+    Row("getColdDataFlowCtrInfo", "", _ANY_PLACE, _NO_COLD),
+    Row("updateColdDataFlowCtrGroupConfig", "", f"{_ANY_PLACE} g:consumerGroup=! v:threshold=!", _NO_COLD),
+    Row("removeColdDataFlowCtrGroupConfig", "", f"{_ANY_PLACE} g:consumerGroup=!", _NO_COLD),
+    Row("setCommitLogReadAheadMode", "", f"{_ANY_PLACE} m:commitLogReadAheadMode=!", "Firearrow asks for pages of the log itself"),
+    Row("createUser", "auth:create_user", f"{_AUTH} u:username=! p:password=! t:userType=", "make a user"),
+    Row("updateUser", "auth:update_user", f"{_AUTH} u:username=! p:password=+ t:userType=+ s:userStatus=+", "change a user"),
+    Row("deleteUser", "auth:delete_user", f"{_AUTH} u:username=!", "delete a user"),
+    Row("getUser", "auth:get_user", f"{_PLACES} u:username=", "show a user"),
+    Row("listUser", "auth:list_users", f"{_PLACES} f:filter=", "list users"),
+    Row("copyUser", "auth:copy_users", "f:fromBroker=! t:toBroker=! u:usernames=", "copy users from broker to broker"),
+    Row("createAcl", "auth:create_acl", f"{_AUTH} s:subject=! r:resources=! a:actions=! i:sourceIp= d:decision=!", "say what a user may do"),
+    Row("updateAcl", "auth:update_acl", f"{_AUTH} s:subject=! r:resources=! a:actions=! d:decision=! i:sourceIp=", "change what a user may do"),
+    Row("deleteAcl", "auth:delete_acl", f"{_AUTH} s:subject=! r:resources=", "forget what a user may do"),
+    Row("getAcl", "auth:get_acl", f"{_PLACES} s:subject=", "show what a user may do"),
+    Row("listAcl", "auth:list_acls", f"{_PLACES} s:subject= r:resource=", "list what users may do"),
+    Row("copyAcl", "auth:copy_acls", "f:fromBroker=! t:toBroker=! s:subjects=", "copy what users may do from broker to broker"),
+    Row("rocksDBConfigToJson", "rocks:to_json", "t:configType= p:configPath= e:exportFile= j:jsonEnable= n:nameserverAddr= c:cluster= b:brokerAddr=", "print or write as JSON what RocksDB keeps of topics, groups and offsets"),
+    Row("checkRocksdbCqWriteProgress", "rocks:check_queues", "c:cluster=! n:nameserverAddr=! t:topic= cf:checkFrom=", "have queues in RocksDB compared with those in files"),
+    Row("switchTimerEngine", "brokers:set_timer_engine", f"{_PLACES} e:engineType=!", "choose what keeps timed messages"),
+    Row("getBrokerLiteInfo", "lite:broker_info", "b:brokerAddr=* c:cluster=* d:showDetail", "show how much brokers have of lite topics"),
+    Row("getParentTopicInfo", "lite:parent_info", "p:parentTopic=!", "show how many lite topics a topic has"),
+    Row("getLiteTopicInfo", "lite:topic_info", "p:parentTopic=! l:liteTopic=! s:showClientId", "show a lite topic"),
+    Row("getLiteClientInfo", "lite:client_info", "p:parentTopic=! g:group=! c:clientId=! s:showDetail", "show a client of lite topics"),
+    Row("getLiteGroupInfo", "lite:group_info", "p:parentTopic=! g:group=! l:liteTopic= k:topK=", "show how far a group is behind in lite topics"),
+    Row("triggerLiteDispatch", "lite:dispatch", "p:parentTopic=! g:group=! c:clientId= b:brokerName=", "have a group see all lite topics that are ready"),
+)  # fmt: skip
+
+
+def row_of(name: str) -> Row | None:
+    """The row of a command, whose name may be in any case, as upstream has it."""
+    return next((row for row in ROWS if row.name.lower() == name.lower()), None)

@@ -1,0 +1,207 @@
+"""`firearrow offset`: looks at where groups are in queues, and moves them.
+
+What moves a group shows a preview; `--apply` does it, and writes a file that undoes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from firearrow.cli.app import group as group_of_commands
+from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.fleet import Apply, addresses_by_broker
+from firearrow.cli.listing import PLAIN, Output
+from firearrow.cli.offsetmoves import Move, OffsetUndo, carry_out, offsets_now
+from firearrow.cli.parameters import valued
+from firearrow.cli.queueprogress import of_group
+from firearrow.cli.reports import Cell, Table, as_moment
+from firearrow.cli.undofiles import FromFile, UndoFile, read_undo
+from firearrow.cli.values import count, moment
+from firearrow.client.admin import Admin
+from firearrow.client.admin.many import gathered
+from firearrow.wire.client_bodies import MessageQueue, TopicOffset
+
+GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag", "consumedAt")
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+Group = Annotated[str, Parameter(help="the group's name")]
+Topic = Annotated[str, Parameter(help="the topic's name")]
+InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)")]
+OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
+InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
+
+
+def place(text: str) -> str | int:
+    """Read where a group is to go on: at an end, or at a time, which is given in ms."""
+    return text if text in (EARLIEST, LATEST) else moment(text)
+
+
+app = group_of_commands("offset", "look at where groups are in queues, and move them")
+
+
+@app.command(name="get")
+async def get_offsets(
+    group: Group,
+    /,
+    *,
+    topic: InTopic = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show where a group is in each queue."""
+    async with cluster.admin() as admin:
+        found = await of_group(admin, group, topic)
+    rows: list[list[Cell]] = [
+        [
+            group,
+            it.queue.topic,
+            it.queue.broker_name,
+            it.queue.queue_id,
+            it.offset,
+            it.end,
+            it.lag,
+            as_moment(it.consumed_ms),
+        ]
+        for it in found
+    ]
+    output.show(Table("Offsets", GET, rows))
+
+
+@app.command(name="seek")
+async def seek(
+    group: Group,
+    topic: Topic,
+    offset: Annotated[int, valued(None, "the message to go on with in each queue", count)],
+    /,
+    *,
+    broker: OnBroker = None,
+    queue: InQueue = None,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on at an offset."""
+    async with cluster.admin() as admin:
+        ends = await _ends(admin, topic, broker, queue)
+        after = {it: min(max(offset, end.min_offset), end.max_offset) for it, end in ends.items()}
+        return await _show_moved(admin, group, after, apply, undo_file, output)
+
+
+@app.command(name="reset")
+async def reset(
+    group: Group,
+    topic: Topic,
+    /,
+    *,
+    to: Annotated[
+        str | int,
+        valued(
+            "earliest|latest|TIME",
+            "where to go on; TIME is ISO 8601 (default: UTC), and means the first message "
+            "that was stored then or later",
+            place,
+        ),
+    ],
+    broker: OnBroker = None,
+    queue: InQueue = None,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on at the begin, at the end, or at a time."""
+    async with cluster.admin() as admin:
+        ends = await _ends(admin, topic, broker, queue)
+        if isinstance(to, int):
+            addresses = addresses_by_broker(await admin.cluster())
+
+            async def at_time(it: MessageQueue) -> int:
+                return await admin.offsets.at_time(addresses[it.broker_name], it, to)
+
+            after = dict(zip(ends, await gathered(ends, at_time), strict=True))
+        elif to == EARLIEST:
+            after = {it: end.min_offset for it, end in ends.items()}
+        else:
+            after = {it: end.max_offset for it, end in ends.items()}
+        return await _show_moved(admin, group, after, apply, undo_file, output)
+
+
+@app.command(name="clone")
+async def clone(
+    group: Annotated[str, Parameter(help="the group whose offsets are taken")],
+    to: Annotated[str, Parameter(help="the group that gets them")],
+    /,
+    *,
+    topic: InTopic = None,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on where another is."""
+    async with cluster.admin() as admin:
+        after = {
+            queue: offset
+            for queue, offset in (await offsets_now(admin, group, topic)).items()
+            if not queue.topic.startswith("%")  # retries are a group's own
+        }
+        if not after:
+            raise NothingFound(f"group {group!r} has no offsets")
+        return await _show_moved(admin, to, after, apply, undo_file, output)
+
+
+@app.command(name="undo")
+async def undo(
+    file: FromFile,
+    /,
+    *,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on where it was before it was moved."""
+    undone = read_undo(file, OffsetUndo)
+    after = {it.queue: it.before for it in undone.offsets if it.before is not None}
+    async with cluster.admin() as admin:
+        return await _show_moved(admin, undone.group, after, apply, undo_file, output)
+
+
+async def _ends(
+    admin: Admin, topic: str, broker: str | None, queue: int | None
+) -> dict[MessageQueue, TopicOffset]:
+    """The queues that are meant, and what they hold; NothingFound if there are none."""
+    stats = await admin.topic_stats(topic)
+    found = {
+        it: ends
+        for it, ends in stats.offset_table.items()
+        if broker in (None, it.broker_name) and queue in (None, it.queue_id)
+    }
+    if not found:
+        raise NothingFound(f"topic {topic!r} has no such queue")
+    return found
+
+
+async def _show_moved(
+    admin: Admin,
+    group: str,
+    after: dict[MessageQueue, int],
+    apply: bool,
+    undo_file: Path | None,
+    output: Output,
+) -> int:
+    before = await offsets_now(admin, group)
+    moves = [
+        Move(it.topic, it.broker_name, it.queue_id, before.get(it), offset)
+        for it, offset in after.items()
+    ]
+    moves.sort(key=lambda move: (move.topic, move.broker, move.queue_id))
+    table = await carry_out(admin, group, moves, apply=apply, undo_file=undo_file)
+    output.show(table)
+    return FAILED if "failed" in table.values("state") else 0

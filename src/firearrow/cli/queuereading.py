@@ -1,0 +1,134 @@
+"""Reading queues of a topic without a group: what is there, and what comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final, NamedTuple
+
+from firearrow.cli.failures import NothingFound
+from firearrow.client.admin import Admin
+from firearrow.client.admin.messages import PullStatus
+from firearrow.client.queues import Queue
+from firearrow.client.routes import address_of
+from firearrow.errors import FirearrowError
+from firearrow.message.model import MessageView
+from firearrow.wire.bodies import PERM_READ
+from firearrow.wire.client_bodies import MessageQueue
+
+BATCH: Final = 32
+WAIT_MS: Final = 5_000
+ALL: Final = "*"
+
+
+class Place(NamedTuple):
+    """A queue, and the address of the broker that it is read from."""
+
+    queue: Queue
+    address: str
+
+    @property
+    def at_broker(self) -> MessageQueue:
+        """The queue as brokers name it."""
+        return MessageQueue(*self.queue)
+
+
+class Found(NamedTuple):
+    """A message, and the broker that it is on."""
+
+    message: MessageView
+    broker: str
+
+
+async def places(
+    admin: Admin, topic: str, broker: str | None = None, queue_id: int | None = None
+) -> list[Place]:
+    """Give the queues of a topic that may be read; NothingFound if there are none."""
+    route = await admin.topics.route(topic)
+    addresses = {it.broker_name: address_of(it) for it in route.broker_datas if it.broker_addrs}
+    found = [
+        Place(Queue(topic, data.broker_name, number), addresses[data.broker_name])
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+        if data.perm & PERM_READ and data.broker_name in addresses
+        for number in range(data.read_queue_nums)
+        if broker in (None, data.broker_name) and queue_id in (None, number)
+    ]
+    if not found:
+        raise NothingFound(f"topic {topic!r} has no such queue")
+    return found
+
+
+async def span(
+    admin: Admin, place: Place, since_ms: int | None = None, until_ms: int | None = None
+) -> tuple[int, int]:
+    """Give the offsets of a queue's messages that were stored in a time, the last one excluded."""
+    offsets, queue = admin.offsets, place.at_broker
+    start = await offsets.earliest(place.address, queue)
+    end = await offsets.latest(place.address, queue)
+    if since_ms is not None:
+        start = max(start, await offsets.at_time(place.address, queue, since_ms))
+    if until_ms is not None:
+        end = min(end, await offsets.at_time(place.address, queue, until_ms + 1))
+    return start, end
+
+
+async def read(
+    admin: Admin, place: Place, start: int, end: int, tags: str = ALL
+) -> AsyncGenerator[Found, None]:
+    """Give the messages of a queue from one offset up to, and without, another."""
+    while start < end:
+        pulled = await admin.messages.pull(
+            place.address, place.queue, start, min(BATCH, end - start), tags=tags
+        )
+        for message in chosen(pulled.messages, tags):
+            if message.queue_offset < end:
+                yield Found(message, place.queue.broker)
+        if pulled.status is PullStatus.NO_NEW_MSG or pulled.next_offset <= start:
+            return
+        start = pulled.next_offset
+
+
+async def follow(
+    admin: Admin, found: Sequence[Place], last: int, tags: str = ALL
+) -> AsyncGenerator[Found, None]:
+    """Give the ``last`` messages of each queue and then what comes, without an end."""
+    ready: asyncio.Queue[Found | Exception] = asyncio.Queue(BATCH)
+
+    async def one(place: Place) -> None:
+        try:
+            earliest, latest = await span(admin, place)
+            await _follow(admin, place, max(earliest, latest - last), tags, ready)
+        except (OSError, FirearrowError) as error:  # told to who waits for messages
+            await ready.put(error)
+
+    tasks = [asyncio.ensure_future(one(place)) for place in found]
+    try:
+        while True:
+            got = await ready.get()
+            if isinstance(got, Exception):
+                raise got
+            yield got
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _follow(
+    admin: Admin, place: Place, at: int, tags: str, ready: asyncio.Queue[Found | Exception]
+) -> None:
+    while True:
+        pulled = await admin.messages.pull(
+            place.address, place.queue, at, BATCH, tags=tags, wait_ms=WAIT_MS
+        )
+        for message in chosen(pulled.messages, tags):
+            await ready.put(Found(message, place.queue.broker))
+        at = pulled.next_offset
+
+
+def chosen(messages: Sequence[MessageView], tags: str) -> Sequence[MessageView]:
+    """Give those with one of the tags: a broker goes by the hashes of tags."""
+    if tags == ALL:
+        return messages
+    wanted = {tag.strip() for tag in tags.split("||")}
+    return [message for message in messages if message.tags in wanted]

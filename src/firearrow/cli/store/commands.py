@@ -1,0 +1,34 @@
+"""Which commands `firearrow store` has, and how all of them end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from firearrow.cli.app import group
+from firearrow.cli.failures import CANNOT, carried_out
+from firearrow.cli.interrupt import ending_at_once
+from firearrow.cli.store.cat import cat
+from firearrow.cli.store.looks import diff, stat, why_not_deleted
+from firearrow.cli.store.rebuild import rebuild
+from firearrow.cli.store.repairs import repair, salvage, verify
+
+app = group("store", "inspect, verify and repair a store without a broker")
+
+
+def _ending(command: Callable[..., int]) -> Callable[..., int]:
+    """Have whatever fails end with 2, and Ctrl-C end it at once."""
+
+    @wraps(command)
+    def run(*words: object, **options: object) -> int:
+        def asked() -> int:
+            with ending_at_once():
+                return command(*words, **options)
+
+        return carried_out(asked, CANNOT, as_json=bool(options.get("json")))
+
+    return run
+
+
+for function in (stat, cat, verify, repair, rebuild, salvage, diff, why_not_deleted):
+    app.command(_ending(function))

@@ -1,0 +1,149 @@
+"""What several commands on a store take: where it is, how its broker is configured, how to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from firearrow.cli.interrupt import ending_at_once
+from firearrow.cli.parameters import options, switch, valued
+from firearrow.cli.sparkoptions import SessionOptions
+from firearrow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from firearrow.store.config import StoreConfig
+    from firearrow.store.offline import Layout
+
+Directory = Annotated[Path, valued("DIR", "store directory")]
+Json = Annotated[bool, switch("print one JSON object")]
+Jobs = Annotated[
+    int | None,
+    valued("N", "number of processes that read the log (default: depends on its size)"),
+]
+
+_MADE_AS: Final = (
+    "storeType",
+    "useSeparateStorePathForRocksdbCQ",
+    "mappedFileSizeConsumeQueue",
+    "mapperFileSizeBatchConsumeQueue",
+    "maxHashSlotNum",
+    "maxIndexNum",
+)
+"""The keys that say of which kind and size files are; others must not keep a store from being
+looked at, and may be those of a slave."""
+
+
+@options
+class LayoutOptions:
+    """How a store is laid out."""
+
+    file: Annotated[
+        Path | None,
+        valued(
+            "FILE",
+            "the broker's properties file: place of the log, kind and size of files, delay levels",
+            name="-c",
+        ),
+    ] = None
+    commitlog: Annotated[
+        str | None, valued("DIR,...", "directory of the CommitLog (default: DIR/commitlog)")
+    ] = None
+    index_slots: Annotated[
+        int | None,
+        valued("N", "hash slots of an IndexFile (default: a quarter of its entries)"),
+    ] = None
+    delay_levels: Annotated[
+        str | None, valued("TEXT", "messageDelayLevel of the broker (default: RocketMQ's)")
+    ] = None
+
+    def of(self, directory: Path) -> Layout:
+        """Give the layout of a store, by the options and the broker's file. Raises ConfigError."""
+        from firearrow.store.offline import Layout
+
+        settings = self._settings()
+        slots = settings.get("maxHashSlotNum")
+        return Layout.of(
+            directory,
+            settings.get("storePathCommitLog"),
+            int(slots) if slots else None,
+            settings.get("messageDelayLevel"),
+            _made_as(settings) if self.file else None,
+        )
+
+    def _settings(self) -> dict[str, str]:
+        """The keys of a broker that say how its store is to be read; options win over the file."""
+        from firearrow.config import properties
+
+        found = properties.load(self.file) if self.file else {}
+        given = {
+            "storePathCommitLog": self.commitlog,
+            "maxHashSlotNum": self.index_slots,
+            "messageDelayLevel": self.delay_levels,
+        }
+        found |= {key: str(value) for key, value in given.items() if value is not None}
+        if not found.get("maxHashSlotNum", "1").isdecimal():
+            raise ConfigError(f"maxHashSlotNum={found['maxHashSlotNum']} is not a number")
+        return found
+
+
+USUAL: Final = LayoutOptions()
+
+
+def _made_as(settings: dict[str, str]) -> StoreConfig:
+    from firearrow.config.table import update
+    from firearrow.store.config import StoreConfig
+
+    known = {key: text for key, text in settings.items() if key in _MADE_AS}
+    return update(StoreConfig(), known)
+
+
+@options
+class OnSpark(SessionOptions):
+    """Whether executors of Spark read the log, and which."""
+
+    master: Annotated[
+        str | None,
+        valued(
+            "URL",
+            "have executors of this Spark master read the log; all must see DIR: local[N], "
+            "spark://..., yarn, k8s://...",
+            name="--spark",
+        ),
+    ] = None
+
+    def check(self, **places: Path | None) -> None:
+        """Raise ConfigError for what is known to be wrong before a log is read, which takes a
+        while; ``places`` are what a command writes, by the names of its options."""
+        from firearrow.cli.checks import check_places
+
+        given = [name for name in ("conf", "spark_log") if getattr(self, name)]
+        if given and not self.master:
+            raise ConfigError(f"--{given[0].replace('_', '-')} can only be used with --spark")
+        check_places({"spark_log": self.spark_log, **places})
+
+    @contextmanager
+    def session(
+        self, what: str, directory: Path, *, progress: bool | None
+    ) -> Iterator[SparkSession]:
+        """Have the Spark that is asked for do ``what``."""
+        from firearrow.cli.checks import check_master, has_small_log
+        from firearrow.cli.pipeline import require_pyspark, started
+        from firearrow.cli.screen import progress as shown
+
+        assert self.master is not None, "it is asked for"
+        require_pyspark()
+        check_master("--spark", self.master)
+        is_small = has_small_log(directory)
+        with (
+            ending_at_once() as ending,
+            started(self, ending, progress=progress, is_small=is_small) as spark,
+            shown(spark, what, wanted=progress),
+        ):
+            yield spark
+
+
+HERE: Final = OnSpark()

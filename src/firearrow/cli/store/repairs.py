@@ -1,0 +1,191 @@
+"""`firearrow store verify`, `repair` and `salvage`: damage, and what can be done about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from firearrow.cli.parameters import switch, valued
+from firearrow.cli.reports import in_bytes
+from firearrow.cli.sparkoptions import Page, Progress
+from firearrow.cli.store.options import (
+    HERE,
+    USUAL,
+    Directory,
+    Jobs,
+    Json,
+    LayoutOptions,
+    OnSpark,
+)
+from firearrow.cli.store.shown import (
+    ProgressBar,
+    print_json,
+    print_left_out,
+    print_messages,
+    print_verdict,
+)
+from firearrow.clock import SystemClock
+from firearrow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from firearrow.store.offline import Outcome, Plan, Salvaged, Step
+
+
+def verify(
+    directory: Directory,
+    /,
+    *,
+    layout: LayoutOptions = USUAL,
+    jobs: Jobs = None,
+    spark: OnSpark = HERE,
+    json: Json = False,
+    report: Page = None,
+    progress: Progress = None,
+) -> int:
+    """Check every invariant of a store."""
+    from firearrow.store.offline import verify
+
+    spark.check(report=report)
+    if spark.master:
+        from firearrow.spark.jobs.verify import verdict_of
+
+        with spark.session("verify", directory, progress=progress) as session:
+            verdict = verdict_of(session, layout.of(directory))
+    else:
+        bar = ProgressBar("verifying", progress)
+        verdict = verify(layout.of(directory), jobs=jobs, on_progress=bar)
+    if report:
+        from firearrow.cli.page import write_page
+        from firearrow.cli.verdicts import report_of
+
+        write_page(report_of(verdict, SystemClock().now_ms()), report)
+    if json:
+        print_json(verdict)
+    else:
+        print_verdict(verdict)
+    return 0 if verdict.sound else 1
+
+
+def repair(
+    directory: Directory,
+    /,
+    *,
+    layout: LayoutOptions = USUAL,
+    apply: Annotated[bool, switch("carry out the plan; the broker must be stopped")] = False,
+    give_again: Annotated[
+        bool, switch("accept that queues give queue offsets twice, where the plan says so")
+    ] = False,
+    cover_damaged_bodies: Annotated[
+        bool,
+        switch("replace also messages that can be read, but whose bytes do not match their CRC"),
+    ] = False,
+    jobs: Jobs = None,
+    json: Json = False,
+    progress: Progress = None,
+) -> int:
+    """Show a plan to repair a store; with --apply, carry it out."""
+    from firearrow.store import offline
+
+    where, bar = layout.of(directory), ProgressBar("verifying", progress)
+    found: Plan | Outcome
+    if apply:
+        found = offline.apply(
+            where,
+            SystemClock(),
+            jobs=jobs,
+            on_progress=bar,
+            give_again=give_again,
+            cover_bodies=cover_damaged_bodies,
+        )
+    else:
+        found = offline.plan(where, jobs=jobs, on_progress=bar, cover_bodies=cover_damaged_bodies)
+    if json:
+        print_json(found)
+    elif isinstance(found, offline.Outcome):
+        _print_outcome(found)
+    else:
+        _print_plan(found, "--cover-damaged-bodies" if cover_damaged_bodies else "")
+    return 0 if found.verdict.sound else 1
+
+
+def _print_plan(plan: Plan, more: str) -> None:
+    _print_steps(plan.steps)
+    if plan.does_something:
+        flags = ["--apply", "--give-again" if plan.given_again else "", more]
+        print(f"\nnothing has been changed: {' '.join(filter(None, flags))} carries this plan out")
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    _print_steps(outcome.steps)
+    print_left_out(outcome.left_out, "built again")
+    if outcome.kept:
+        print(f"\nwhat was replaced is kept in {outcome.kept}")
+    print()
+    print_verdict(outcome.verdict)
+
+
+def _print_steps(steps: list[Step]) -> None:
+    if not steps:
+        print("there is nothing to repair")
+    for number, step in enumerate(steps, 1):
+        place = step.file or ""
+        if step.position is not None:
+            place += f", byte {step.position}"
+        if step.size is not None:
+            place += f", {in_bytes(step.size)}"
+        print(f"{number:3}. {step.action.value} {place}")
+        print(f"     {step.what}")
+        print(f"     consequence: {step.consequence}")
+
+
+def salvage(
+    sources: Annotated[tuple[Path, ...], valued("PATH", "store directory, log file or disk image")],
+    /,
+    *,
+    to: Annotated[
+        Path | None, valued("DIR", "make a store in this directory (default: print JSON lines)")
+    ] = None,
+    file_bytes: Annotated[
+        int | None, valued("N", "size of the new log's files (default: as they were)")
+    ] = None,
+    queue_file_bytes: Annotated[
+        int | None, valued("N", "size of a queue's files (default: as they were)")
+    ] = None,
+    stored_body: Annotated[bool, switch("print compressed bodies as they are")] = False,
+    json: Json = False,
+    progress: Progress = None,
+) -> int:
+    """Recover messages from damaged stores, log files or disk images."""
+    from firearrow.store.offline import as_row, carved_messages, salvage
+
+    bar = ProgressBar("carving", progress)
+    for source in sources:
+        if not source.exists():
+            raise ConfigError(f"{source} does not exist")
+    if to is None:
+        found = carved_messages(list(sources), bar)
+        print_messages(as_row(message, stored_body=stored_body) for message in found)
+        return 0
+    made = salvage(
+        list(sources),
+        to,
+        SystemClock(),
+        file_bytes=file_bytes,
+        queue_file_bytes=queue_file_bytes,
+        on_progress=bar,
+    )
+    if json:
+        print_json(made)
+    else:
+        _print_salvaged(made)
+    return 0
+
+
+def _print_salvaged(made: Salvaged) -> None:
+    print(f"{made.to}: {made.records} records from {made.sources} files")
+    print(f"found twice: {made.duplicates}, with contradictions: {made.contradictions}")
+    print(f"placeholders of lost messages: {made.placeholders}")
+    print(f"messages with another queue offset: {made.renumbered}")
+    for text in made.given_again:
+        print(text)
+    print_left_out(made.left_out, "made")

@@ -1,0 +1,98 @@
+"""`firearrow top`: what goes through a cluster now."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_format
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.frames import frame, report_of
+from firearrow.cli.livescreen import Draw, live
+from firearrow.cli.parameters import switch, valued
+from firearrow.cli.refusals import WrongCommandLine
+from firearrow.cli.reports import Report
+from firearrow.cli.values import positive
+from firearrow.client.admin import Admin
+from firearrow.client.diagnosis.traffic import Sample, sample, traffic
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ClientError, FirearrowError
+
+INTERVAL_SECONDS: Final = 2.0
+
+
+async def top(
+    *,
+    interval: Annotated[
+        float,
+        valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", positive),
+    ] = INTERVAL_SECONDS,
+    once: Annotated[bool, switch("print one screen, after two looks, and end")] = False,
+    json: Annotated[bool, switch("print one report as a JSON object, and end")] = False,
+    cluster: ClusterOptions = ANY,
+) -> None:
+    """Show what goes through a cluster now: brokers, groups with their lag, topics."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not (once or json or is_terminal):
+        raise WrongCommandLine("there is no terminal to draw on: use --once or --json")
+    try:
+        async with cluster.admin() as admin:
+            looking = Looking(admin, SystemClock())
+            if once or json:
+                print(await _one(looking, interval, as_json=json))
+            else:
+                await _live(looking, interval)
+    except OSError as error:
+        raise ClientError(str(error)) from error
+
+
+async def _live(looking: Looking, interval: float) -> None:
+    async def refresh() -> Draw:
+        report = await looking.look()
+        return lambda lines, columns: frame(report, lines, columns)
+
+    await live(refresh, interval)
+
+
+async def _one(looking: Looking, interval: float, *, as_json: bool) -> str:
+    await looking.first()
+    await asyncio.sleep(interval)
+    report = await looking.look()
+    if as_json:
+        return json_format.dumps(report.as_json(), indent=2, ensure_ascii=False)
+    size = shutil.get_terminal_size()
+    columns = size.columns if sys.stdout.isatty() else ONCE_COLUMNS
+    lines = size.lines if sys.stdout.isatty() else ONCE_LINES
+    return frame(report, lines - 1, columns).rstrip("\n")
+
+
+ONCE_COLUMNS: Final = 100
+ONCE_LINES: Final = 50
+
+
+class Looking:
+    """Looks at a cluster now and then; what can't be asked does not end it."""
+
+    def __init__(self, admin: Admin, clock: Clock) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._before: Sample | None = None
+        self._now = Sample(clock.monotonic())
+
+    async def first(self) -> None:
+        """Look for the first time; raises OSError or FirearrowError if nobody answers."""
+        self._now = await sample(self._admin, self._clock)
+
+    async def look(self) -> Report:
+        """Look, and give what is to be shown."""
+        notes: list[str] = []
+        try:
+            self._before, self._now = self._now, await sample(self._admin, self._clock)
+            notes += self._now.untold
+        except (OSError, FirearrowError) as error:
+            notes.append(str(error))
+        moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        return report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes)

@@ -1,0 +1,81 @@
+"""The file that undoes a change: what was before, as JSON.
+
+``kind`` is the group of commands whose `undo` reads it, ``at`` when it was written, ``nameServers``
+of which cluster it is. It is written before anything is changed, and for the user alone: keys of a
+configuration may be secret.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from firearrow.cli.failures import NothingFound
+from firearrow.cli.parameters import valued
+from firearrow.client.admin import Admin
+from firearrow.clock import SystemClock
+from firearrow.errors import ConfigError
+from firearrow.files import naming
+
+UndoFile = Annotated[
+    Path | None,
+    valued("FILE", "the file that undoes it (default: firearrow-undo-NAME-TIME.json here)"),
+]
+FromFile = Annotated[Path, valued(None, "a file that `--apply` has written")]
+
+
+class Undo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
+    """What each has; a subclass for a kind says what was before."""
+
+    at: datetime
+    name_servers: list[str]
+
+
+U = TypeVar("U", bound=Undo)
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+def circumstances(admin: Admin) -> dict[str, Any]:
+    """Give what each has, as it is now."""
+    at = datetime.fromtimestamp(SystemClock().now_ms() // 1000, UTC)
+    return {"at": at, "name_servers": list(admin.name_servers.addresses)}
+
+
+def write_undo(path: Path | None, name: str, undo: Undo) -> Path:
+    """Write the file, by default one with ``name`` in its own; OSError if it is there already."""
+    path = path or _free_path(f"firearrow-undo-{name.replace('%', '_')}-{undo.at:%Y%m%dT%H%M%S}Z")
+    with naming(path), open(path, "xb", opener=_for_the_user_alone) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(undo), indent=1) + b"\n")
+    return path
+
+
+def _free_path(stem: str) -> Path:
+    """A name that no file has: several changes may be made in one second."""
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next(path for name in names if not (path := Path(f"{name}.json")).exists())
+
+
+def _for_the_user_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def read_undo(path: Path, kind: type[U]) -> U:
+    """Read the file; ConfigError if it is none of this kind, NothingFound if it is not there."""
+    try:
+        data = path.read_bytes()
+        found = msgspec.json.decode(data, type=_Kind).kind
+        if found != kind.__struct_config__.tag:
+            raise ConfigError(f"{path} undoes something else: `firearrow {found} undo` reads it")
+        return msgspec.json.decode(data, type=kind)
+    except FileNotFoundError:
+        raise NothingFound(f"{path}: there is no such file") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no undo file: {error}") from None

@@ -1,0 +1,193 @@
+"""What administrators do with messages: find them, read queues, send one, have one consumed."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from firearrow.client.admin.calls import Calls
+from firearrow.client.answers import read_number
+from firearrow.client.queues import Queue
+from firearrow.client.sendfields import send_fields
+from firearrow.errors import BrokerError
+from firearrow.message import properties
+from firearrow.message.ids import OffsetId, decode_offset_id
+from firearrow.message.model import Message, MessageView
+from firearrow.message.record import decode_record, iter_records
+from firearrow.wire import headers
+from firearrow.wire.client_bodies import TAG, DirectResult
+from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.codes import ResponseCode
+
+PULL_SECONDS: Final = 10.0
+LOOK_UP_SECONDS: Final = 15.0  # through all of the index, which takes a broker longer
+SUBSCRIPTION_GIVEN: Final = 4  # a bit of a pull's system flag: it says itself what it wants
+MAY_WAIT: Final = 2  # another one: the broker may wait for messages before it answers
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+LAST_MS: Final = (1 << 63) - 1  # behind all times
+
+BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"
+
+
+class PullStatus(Enum):
+    """What became of a pull, in upstream's words."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MSG = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+class Pulled(NamedTuple):
+    """Messages of a queue, where to go on and which offsets the queue has."""
+
+    status: PullStatus
+    next_offset: int
+    earliest: int
+    latest: int
+    messages: list[MessageView]
+
+
+class Stored(NamedTuple):
+    """Where a message that was sent is, and how safe, in upstream's words."""
+
+    status: str
+    message_id: str
+    offset_message_id: str
+    queue_id: int
+    queue_offset: int
+
+
+_SENT: Final = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+}
+
+
+class Messages:
+    """Messages; an address is that of a broker."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def view(self, message_id: str, topic: str | None = None) -> MessageView:
+        """The message with an offset message id, of the broker that the id names.
+
+        Raises MessageError when it is no such id, NotFound when no message is there.
+        """
+        place: OffsetId = decode_offset_id(message_id)
+        header = headers.ViewMessage(place.physical_offset, topic)
+        about = f"message {message_id}"
+        address = str(place.store_host)
+        answer = await self._calls.call(address, Code.VIEW_MESSAGE_BY_ID, header, about=about)
+        return decode_record(answer.body)
+
+    async def find(
+        self,
+        address: str,
+        topic: str,
+        key: str,
+        *,
+        by: str = BY_KEY,
+        count: int = 64,
+        since_ms: int = 0,
+        until_ms: int = LAST_MS,
+        last_key: str | None = None,
+    ) -> list[MessageView]:
+        """The messages of a topic that a broker finds in its index, which goes by hashes: some may
+        have another key. ``by``: a key, a tag, or the unique key that a client gave."""
+        unique = by == BY_UNIQUE_KEY
+        header = headers.QueryMessage(
+            topic, key, count, since_ms, until_ms, by, last_key, unique_key_query=unique
+        )
+        about = f"topic {topic!r}, key {key!r}"
+        answer = await self._calls.answer(
+            address, Code.QUERY_MESSAGE, header, about=about, seconds=LOOK_UP_SECONDS
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        if answer.code != 0:
+            raise BrokerError.of(answer.code, answer.remark, address, about)
+        return list(iter_records(answer.body))
+
+    async def pull(
+        self,
+        address: str,
+        queue: Queue,
+        offset: int,
+        count: int,
+        *,
+        group: str = TOOLS_GROUP,
+        tags: str = "*",
+        wait_ms: int = 0,
+    ) -> Pulled:
+        """Messages of a queue from an offset on that have one of the tags (``a || b``).
+
+        Where there are none, the broker answers when one comes, after ``wait_ms`` at the latest.
+        """
+        header = headers.PullMessage(
+            group,
+            queue.topic,
+            queue.queue_id,
+            offset,
+            count,
+            SUBSCRIPTION_GIVEN | (MAY_WAIT if wait_ms else 0),
+            suspend_timeout_millis=wait_ms,
+            subscription=tags,
+            expression_type=TAG,
+        )
+        about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
+        answer = await self._calls.answer(
+            address,
+            Code.PULL_MESSAGE,
+            header,
+            about=about,
+            seconds=PULL_SECONDS + wait_ms / 1000,
+        )
+        if answer.code not in {status.value for status in PullStatus}:
+            raise BrokerError.of(answer.code, answer.remark, address, about)
+        status = PullStatus(ResponseCode(answer.code))
+        numbers = [
+            read_number(answer, name, address)
+            for name in ("nextBeginOffset", "minOffset", "maxOffset")
+        ]
+        found = list(iter_records(answer.body)) if status is PullStatus.FOUND else []
+        return Pulled(status, numbers[0], numbers[1], numbers[2], found)
+
+    async def send(
+        self, address: str, group: str, queue: Queue, message: Message, now_ms: int
+    ) -> Stored:
+        """Send a message to a queue; raises unless it is stored."""
+        header = send_fields(group, queue, now_ms, batch=False)
+        header |= {"h": message.flag, "i": properties.format(message.properties)}
+        about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
+        answer = await self._calls.answer_fields(
+            address, Code.SEND_MESSAGE_V2, header, message.body, about=about
+        )
+        if answer.code not in _SENT:
+            raise BrokerError.of(answer.code, answer.remark, address, about)
+        return Stored(
+            _SENT[ResponseCode(answer.code)],
+            message.unique_key or "",
+            str(answer.ext.get("msgId", "")),
+            read_number(answer, "queueId", address),
+            read_number(answer, "queueOffset", address),
+        )
+
+    async def consume_directly(
+        self, address: str, group: str, client_id: str, topic: str, message_id: str
+    ) -> DirectResult:
+        """Have a consumer consume a message, by its offset message id, now."""
+        header = headers.ConsumeDirectly(group, client_id, message_id, topic)
+        about = f"group {group!r}, client {client_id!r}, message {message_id}"
+        return await self._calls.read(
+            address, Code.CONSUME_MESSAGE_DIRECTLY, DirectResult, header, about=about
+        )
+
+    async def check_again(self, address: str, topic: str, message_id: str) -> None:
+        """Have a transaction checked again that was given up, by its offset message id."""
+        header = headers.ResumeCheck(topic, message_id)
+        about = f"message {message_id} of topic {topic!r}"
+        await self._calls.call(address, Code.RESUME_CHECK_HALF_MESSAGE, header, about=about)

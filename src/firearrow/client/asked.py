@@ -1,0 +1,100 @@
+"""What brokers ask of a client, and who answers it: by the code of the request, and the group.
+
+A handler answers at once, or with a coroutine, which runs as a task of the session. What no handler
+is there for is refused, as Java's clients do: unknown groups with code 1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from firearrow.client.tasks import Tasks
+from firearrow.errors import BrokerError, FirearrowError, MessageError
+from firearrow.message import properties as keys_of
+from firearrow.message.record import decode_record
+from firearrow.net.client import Asked, Handler
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+
+log = logging.getLogger(__name__)
+
+ANY_GROUP: Final = ""
+
+Replying = Callable[[Asked], Response | Coroutine[Any, Any, Response | None] | None]
+"""Answers a broker's request; BrokerError refuses it. What is one-way is not answered anyway."""
+
+CODES: Final = (
+    RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
+)
+
+
+def group_of(command: AnyCommand) -> str:
+    """The group that a broker's request is for; `ANY_GROUP` if it does not say."""
+    if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+        try:
+            return decode_record(command.body).properties.get(keys_of.PRODUCER_GROUP, ANY_GROUP)
+        except MessageError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message: {error}") from None
+    ext = command.ext
+    return str(ext.get("consumerGroup") or ext.get("group") or ANY_GROUP)
+
+
+class AskedTable:
+    """Who answers what."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._table: dict[tuple[int, str], Replying] = {}
+
+    def on(self, code: int, group: str, handler: Replying) -> None:
+        """Have a handler answer requests of a code for a group, or, for `ANY_GROUP`, those for
+        which there is no other."""
+        assert (code, group) not in self._table, f"{code} of group {group!r} has its handler"
+        self._table[code, group] = handler
+
+    def off(self, group: str, *, of_producer: bool) -> None:
+        """Forget the handlers of a group of producers, or of one of consumers."""
+        self._table = {
+            (code, name): handler
+            for (code, name), handler in self._table.items()
+            if name != group or (code == RequestCode.CHECK_TRANSACTION_STATE) != of_producer
+        }
+
+    def handlers(self) -> dict[int, Handler]:
+        """What a remoting client needs."""
+        return dict.fromkeys(map(int, CODES), self._answer)
+
+    def _answer(self, asked: Asked) -> Response | None:
+        code, group = asked.command.code, group_of(asked.command)
+        handler = self._table.get((code, group)) or self._table.get((code, ANY_GROUP))
+        if handler is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"group {group!r} of this client does not answer {code}"
+            )
+        answer = handler(asked)
+        if not isinstance(answer, Coroutine):
+            return answer
+        self._tasks.start(_answer_later(asked, answer), f"answer to {code} for {group}")
+        return None
+
+
+async def _answer_later(asked: Asked, answer: Coroutine[Any, Any, Response | None]) -> None:
+    try:
+        response = await answer
+    except BrokerError as error:
+        response = Response(error.code, error.remark)
+    except (OSError, FirearrowError) as error:
+        log.warning("request is not answered", extra={"code": asked.command.code, "error": error})
+        response = Response(ResponseCode.SYSTEM_ERROR, str(error))
+    if response is not None:
+        asked.answer(response)

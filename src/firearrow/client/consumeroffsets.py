@@ -1,0 +1,115 @@
+"""How far a consumer is in its queues, and where that is kept.
+
+Offsets are noted in memory as messages are consumed, and written every few seconds, when a queue is
+given up and in the end: by a group to the brokers, by a client for itself to a file.
+
+Source: upstream ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from firearrow.client.groupcalls import GroupCalls
+from firearrow.client.localoffsets import LocalOffsets
+from firearrow.client.queues import Queue
+from firearrow.client.startoffset import NONE_STORED
+from firearrow.errors import FirearrowError
+
+log = logging.getLogger(__name__)
+
+PERSIST_SECONDS: Final = 5.0
+PERSIST_FIRST_SECONDS: Final = 10.0
+
+
+class OffsetTable:
+    """The offsets in memory."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[Queue, int] = {}
+        self._frozen: set[Queue] = set()
+
+    def get(self, queue: Queue) -> int:
+        """How far the consumer is; -1 if that is not known."""
+        return self._offsets.get(queue, NONE_STORED)
+
+    def of_topic(self, topic: str) -> dict[Queue, int]:
+        """How far it is in all queues of a topic."""
+        return {queue: at for queue, at in self._offsets.items() if queue.topic == topic}
+
+    def advance(self, queue: Queue, queue_offset: int) -> None:
+        """Note an offset unless one behind it is noted."""
+        if queue_offset > self._offsets.get(queue, NONE_STORED) and queue not in self._frozen:
+            self._offsets[queue] = queue_offset
+
+    def set(self, queue: Queue, queue_offset: int) -> None:
+        """Note an offset, which may be before the one that is noted."""
+        if queue not in self._frozen:
+            self._offsets[queue] = queue_offset
+
+    def freeze(self, queue: Queue, queue_offset: int) -> None:
+        """Note an offset that stays until the queue is forgotten."""
+        self._offsets[queue] = queue_offset
+        self._frozen.add(queue)
+
+    def forget(self, queue: Queue) -> None:
+        """Know nothing of a queue."""
+        self._offsets.pop(queue, None)
+        self._frozen.discard(queue)
+
+    def known(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """The offsets of those queues of which there are any."""
+        return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
+
+
+class OffsetStore(Protocol):
+    """Where offsets are kept."""
+
+    async def stored(self, queue: Queue) -> int:
+        """The offset that is kept, -1 if there is none; raises OSError or FirearrowError."""
+        ...
+
+    async def write(self, offsets: dict[Queue, int]) -> None:
+        """Keep offsets; what can't be written is logged, as the next time repeats it."""
+        ...
+
+
+class BrokerOffsets:
+    """Keeps the offsets of a group at the brokers."""
+
+    def __init__(self, calls: GroupCalls) -> None:
+        self._calls = calls
+
+    async def stored(self, queue: Queue) -> int:
+        """The offset that the queue's broker has."""
+        return await self._calls.committed(queue)
+
+    async def write(self, offsets: dict[Queue, int]) -> None:
+        """Tell the brokers, without an answer."""
+        for queue, queue_offset in offsets.items():
+            try:
+                await self._calls.commit(queue, queue_offset)
+            except (OSError, FirearrowError) as error:
+                log.warning("offset is not committed", extra={**queue.fields, "error": error})
+
+
+class FileOffsets:
+    """Keeps the offsets of one client in a file."""
+
+    def __init__(self, file: LocalOffsets) -> None:
+        self._file = file
+
+    async def stored(self, queue: Queue) -> int:
+        """The offset in the file."""
+        offsets = await asyncio.to_thread(self._file.read)
+        return offsets.get(queue, NONE_STORED)
+
+    async def write(self, offsets: dict[Queue, int]) -> None:
+        """Write the file; returns when it is on the disk."""
+        try:
+            await asyncio.to_thread(self._file.write, offsets)
+        except (OSError, FirearrowError) as error:
+            log.warning("offsets are not written", extra={"path": self._file.path, "error": error})

@@ -1,0 +1,211 @@
+"""What monitoring looks at: each check is a function of the cluster's facts and of the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from firearrow.client.diagnosis.clusterfacts import BrokerFacts, ClusterFacts, Lag, Stock
+from firearrow.client.diagnosis.findings import Finding, Level, Limit
+from firearrow.message.names import DLQ_PREFIX
+
+
+class Limits(NamedTuple):
+    """From where on what is counted is a warning, or critical.
+
+    ``new_dead_letters`` are those of the last hour.
+    """
+
+    disk_percent: Limit = Limit(75, 85)
+    dispatch_bytes: Limit = Limit(16 * 1024 * 1024, 256 * 1024 * 1024)
+    page_cache_ms: Limit = Limit(200, 1000)
+    send_wait_ms: Limit = Limit(50, 200)
+    lag_messages: Limit = Limit(10_000, 1_000_000)
+    lag_seconds: Limit = Limit(300, 3600)
+    dead_letters: Limit = Limit(1, None)
+    new_dead_letters: Limit = Limit(1, 100)
+    unconsumed: Limit = Limit(1000, None)
+    timer_seconds: Limit = Limit(10, 60)
+    halves: Limit = Limit(1000, 100_000)
+    brokers: int = 1
+
+
+Check = Callable[[ClusterFacts, Limits], Iterator[Finding]]
+
+
+def _name_servers(facts: ClusterFacts, _: Limits) -> Iterator[Finding]:
+    level = Level.UNKNOWN if facts.is_dark else Level.CRITICAL
+    for address, error in facts.silent.items():
+        cure = "Start it, or check the address: without one, new clients find no broker."
+        yield Finding("name-servers", level, address, f"does not answer: {error}", cure)
+
+
+def _brokers(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    if facts.is_dark:
+        return
+    for broker in facts.brokers:
+        if broker.error:
+            yield Finding(
+                "brokers",
+                Level.CRITICAL,
+                broker.name,
+                f"registered, but {broker.address} does not answer: {broker.error}",
+                "Look at the process and its log.",
+            )
+    names = {broker.name for broker in facts.brokers}
+    if len(names) < limits.brokers:
+        yield Finding(
+            "brokers",
+            Level.CRITICAL,
+            "cluster",
+            f"{len(names)} of {limits.brokers} brokers are registered",
+            "Start the others, or check their `namesrvAddr`.",
+        )
+
+
+def _counted(
+    rule: str, fact: str, limit: Callable[[Limits], Limit], evidence: str, cure: str
+) -> Check:
+    """A check of one number that each broker counts."""
+
+    def check(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+        for broker in facts.brokers:
+            value = broker.number(fact)
+            if value is not None and (level := limit(limits).level(value)):
+                yield Finding(rule, level, broker.name, evidence.format(value), cure)
+
+    return check
+
+
+def _disk(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    for broker in facts.brokers:
+        refused = broker.counted.get("writesRefused")
+        if refused:
+            cure = "Make room: the reason is what the broker answers each send with."
+            yield Finding("disk", Level.CRITICAL, broker.name, f"refuses writes: {refused}", cure)
+        percent = 100 * (broker.disk_ratio or 0)
+        if level := limits.disk_percent.level(percent):
+            evidence = f"{percent:.0f} % of the disk are used"
+            cure = "Add room, or keep messages for less time (`fileReservedTime`)."
+            yield Finding("disk", level, broker.name, evidence, cure)
+
+
+def _lag(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    for lag in facts.lags:
+        seconds = (lag.oldest_ms or 0) / 1000
+        level = max(limits.lag_messages.level(lag.messages), limits.lag_seconds.level(seconds))
+        if level:
+            online = ", no consumer is online" if lag.offline else ""
+            yield Finding(
+                "lag",
+                level,
+                lag.group,
+                f"{lag.messages:,} messages of topic {lag.topic} on {lag.broker} are not consumed, "
+                f"the first is {seconds:,.0f} s old{online}",
+                f"`firearrow doctor {lag.group}` says why.",
+            )
+
+
+def _dead_letters(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    for stock in facts.dead:
+        level = max(
+            limits.dead_letters.level(stock.messages),
+            limits.new_dead_letters.level(stock.recent),
+        )
+        if level:
+            yield Finding(
+                "dead-letters",
+                level,
+                stock.topic.removeprefix(DLQ_PREFIX),
+                f"{stock.messages:,} dead letters on {stock.broker}, {stock.recent:,} of them in "
+                "the last hour",
+                "Look at them, mend what made them fail, and send them again.",
+            )
+
+
+def _unconsumed(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    for stock in facts.unconsumed:
+        if level := limits.unconsumed.level(stock.messages):
+            evidence = f"{stock.messages:,} messages on {stock.broker} that no group consumes"
+            cure = "Start the consumer, or delete the topic if nobody needs it."
+            yield Finding("unconsumed", level, stock.topic, evidence, cure)
+
+
+def _halves(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    for broker, count in facts.halves.items():
+        if level := limits.halves.level(count):
+            evidence = f"{count:,} halves of transactions wait"
+            cure = "See that producers decide them, and answer when they are asked."
+            yield Finding("halves", level, broker, evidence, cure)
+
+
+def _untold(facts: ClusterFacts, _: Limits) -> Iterator[Finding]:
+    for text in facts.untold:
+        yield Finding("asked", Level.UNKNOWN, "cluster", text, "")
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "name-servers": _name_servers,
+    "brokers": _brokers,
+    "disk": _disk,
+    "dispatch": _counted(
+        "dispatch",
+        "dispatchBehindBytes",
+        lambda limits: limits.dispatch_bytes,
+        "queues are {:,.0f} bytes behind the log",
+        "It passes after a start. Else the broker gets more than it can do.",
+    ),
+    "page-cache": _counted(
+        "page-cache",
+        "pageCacheLockTimeMills",
+        lambda limits: limits.page_cache_ms,
+        "a put has been in the page cache for {:,.0f} ms",
+        "Look at the disk and at what else uses it; leave more memory to the page cache.",
+    ),
+    "send-pressure": _counted(
+        "send-pressure",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        lambda limits: limits.send_wait_ms,
+        "the first send in the queue has waited for {:,.0f} ms",
+        "`firearrow doctor sends` says why.",
+    ),
+    "lag": _lag,
+    "dead-letters": _dead_letters,
+    "unconsumed": _unconsumed,
+    "timer": _counted(
+        "timer",
+        "timerReadBehind",
+        lambda limits: limits.timer_seconds,
+        "messages with a delivery time are {:,.0f} s behind",
+        "Look at the load of the broker, and at `timerStopEnqueue`.",
+    ),
+    "halves": _halves,
+    "asked": _untold,
+}
+
+ALWAYS: Final = ("brokers", "asked")
+
+
+def findings(
+    facts: ClusterFacts, limits: Limits, only: Sequence[str] = tuple(CHECKS)
+) -> list[Finding]:
+    """All that the checks of these names find, and what keeps them from finding anything: name
+    servers and brokers that are silent, and what could not be asked."""
+    wanted = {*only, *ALWAYS, *(("name-servers",) if facts.is_dark else ())}
+    return [one for name, check in CHECKS.items() if name in wanted for one in check(facts, limits)]
+
+
+def worst_disk(brokers: Sequence[BrokerFacts]) -> float:
+    """How many percent of the fullest disk of all brokers are used."""
+    return max((100 * (broker.disk_ratio or 0) for broker in brokers), default=0.0)
+
+
+def worst_lag(lags: Sequence[Lag]) -> tuple[int, float]:
+    """The most messages that a group is behind in a topic on a broker, and the most seconds."""
+    messages = max((lag.messages for lag in lags), default=0)
+    return messages, max(((lag.oldest_ms or 0) / 1000 for lag in lags), default=0.0)
+
+
+def total(stocks: Sequence[Stock]) -> int:
+    """The messages of all of them."""
+    return sum(stock.messages for stock in stocks)

@@ -1,0 +1,82 @@
+"""What a rule says: how grave, of what, by which evidence, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from firearrow.errors import ConfigError
+
+
+class Level(IntEnum):
+    """How grave something is; the numbers are the exit codes of Nagios' plugins."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+_GRAVITY: Final = (Level.OK, Level.UNKNOWN, Level.WARNING, Level.CRITICAL)
+
+
+class Finding(NamedTuple):
+    """What a rule has found out."""
+
+    rule: str
+    level: Level
+    subject: str
+    evidence: str
+    cure: str = ""
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """The gravest level: what is known to be wrong outweighs what is not known."""
+    return max((one.level for one in findings), key=_GRAVITY.index, default=Level.OK)
+
+
+def by_gravity(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, else in their order."""
+    return sorted(findings, key=lambda one: -_GRAVITY.index(one.level))
+
+
+class Limit(NamedTuple):
+    """From which value on something is a warning, and from which on critical; None: never."""
+
+    warning: float | None
+    critical: float | None
+
+    def level(self, value: float) -> Level:
+        """What a value is."""
+        if self.critical is not None and value >= self.critical:
+            return Level.CRITICAL
+        if self.warning is not None and value >= self.warning:
+            return Level.WARNING
+        return Level.OK
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """Read ``WARNING:CRITICAL``; either may be left out. ConfigError says what is wrong."""
+        warning, colon, critical = text.partition(":")
+        try:
+            limit = cls(_number(warning), _number(critical))
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise ConfigError(f"{text!r} is no limit: write WARNING:CRITICAL, as in 10:20 or :20")
+        if None not in limit and limit[0] > limit[1]:  # type: ignore[operator]
+            raise ConfigError(f"the limit {text!r} has the critical value before the warning")
+        return limit
+
+    def __str__(self) -> str:
+        return ":".join("" if value is None else f"{value:.15g}" for value in self)
+
+
+def _number(text: str) -> float | None:
+    if not text.strip():
+        return None
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value

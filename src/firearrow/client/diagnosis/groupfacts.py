@@ -1,0 +1,309 @@
+"""What there is to know about a consumer group, asked for once: brokers, clients, queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from firearrow.client.admin import Admin
+from firearrow.client.admin.many import gathered
+from firearrow.client.admin.messages import PullStatus
+from firearrow.client.queues import Queue
+from firearrow.client.routequeues import MASTER
+from firearrow.errors import FirearrowError, GroupNotFound, TopicNotFound
+from firearrow.message import names
+from firearrow.message import properties as keys_of
+from firearrow.message.model import MessageView
+from firearrow.wire.bodies import Route
+from firearrow.wire.client_bodies import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    MessageQueue,
+    OffsetWrapper,
+    SubscriptionGroupConfig,
+    TopicOffset,
+)
+
+IDLE_MS: Final = 60_000  # without a pull, or with messages that nobody finishes
+HEADS_MAX: Final = 64  # queues in which nothing moves, whose first message is looked at
+LAST_RETRIES: Final = 32  # of each queue of the retry topic, that are looked at
+
+
+class Client(NamedTuple):
+    """A member of a group: its connections to each broker, and what it says of itself; ``error``
+    says why it says nothing."""
+
+    client_id: str
+    connections: Mapping[str, Sequence[Connection]]
+    info: ConsumerRunningInfo | None = None
+    error: str = ""
+
+
+class Place(NamedTuple):
+    """A queue: how far the group is, and where the queue begins and ends."""
+
+    offsets: OffsetWrapper
+    ends: TopicOffset
+
+    @property
+    def lag(self) -> int:
+        """The messages that are not consumed."""
+        return max(0, self.ends.max_offset - self.offsets.consumer_offset)
+
+
+class Seen(NamedTuple):
+    """A message that was looked at: its first topic, and how often it has failed."""
+
+    topic: str
+    message_id: str
+    keys: Sequence[str]
+    times: int
+    stored_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """All of it; what is by broker is by its name. ``topics`` are those that it subscribes to or
+    has consumed, without retry topics."""
+
+    group: str
+    now_ms: int
+    configs: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
+    unknown_on: Sequence[str] = ()
+    forbidden: Sequence[tuple[str, str]] = ()  # broker, topic
+    connections: Mapping[str, ConsumerConnection] = field(default_factory=dict)
+    clients: Sequence[Client] = ()
+    topics: Sequence[str] = ()
+    routes: Mapping[str, Route | None] = field(default_factory=dict)
+    places: Mapping[MessageQueue, Place] = field(default_factory=dict)
+    heads: Mapping[MessageQueue, Seen] = field(default_factory=dict)
+    """What clients have had in hand for longest, in the queues in which nothing seems to move."""
+    retries: Sequence[Seen] = ()
+    dead: int = 0
+    rate: float = 0.0
+    untold: Sequence[str] = ()
+
+    @property
+    def models(self) -> set[str]:
+        """How its members share messages: ``CLUSTERING``, ``BROADCASTING``."""
+        said = {
+            client.info.properties.get("messageModel", "") for client in self.clients if client.info
+        }
+        return said - {""} or {
+            one.message_model for one in self.connections.values() if one.message_model
+        }
+
+    def owners(self) -> dict[MessageQueue, list[str]]:
+        """Which clients say that a queue is theirs."""
+        found: dict[MessageQueue, list[str]] = {}
+        for client in self.clients:
+            if client.info is not None:
+                for queue, held in client.info.mq_table.items():
+                    if not held.droped:
+                        found.setdefault(queue, []).append(client.client_id)
+        return found
+
+    def lag(self, topic: str) -> int:
+        """The messages of a topic that are not consumed."""
+        return sum(place.lag for queue, place in self.places.items() if queue.topic == topic)
+
+
+async def collect(admin: Admin, group: str, now_ms: int, topic: str | None = None) -> GroupFacts:
+    """Ask brokers and clients about a group, in one topic or in all."""
+    info = await admin.cluster()
+    masters = {
+        name: broker.broker_addrs[MASTER]
+        for name, broker in info.broker_addr_table.items()
+        if MASTER in broker.broker_addrs
+    }
+    return await _Collecting(admin, group, now_ms, masters).collect(topic)
+
+
+class _Collecting:
+    """The facts while they come."""
+
+    def __init__(self, admin: Admin, group: str, now_ms: int, masters: Mapping[str, str]) -> None:
+        self._admin = admin
+        self._group = group
+        self._now_ms = now_ms
+        self._masters = masters
+        self._untold: list[str] = []
+
+    async def collect(self, only: str | None) -> GroupFacts:
+        configs, unknown_on, forbidden = await self._configs()
+        connections = await self._connections()
+        clients = await self._clients(connections)
+        topics = [only] if only else sorted(await self._topics(connections, clients))
+        routes = {topic: await self._route(topic) for topic in topics}
+        places, rate = await self._places({topic for topic in topics if routes[topic]})
+        heads = await self._heads(clients)
+        retry, dead = names.retry_topic(self._group), names.dlq_topic(self._group)
+        retries, dead_count = await self._retries(retry), await self._count(dead)
+        return GroupFacts(
+            self._group,
+            self._now_ms,
+            configs,
+            unknown_on,
+            forbidden,
+            connections,
+            clients,
+            topics,
+            routes,
+            places,
+            heads,
+            retries,
+            dead_count,
+            rate,
+            self._untold,
+        )
+
+    def _note(self, about: str, error: Exception) -> None:
+        self._untold.append(f"{about}: {error}")
+
+    async def _configs(
+        self,
+    ) -> tuple[dict[str, SubscriptionGroupConfig], list[str], list[tuple[str, str]]]:
+        found: dict[str, SubscriptionGroupConfig] = {}
+        unknown: list[str] = []
+        forbidden: list[tuple[str, str]] = []
+        for name, address in self._masters.items():
+            try:
+                table = await self._admin.groups.configs(address)
+            except (OSError, FirearrowError) as error:
+                self._note(name, error)
+                continue
+            config = table.subscription_group_table.get(self._group)
+            if config is None:
+                unknown.append(name)
+            else:
+                found[name] = config
+            bits = table.forbidden_table.get(self._group, {})
+            forbidden += [(name, topic) for topic, bit in bits.items() if bit]
+        return found, unknown, forbidden
+
+    async def _connections(self) -> dict[str, ConsumerConnection]:
+        found: dict[str, ConsumerConnection] = {}
+        for name, address in self._masters.items():
+            try:
+                found[name] = await self._admin.groups.consumers(address, self._group)
+            except FirearrowError:  # 206: nobody is there
+                continue
+            except OSError as error:
+                self._note(name, error)
+        return {name: one for name, one in found.items() if one.connection_set}
+
+    async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[Client]:
+        by_id: dict[str, dict[str, list[Connection]]] = {}
+        for broker, found in connections.items():
+            for one in found.connection_set:
+                by_id.setdefault(one.client_id, {}).setdefault(broker, []).append(one)
+        return await gathered(sorted(by_id.items()), self._client)
+
+    async def _client(self, known: tuple[str, Mapping[str, Sequence[Connection]]]) -> Client:
+        client_id, connections = known
+        address = self._masters[next(iter(connections))]
+        try:
+            info = await self._admin.groups.running_info(address, self._group, client_id)
+        except (OSError, FirearrowError) as error:
+            return Client(client_id, connections, None, str(error))
+        return Client(client_id, connections, info)
+
+    async def _topics(
+        self, connections: Mapping[str, ConsumerConnection], clients: Sequence[Client]
+    ) -> set[str]:
+        found = {topic for one in connections.values() for topic in one.subscription_table}
+        for client in clients:
+            found |= {one.topic for one in client.info.subscription_set} if client.info else set()
+        for name, address in self._masters.items():
+            try:
+                found |= {*await self._admin.groups.topics(address, self._group)}
+            except (OSError, FirearrowError) as error:
+                self._note(name, error)
+        return {topic for topic in found if not names.is_retry(topic)}
+
+    async def _route(self, topic: str) -> Route | None:
+        try:
+            return await self._admin.topics.route(topic)
+        except TopicNotFound:
+            return None
+
+    async def _places(self, topics: set[str]) -> tuple[dict[MessageQueue, Place], float]:
+        found: dict[MessageQueue, Place] = {}
+        rate = 0.0
+        for topic in sorted(topics):
+            for name, address in self._masters.items():
+                try:
+                    ends = (await self._admin.topics.stats(address, topic)).offset_table
+                    stats = await self._admin.offsets.progress(address, self._group, topic)
+                except (GroupNotFound, TopicNotFound):  # it is on other brokers
+                    continue
+                except (OSError, FirearrowError) as error:
+                    self._note(f"{name}, topic {topic}", error)
+                    continue
+                rate += stats.consume_tps
+                found |= {
+                    queue: Place(offsets, ends[queue])
+                    for queue, offsets in stats.offset_table.items()
+                    if queue in ends
+                }
+        return found, rate
+
+    async def _count(self, topic: str) -> int:
+        return sum(end.max_offset - end.min_offset for end in (await self._ends(topic)).values())
+
+    async def _ends(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        try:
+            return (await self._admin.topic_stats(topic)).offset_table
+        except FirearrowError:  # there is no such topic, as nothing has failed yet
+            return {}
+        except OSError as error:
+            self._note(topic, error)
+            return {}
+
+    async def _retries(self, topic: str) -> list[Seen]:
+        """The last messages that came again."""
+        found: list[Seen] = []
+        for queue, end in (await self._ends(topic)).items():
+            first = max(end.min_offset, end.max_offset - LAST_RETRIES)
+            if first < end.max_offset:
+                found += await self._look(queue, first, LAST_RETRIES)
+        return found
+
+    async def _heads(self, clients: Sequence[Client]) -> dict[MessageQueue, Seen]:
+        idle = [
+            (queue, held.first_in_hand)
+            for client in clients
+            for queue, held in (client.info.mq_table.items() if client.info else ())
+            if held.cached_msg_count and self._now_ms - held.last_consume_timestamp > IDLE_MS
+        ]
+        found = await gathered(idle[:HEADS_MAX], lambda one: self._look(*one, 1))
+        pairs = zip(idle, found, strict=False)
+        return {queue: seen[0] for (queue, _), seen in pairs if seen}
+
+    async def _look(self, queue: MessageQueue, offset: int, count: int) -> list[Seen]:
+        """Messages from an offset on, without a group's having got them."""
+        address = self._masters.get(queue.broker_name)
+        if address is None:
+            return []
+        place = Queue(queue.topic, queue.broker_name, queue.queue_id)
+        try:
+            pulled = await self._admin.messages.pull(address, place, offset, count)
+        except (OSError, FirearrowError) as error:
+            self._note(queue.text, error)
+            return []
+        return list(map(_seen, pulled.messages)) if pulled.status is PullStatus.FOUND else []
+
+
+def _seen(message: MessageView) -> Seen:
+    properties = message.properties
+    return Seen(
+        properties.get(keys_of.RETRY_TOPIC, message.topic),
+        message.unique_key
+        or properties.get(keys_of.ORIGIN_MESSAGE_ID)
+        or message.offset_message_id,
+        message.keys,
+        message.reconsume_times,
+        message.store_timestamp_ms,
+    )

@@ -1,0 +1,172 @@
+"""What goes through a cluster: how far all queues and groups are at two moments, and the rates
+between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from firearrow.client.admin import Admin
+from firearrow.client.admin.many import gathered
+from firearrow.client.diagnosis.clusterfacts import (
+    PROGRESS_SECONDS,
+    BrokerFacts,
+    brokers_of,
+    progress_by_group,
+)
+from firearrow.client.routequeues import MASTER
+from firearrow.clock import Clock
+from firearrow.errors import FirearrowError
+from firearrow.message import names
+
+TOPICS_MAX: Final = 200  # of a broker that no group consumes, which are asked for one by one
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was counted at a moment, in seconds; keys of ``groups`` are group and topic."""
+
+    at: float
+    brokers: Sequence[BrokerFacts] = ()
+    ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    groups: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    untold: list[str] = field(default_factory=list)
+
+
+class BrokerRow(NamedTuple):
+    """A broker: messages a second, how full its disk is (of 1), what is not dispatched yet."""
+
+    broker: str
+    address: str
+    arriving: float | None
+    consuming: float | None
+    disk: float | None
+    behind_bytes: int | None
+    note: str = ""
+
+
+class TopicRow(NamedTuple):
+    """A topic: the messages that it has had, and how many more it gets a second."""
+
+    topic: str
+    arriving: float | None
+    messages: int
+
+
+class GroupRow(NamedTuple):
+    """A group in a topic: how far it is behind, and how many messages it consumes a second."""
+
+    group: str
+    topic: str
+    lag: int
+    arriving: float | None
+    consuming: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """When it will have caught up at this rate; None for never, and if it has nothing to."""
+        gains = (self.consuming or 0) - (self.arriving or 0)
+        return self.lag / gains if self.lag and gains > 0 else None
+
+
+class Traffic(NamedTuple):
+    """All of it, the busiest first. Rates are None until there are two samples."""
+
+    brokers: list[BrokerRow]
+    topics: list[TopicRow]
+    groups: list[GroupRow]
+
+
+async def sample(admin: Admin, clock: Clock) -> Sample:
+    """Ask all brokers; what can't be asked is told in ``untold``."""
+    brokers = await brokers_of(admin, await admin.cluster(), None)
+    taken = Sample(clock.monotonic(), brokers)
+    masters = [one for one in brokers if one.broker_id == MASTER and not one.error]
+    await asyncio.gather(*(_add(taken, admin, one) for one in masters))
+    return taken
+
+
+async def _add(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
+    try:
+        seen = await _add_groups(taken, admin, broker)
+        await _add_topics(taken, admin, broker, seen)
+    except (OSError, FirearrowError) as error:
+        taken.untold.append(f"{broker.name}: {error}")
+
+
+async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[str]:
+    """Take note of all groups; gives the topics that were met."""
+    found = await admin.offsets.all_progress(
+        broker.address, ordered=False, seconds=PROGRESS_SECONDS
+    )
+    ends: dict[tuple[str, int], int] = {}
+    for group, stats in progress_by_group(found.consume_stats_list):
+        for queue, at in stats.offset_table.items():
+            ends[queue.topic, queue.queue_id] = at.broker_offset
+            if not names.is_system_group(group):
+                end, consumed = taken.groups.get((group, queue.topic), (0, 0))
+                place = end + at.broker_offset, consumed + at.consumer_offset
+                taken.groups[group, queue.topic] = place
+    for (topic, _), end in ends.items():
+        taken.ends[topic] += end
+    return {topic for topic, _ in ends}
+
+
+async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: set[str]) -> None:
+    """Take note of the topics that no group consumes."""
+    table = (await admin.topics.configs(broker.address)).topic_config_table
+    own = {broker.name, broker.cluster, names.reply_topic(broker.cluster)}
+    others = [name for name in table if name not in seen and not names.is_system_topic(name, own)]
+    if len(others) > TOPICS_MAX:
+        text = f"of {len(others)} topics without consumers {TOPICS_MAX} are shown"
+        taken.untold.append(f"{broker.name}: {text}")
+    asked = others[:TOPICS_MAX]
+    stats = await gathered(asked, lambda topic: admin.topics.stats(broker.address, topic))
+    for topic, ends in zip(asked, stats, strict=True):
+        taken.ends[topic] += sum(end.max_offset for end in ends.offset_table.values())
+
+
+def traffic(now: Sample, before: Sample | None = None) -> Traffic:
+    """What went through between two samples."""
+    seconds = now.at - before.at if before is not None else 0.0
+
+    def rate(end: int, start: int | None) -> float | None:
+        return max(0, end - start) / seconds if seconds > 0 and start is not None else None
+
+    topics = [
+        TopicRow(topic, rate(end, before.ends.get(topic) if before else None), end)
+        for topic, end in now.ends.items()
+        if end
+    ]
+    groups = []
+    for (group, topic), (end, consumed) in now.groups.items():
+        then = before.groups.get((group, topic)) if before else None
+        rates = (rate(end, then[0]), rate(consumed, then[1])) if then else (None, None)
+        groups.append(GroupRow(group, topic, max(0, end - consumed), *rates))
+    topics.sort(key=lambda row: (-(row.arriving or 0), -row.messages, row.topic))
+    groups.sort(key=lambda row: (-row.lag, -(row.consuming or 0), row.group, row.topic))
+    counts = {one.address: one.counted for one in before.brokers} if before else {}
+    brokers = [_broker(one, counts.get(one.address), seconds) for one in now.brokers]
+    return Traffic(brokers, topics, groups)
+
+
+def _broker(broker: BrokerFacts, before: Mapping[str, str] | None, seconds: float) -> BrokerRow:
+    def rate(name: str) -> float | None:
+        now, then = broker.number(name), BrokerFacts("", "", 0, "", before or {}).number(name)
+        if now is None or then is None or seconds <= 0:
+            return None
+        return max(0.0, now - then) / seconds
+
+    behind = broker.number("dispatchBehindBytes")
+    return BrokerRow(
+        broker.name if broker.broker_id == MASTER else f"{broker.name} (slave)",
+        broker.address,
+        rate("msgPutTotalTodayNow"),
+        rate("msgGetTotalTodayNow"),
+        broker.disk_ratio,
+        None if behind is None else int(behind),
+        f"does not answer: {broker.error}" if broker.error else "",
+    )

@@ -1,0 +1,179 @@
+"""What a producer makes of a body and its options: the values of a send.
+
+Bodies are bytes, text (as UTF-8), or any value that msgspec can write as JSON. Large ones are
+compressed, as Java's producers do: from 4 KiB on, which the system flag says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from firearrow.errors import ConfigError, MessageError
+from firearrow.message import properties as keys_of
+from firearrow.message.compress import LEVEL, Compression, compress
+from firearrow.message.model import Message as NewMessage
+from firearrow.message.names import is_sendable, validate_lite, validate_topic
+from firearrow.message.sysflag import COMPRESSED, COMPRESSION_SHIFT
+
+BODY_BYTES_MAX: Final = 4 << 20  # Java: maxMessageSize
+COMPRESS_FROM_BYTES: Final = 4096  # Java: compressMsgBodyOverHowmuch
+DELAY_LEVELS_MAX: Final = 18
+TIME_KEYS: Final = frozenset({keys_of.DELAY_LEVEL, *keys_of.DELIVERY_TIMES})
+
+
+class Draft(NamedTuple):
+    """A message to send: its topic as brokers call it."""
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to be delivered later."""
+        return not TIME_KEYS.isdisjoint(self.properties)
+
+    @property
+    def message_id(self) -> str:
+        """The id that it was given."""
+        return self.properties[keys_of.UNIQUE_KEY]
+
+
+def body_of(value: Any) -> bytes:
+    """The bytes of a body; MessageError if msgspec can't write the value."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    try:
+        return msgspec.json.encode(value)
+    except (msgspec.MsgspecError, TypeError, UnicodeEncodeError) as error:
+        raise MessageError(f"a {type(value).__name__} can't be sent: {error}", "body") from error
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What can be said of a message besides its body; see ``Producer.send``."""
+
+    key: str | Sequence[str] | None = None
+    tag: str | None = None
+    properties: Mapping[str, str] | None = None
+    delay: timedelta | None = None
+    delay_level: int = 0
+    deliver_at: datetime | None = None
+    priority: int | None = None
+    lite_topic: str | None = None
+    sharding_key: str | None = None
+
+
+def properties_of(options: Options) -> dict[str, str]:
+    """The properties of a message; MessageError if the options contradict each other."""
+    found = dict(options.properties) if options.properties else {}
+    if options.tag:
+        found[keys_of.TAGS] = options.tag
+    if options.key:
+        found[keys_of.KEYS] = options.key if isinstance(options.key, str) else " ".join(options.key)
+    if options.sharding_key is not None:
+        found[keys_of.SHARDING_KEY] = options.sharding_key
+    if options.priority is not None:
+        if options.priority < 0:
+            raise MessageError(f"{options.priority} is no priority: they begin at 0", "priority")
+        found[keys_of.PRIORITY] = str(options.priority)
+    if options.lite_topic is not None:
+        fault = validate_lite(options.lite_topic)
+        if fault is not None:
+            raise MessageError(fault, "lite topic")
+        found[keys_of.LITE_TOPIC] = options.lite_topic
+    if options.delay is not None or options.delay_level or options.deliver_at is not None:
+        found |= _times(options)
+    return found
+
+
+def _times(options: Options) -> dict[str, str]:
+    delay, level, moment = options.delay, options.delay_level, options.deliver_at
+    if (delay is not None) + bool(level) + (moment is not None) > 1:
+        raise MessageError("a message has one of delay, delay_level and deliver_at", "delay")
+    if delay is not None:
+        if delay < timedelta():
+            raise MessageError(f"{delay} is before now", "delay")
+        return {keys_of.TIMER_DELAY_MS: str(delay // timedelta(milliseconds=1))}
+    if moment is not None:
+        if moment.tzinfo is None:
+            raise MessageError(f"{moment} has no time zone", "deliver_at")
+        return {keys_of.TIMER_DELIVER_MS: str(int(moment.timestamp() * 1000))}
+    if not 1 <= level <= DELAY_LEVELS_MAX:
+        raise MessageError(f"{level} is not between 1 and {DELAY_LEVELS_MAX}", "delay_level")
+    return {keys_of.DELAY_LEVEL: str(level)}
+
+
+def check_topic(topic: str) -> None:
+    """MessageError if nobody may send to a topic of this name."""
+    fault = validate_topic(topic)
+    if fault is None and not is_sendable(topic):
+        fault = f"the topic {topic!r} belongs to the brokers: nobody may send to it"
+    if fault is not None:
+        raise MessageError(fault, "topic")
+
+
+def check_body(topic: str, body: bytes, bytes_max: int = BODY_BYTES_MAX) -> None:
+    """MessageError if a body is empty or too large."""
+    if not body:
+        raise MessageError(f"a message to topic {topic!r} is empty", "body")
+    if len(body) > bytes_max:
+        raise MessageError(
+            f"a message to topic {topic!r} has {len(body)} bytes, the limit is {bytes_max}", "body"
+        )
+
+
+class Compressor:
+    """Compresses bodies from a size on; without a kind, none."""
+
+    def __init__(
+        self,
+        kind: Compression | str | None,
+        level: int = LEVEL,
+        from_bytes: int = COMPRESS_FROM_BYTES,
+    ) -> None:
+        self._kind = _kind_of(kind)
+        self._level = level
+        self._from_bytes = from_bytes
+        self._flag = 0
+        if self._kind is not None:
+            self._flag = COMPRESSED | self._kind << COMPRESSION_SHIFT
+            try:
+                compress(b"", self._kind, level)
+            except MessageError as error:
+                raise ConfigError(f"compression {self._kind.name}: {error.reason}") from None
+
+    def packed(self, body: bytes) -> tuple[bytes, int]:
+        """A body as it is sent, and what the system flag says of that."""
+        if self._kind is None or len(body) < self._from_bytes:
+            return body, 0
+        return compress(body, self._kind, self._level), self._flag
+
+
+def _kind_of(kind: Compression | str | None) -> Compression | None:
+    if kind is None or isinstance(kind, Compression):
+        return kind
+    try:
+        return Compression[kind.upper()]
+    except KeyError:
+        names = ", ".join(it.name.lower() for it in Compression)
+        raise ConfigError(f"compression {kind!r} is none of {names}") from None
+
+
+def draft_of(topic: str, value: Any, *, bytes_max: int = BODY_BYTES_MAX) -> Draft:
+    """A draft of what an application gives: a body, or a `NewMessage` with its own properties,
+    whose topic does not count."""
+    if isinstance(value, NewMessage):
+        body, found, flag = value.body, dict(value.properties), value.flag
+    else:
+        body, found, flag = body_of(value), {}, 0
+    check_body(topic, body, bytes_max)
+    return Draft(topic, body, found, flag)

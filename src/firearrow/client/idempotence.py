@@ -1,0 +1,203 @@
+"""Handles each message once, though it may come again: by a key, which a store remembers.
+
+RocketMQ delivers at least once. A message comes twice when its consumer ends between its work and
+its commit, when a queue changes hands, or when the producer's send was tried again. A store
+remembers keys that are done, and claims on keys that are worked on, so that another consumer that
+gets the same message meanwhile leaves it for later. A claim ends by itself, for a worker that died.
+
+What the handler does and what the store remembers are two writes: between them, a crash leaves a
+message that comes once more. Where the work is a transaction of a database, keep the keys there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from enum import Enum, auto
+from functools import wraps
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ConsumeFailed
+from firearrow.wire.codes import ResponseCode
+
+T = TypeVar("T")
+
+CLAIM_SECONDS: Final = 900.0  # as long as a handler may take: consumeTimeout
+KEYS_MAX: Final = 100_000  # some 20 MB
+SQLITE_WAIT_SECONDS: Final = 5.0
+_FOR_EVER: Final = (1 << 63) - 1
+
+Work = Callable[[T], Awaitable[None]]
+
+
+class Claim(Enum):
+    """What a store answers to who wants to work on a key."""
+
+    GRANTED = auto()
+    BUSY = auto()
+    DONE = auto()
+
+
+class KeyStore(Protocol):
+    """Remembers keys."""
+
+    async def claim(self, key: str) -> Claim:
+        """Claim a key for a while, unless it is done or somebody else has."""
+        ...
+
+    async def done(self, key: str) -> None:
+        """Remember that a key is done."""
+        ...
+
+    async def release(self, key: str) -> None:
+        """Give a claim back: the work failed."""
+        ...
+
+
+def once(store: KeyStore, key: Callable[[T], str | None]) -> Callable[[Work[T]], Work[T]]:
+    """Have a handler work on each key once.
+
+    ``key`` gives a message's key; one without is handled each time it comes. A message whose key is
+    done counts as consumed, one whose key another consumer works on is retried.
+    """
+
+    def decorate(handler: Work[T]) -> Work[T]:
+        @wraps(handler)
+        async def handle(message: T) -> None:
+            name = key(message)
+            if name is None:
+                await handler(message)
+                return
+            claim = await store.claim(name)
+            if claim is Claim.BUSY:
+                raise ConsumeFailed(
+                    ResponseCode.SYSTEM_ERROR, f"another consumer works on key {name!r}"
+                )
+            if claim is Claim.GRANTED:
+                await _work(handler, message, store, name)
+
+        return handle
+
+    return decorate
+
+
+async def _work(handler: Work[T], message: T, store: KeyStore, key: str) -> None:
+    try:
+        await handler(message)
+    except BaseException:
+        await store.release(key)
+        raise
+    await store.done(key)
+
+
+class MemoryKeys:
+    """Remembers keys in memory: those used last, and nothing beyond the process."""
+
+    def __init__(
+        self,
+        keys_max: int = KEYS_MAX,
+        claim_seconds: float = CLAIM_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._keys: OrderedDict[str, float] = OrderedDict()  # until when; for ever if done
+        self._keys_max = keys_max
+        self._claim_ms = claim_seconds * 1000
+        self._clock = clock or SystemClock()
+
+    async def claim(self, key: str) -> Claim:
+        """Claim a key, which may be one that was forgotten for others."""
+        until, now_ms = self._keys.get(key), self._clock.now_ms()
+        if until is not None:
+            self._keys.move_to_end(key)
+            if until == _FOR_EVER:
+                return Claim.DONE
+            if until > now_ms:
+                return Claim.BUSY
+        self._remember(key, now_ms + self._claim_ms)
+        return Claim.GRANTED
+
+    async def done(self, key: str) -> None:
+        """Remember that a key is done."""
+        self._remember(key, _FOR_EVER)
+
+    async def release(self, key: str) -> None:
+        """Give a claim back."""
+        self._keys.pop(key, None)
+
+    def _remember(self, key: str, until: float) -> None:
+        self._keys[key] = until
+        self._keys.move_to_end(key)
+        while len(self._keys) > self._keys_max:
+            self._keys.popitem(last=False)
+
+
+class SqliteKeys:
+    """Remembers keys in a file that the consumers of a machine share."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        claim_seconds: float = CLAIM_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._claim_ms = int(claim_seconds * 1000)
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(
+            path, timeout=SQLITE_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, until_ms INTEGER NOT NULL, "
+            "at_ms INTEGER NOT NULL) WITHOUT ROWID"
+        )
+
+    async def claim(self, key: str) -> Claim:
+        """Claim a key; returns when that is in the file."""
+        return await asyncio.to_thread(self._claim, key)
+
+    async def done(self, key: str) -> None:
+        """Remember that a key is done; returns when that is in the file."""
+        await asyncio.to_thread(self._put, key, _FOR_EVER)
+
+    async def release(self, key: str) -> None:
+        """Give a claim back."""
+        await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE key = ?", key)
+
+    async def forget(self, older_than_seconds: float) -> None:
+        """Remove keys that were done, or claimed, longer ago than that."""
+        before = self._clock.now_ms() - int(older_than_seconds * 1000)
+        await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE at_ms < ?", before)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+    def _claim(self, key: str) -> Claim:
+        now_ms = self._clock.now_ms()
+        with self._lock, closing(self._database.cursor()) as cursor:
+            # One statement, so that of two processes one has the claim.
+            cursor.execute(
+                "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE "
+                "SET until_ms = excluded.until_ms, at_ms = excluded.at_ms WHERE until_ms <= ?",
+                (key, now_ms + self._claim_ms, now_ms, now_ms),
+            )
+            if cursor.rowcount > 0:
+                return Claim.GRANTED
+            row = cursor.execute("SELECT until_ms FROM keys WHERE key = ?", (key,)).fetchone()
+            return Claim.DONE if row is not None and row[0] == _FOR_EVER else Claim.BUSY
+
+    def _put(self, key: str, until_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._execute("INSERT OR REPLACE INTO keys VALUES (?, ?, ?)", key, until_ms, now_ms)
+
+    def _execute(self, statement: str, *values: object) -> None:
+        with self._lock:
+            self._database.execute(statement, values).close()

@@ -1,0 +1,115 @@
+"""Does one thing again and again: so many at once, so many a second, until enough is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from firearrow.client.loads.histogram import Histogram
+from firearrow.errors import ConfigError, FirearrowError
+
+IN_FLIGHT_MAX: Final = 4096
+COUNT_MAX: Final = 1_000_000_000
+SECONDS_MAX: Final = 24 * 3600.0
+REASONS_MAX: Final = 5  # of failures, that are kept
+AFTER_FAILURE_SECONDS: Final = 0.01  # else a broker that is gone makes for a busy loop
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much: it ends after ``seconds``, or before when ``count`` are done. With ``per_second``
+    each has its time, and what it takes is measured from then on: a server that stands still is
+    not measured less often for that. ConfigError for what can't be."""
+
+    seconds: float = 10.0
+    count: int | None = None
+    in_flight: int = 64
+    per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds <= SECONDS_MAX:
+            raise ConfigError(f"a load of {self.seconds:g} s: allowed is up to a day")
+        if self.count is not None and not 1 <= self.count <= COUNT_MAX:
+            raise ConfigError(f"a load of {self.count}: allowed is 1 to {COUNT_MAX}")
+        if not 1 <= self.in_flight <= IN_FLIGHT_MAX:
+            raise ConfigError(f"{self.in_flight} in flight: allowed is 1 to {IN_FLIGHT_MAX}")
+        if self.per_second is not None and not 0 < self.per_second < float("inf"):
+            raise ConfigError(f"{self.per_second:g} a second: it has to be more than 0")
+
+
+@dataclass(slots=True)
+class Measured:
+    """What came of a load; ``took`` is in microseconds, ``reasons`` say why some failed."""
+
+    seconds: float = 0.0
+    messages: int = 0
+    bytes: int = 0
+    failed: int = 0
+    took: Histogram = field(default_factory=Histogram)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def fail(self, error: Exception) -> None:
+        """Count a failure."""
+        self.failed += 1
+        reason = f"{type(error).__name__}: {error}"
+        if reason in self.reasons or len(self.reasons) < REASONS_MAX:
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+async def run(
+    plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool] = lambda: False
+) -> Measured:
+    """Do it, and measure; ``one`` gets a number and gives how many messages that were.
+
+    What fails (OSError, FirearrowError) is counted. What is under way when the time is over is
+    cancelled and not counted; ``ended`` says that there is no more to do.
+    """
+    pacing = _Pacing(plan, one, ended)
+    try:
+        async with asyncio.timeout(plan.seconds), asyncio.TaskGroup() as tasks:
+            for _ in range(plan.in_flight):
+                tasks.create_task(pacing.work())
+    except TimeoutError:  # of the plan: what ``one`` raises is counted
+        pass
+    return pacing.result()
+
+
+class _Pacing:
+    def __init__(
+        self, plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool]
+    ) -> None:
+        self._plan = plan
+        self._one = one
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._begin = self._loop.time()
+        self._next = 0
+        self._measured = Measured()
+
+    def result(self) -> Measured:
+        self._measured.seconds = self._loop.time() - self._begin
+        return self._measured
+
+    async def work(self) -> None:
+        count, per_second, time = self._plan.count, self._plan.per_second, self._loop.time
+        measured = self._measured
+        while not self._ended() and (count is None or self._next < count):
+            number = self._next
+            self._next += 1
+            began = time()
+            if per_second is not None:
+                due = self._begin + number / per_second
+                if due > began:
+                    await asyncio.sleep(due - began)
+                began = due
+            try:
+                messages = await self._one(number)
+            except (OSError, FirearrowError) as error:
+                measured.fail(error)
+                await asyncio.sleep(AFTER_FAILURE_SECONDS)
+                continue
+            if messages:
+                measured.took.add(round(1e6 * (time() - began)))
+                measured.messages += messages

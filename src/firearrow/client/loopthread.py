@@ -1,0 +1,61 @@
+"""An event loop in a thread of its own, for code that has none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from firearrow.errors import ClientError
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """The thread ``name`` and its loop; `run` has coroutines run there, from any other thread.
+
+    None of them, nor the end, is waited for longer than ``seconds_max``.
+    """
+
+    def __init__(self, name: str, seconds_max: float | None = None) -> None:
+        self._seconds_max = seconds_max
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread is in this process: a fork has no threads but the one that forked."""
+        return self._process == os.getpid()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there, and give its result; an interrupt cancels it, and so does the end
+        of the time that it may take, by TimeoutError."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError("a blocking call on the event loop's own thread would wait for ever")
+        if not self.is_here:
+            work.close()
+            raise ClientError("what was opened before a fork can't be used after it: open another")
+        running: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result(self._seconds_max)
+        except TimeoutError:
+            if running.done():
+                raise  # its own
+            raise TimeoutError(f"nothing came of it in {self._seconds_max:g} s") from None
+        finally:
+            running.cancel()
+
+    def close(self) -> None:
+        """End the loop and its thread, with what still runs there."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(self._seconds_max)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop):  # closing it ends tasks and threads
+            self._loop.run_forever()

@@ -1,0 +1,179 @@
+"""What an application gets of a message: its body as it was sent, and names without a namespace."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
+
+from firearrow.client.queues import Queue
+from firearrow.errors import MessageError
+from firearrow.message import properties as keys_of
+from firearrow.message.hosts import Host
+from firearrow.message.model import MessageView
+from firearrow.message.names import is_retry, without_namespace
+from firearrow.message.record import decode_record
+
+T = TypeVar("T")
+
+SHOWN_CHARACTERS: Final = 60  # of a body, when a message is printed
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Message(msgspec.Struct, eq=False, gc=False):
+    """A message that was received.
+
+    ``topic`` is the one that it was sent to, also when it comes again from a retry topic; ``queue``
+    is where it was taken from, by its name at the broker. ``view`` is the record as the broker
+    keeps it, which is read when more is asked of it than these fields. Two messages are equal if
+    they are the same record.
+    """
+
+    _record: bytes
+    queue: Queue
+    queue_offset: int
+    """Its place in its queue."""
+    reconsume_times: int
+    """How often a consumer of the group has failed with it."""
+    topic: str
+    body: bytes
+    _view: MessageView | None = None
+
+    @property
+    def view(self) -> MessageView:
+        """The record as the broker keeps it."""
+        view = self._view
+        if view is None:
+            view = self._view = decode_record(self._record)
+            self._record = b""
+        return view
+
+    @classmethod
+    def received(cls, view: MessageView, broker: str, namespace: str = "") -> Message:
+        """Make one of a record of a broker; MessageError if its body can't be decompressed."""
+        topic = view.topic
+        if is_retry(topic):
+            topic = view.properties.get(keys_of.RETRY_TOPIC, topic)
+        if namespace:
+            topic = without_namespace(namespace, topic)
+        body = view.body_decompressed() if view.sys_flag & 1 else view.body
+        queue = Queue(view.topic, broker, view.queue_id)
+        return cls(b"", queue, view.queue_offset, view.reconsume_times, topic, body, view)
+
+    # --- what the sender said ---
+
+    @property
+    def tag(self) -> str | None:
+        """The tag that subscriptions filter on."""
+        return self.view.properties.get(keys_of.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The words under which the message can be found."""
+        return self.view.keys
+
+    @property
+    def sharding_key(self) -> str | None:
+        """What put it into its queue."""
+        return self.view.properties.get(keys_of.SHARDING_KEY)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The application's properties and RocketMQ's."""
+        return self.view.properties
+
+    @property
+    def born_at(self) -> datetime:
+        """When it was sent, by the sender's clock."""
+        return _moment(self.view.born_timestamp_ms)
+
+    @property
+    def born_host(self) -> Host:
+        """Where it was sent from."""
+        return self.view.born_host
+
+    # --- what the broker says ---
+
+    @property
+    def message_id(self) -> str:
+        """The id that its sender gave it, else the one that says where it is."""
+        return self.view.unique_key or self.view.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that says where it is."""
+        return self.view.offset_message_id
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+        return _moment(self.view.store_timestamp_ms)
+
+    # --- the body ---
+
+    def text(self, encoding: str = "utf-8") -> str:
+        """The body as text; MessageError if it is none."""
+        try:
+            return self.body.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise self._unreadable(f"is not {encoding} text: {error}") from error
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    def json(self, kind: Any = Any) -> Any:
+        """The JSON in the body as a value of a type that msgspec knows; MessageError if it is not.
+
+        ``kind`` may be a ``msgspec.Struct``, a dataclass, a ``TypedDict`` and much else.
+        """
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            name = getattr(kind, "__name__", str(kind))
+            raise self._unreadable(f"is not JSON of {name}: {error}") from error
+
+    def _unreadable(self, why: str) -> MessageError:
+        return MessageError(f"message {self.message_id} of topic {self.topic!r} {why}", "body")
+
+    # --- one among others ---
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self._place == other._place
+
+    def __hash__(self) -> int:
+        return hash(self._place)
+
+    @property
+    def _place(self) -> tuple[Queue, int, str]:
+        return self.queue, self.queue_offset, self.offset_message_id
+
+    def __repr__(self) -> str:
+        queue = self.queue
+        words = [f"{self.topic} {queue.broker}/{queue.queue_id}@{self.queue_offset}"]
+        if queue.topic != self.topic:
+            words.append(f"from={queue.topic}")
+        words += [f"tag={self.tag}"] if self.tag else []
+        words += [f"keys={','.join(self.keys)}"] if self.keys else []
+        words += [f"again={self.reconsume_times}"] if self.reconsume_times else []
+        words += [f"id={self.message_id}", f"born={self.born_at:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"]
+        return f"<Message {' '.join(words)} {shown(self.body)}>"
+
+
+def shown(body: bytes) -> str:
+    """A body for people to read: its size, and how it begins."""
+    text = body[: SHOWN_CHARACTERS * 4].decode("utf-8", "replace")
+    if not text.isprintable():
+        text = body[: SHOWN_CHARACTERS // 2].hex()
+        cut = len(body) > SHOWN_CHARACTERS // 2
+    else:
+        cut = len(text) > SHOWN_CHARACTERS or len(body) > SHOWN_CHARACTERS * 4
+        text = repr(text[:SHOWN_CHARACTERS])
+    return f"{len(body)} B {text}{'…' if cut else ''}".rstrip()
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)

@@ -1,0 +1,163 @@
+"""What brokers ask of a push consumer, and its answers.
+
+40 has it divide its queues anew, 220 go on elsewhere, 221 say where it is, 307 tell of itself, and
+309 consume one message.
+
+Source: upstream ``ClientRemotingProcessor``, ``MQClientInstance#resetOffset``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from firearrow.client.handlers import Failure
+from firearrow.client.member import AssignedQueue, Member
+from firearrow.client.message import Message
+from firearrow.client.queues import Queue
+from firearrow.client.stacks import stacks_text
+from firearrow.errors import BrokerError
+from firearrow.message.record import decode_record
+from firearrow.net.client import Asked
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import (
+    PAUSED,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    DirectResult,
+    MessageQueue,
+    ProcessQueueInfo,
+    ResetOffsets,
+    body_of,
+)
+from firearrow.wire.codes import PROTOCOL_VERSION, RequestCode, ResponseCode, version_name
+from firearrow.wire.command import Response
+
+MiB: Final = 1024 * 1024
+RESET_SECONDS_MAX: Final = 10.0  # for handlers of queues that go on elsewhere
+
+
+class Resettable(Protocol):
+    """A push consumer, as far as it is asked."""
+
+    member: Member
+    started_ms: int
+
+    async def reset(self, assigned: AssignedQueue, queue_offset: int) -> None:
+        """Have a queue go on at an offset."""
+
+    def divide_soon(self) -> None:
+        """Divide the queues anew."""
+
+
+class Answers:
+    """Answers for one consumer."""
+
+    def __init__(self, consumer: Resettable) -> None:
+        self._consumer = consumer
+        self._member = consumer.member
+
+    def register(self) -> None:
+        """Answer from now on; the session forgets it with the group."""
+        session, group = self._member.calls.session, self._member.group
+        session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.members_changed, group)
+        session.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self.reset, group)
+        session.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self.status, group)
+        session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info, group)
+        session.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume, group)
+
+    def members_changed(self, _: Asked) -> None:
+        """40: divide the queues anew."""
+        self._consumer.divide_soon()
+
+    async def reset(self, asked: Asked) -> None:
+        """220: some queues go on elsewhere, which may be before where they are."""
+        table = body_of(asked.command, ResetOffsets).offset_table
+        resets = []
+        for key, queue_offset in table.items():
+            assigned = self._member.queues.get(Queue(key.topic, key.broker_name, key.queue_id))
+            if assigned is not None:
+                resets.append(self._consumer.reset(assigned, queue_offset))
+        await asyncio.gather(*resets)
+        self._consumer.divide_soon()
+
+    def status(self, asked: Asked) -> Response:
+        """221: where the consumer is in the queues of a topic."""
+        topic = asked.command.ext.get("topic", "")
+        member = self._member
+        for assigned in member.queues.values():
+            member.note_progress(assigned)
+        found = {MessageQueue(*queue): at for queue, at in member.offsets.of_topic(topic).items()}
+        return Response(body=fastjson.dumps(ConsumerStatus(found)))
+
+    def running_info(self, asked: Asked) -> Response:
+        """307: how the consumer is set, what it wants and what it has."""
+        member = self._member
+        settings = {
+            "PROP_NAMESERVER_ADDR": ";".join(member.calls.session.name_servers.addresses) + ";",
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": str(member.is_ordered).lower(),
+            "PROP_THREADPOOL_CORE_SIZE": str(
+                max((one.concurrency for one in member.registrations.values()), default=0)
+            ),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._consumer.started_ms),
+            "PROP_CLIENT_VERSION": version_name(PROTOCOL_VERSION),
+            "consumerGroup": member.group,
+            "messageModel": "CLUSTERING" if member.is_clustering else "BROADCASTING",
+            "consumeFromWhere": member.settings.start_from.value,
+            "maxReconsumeTimes": str(member.reconsume_times_max),
+            PAUSED: str(member.is_paused).lower(),
+        }
+        rates, topics = member.rates, sorted(member.subscriptions)
+        now = asyncio.get_running_loop().time()
+        wants_stacks = asked.command.ext.get("jstackEnable") == "true"
+        info = ConsumerRunningInfo(
+            settings,
+            list(member.subscriptions.values()),
+            {MessageQueue(*queue): self._info(one) for queue, one in sorted(member.queues.items())},
+            status_table={} if rates is None else {it: rates.status(it, now) for it in topics},
+            jstack=stacks_text() if wants_stacks else None,
+        )
+        return Response(body=fastjson.dumps(info))
+
+    def _info(self, assigned: AssignedQueue) -> ProcessQueueInfo:
+        cache = assigned.cache
+        now, now_ms = asyncio.get_running_loop().time(), self._member.calls.session.clock.now_ms()
+        self._member.note_progress(assigned)
+        first = cache.first_offset
+        return ProcessQueueInfo(
+            commit_offset=self._member.offsets.get(assigned.queue),
+            cached_msg_min_offset=first or 0,
+            cached_msg_max_offset=0 if first is None else cache.next_offset - 1,
+            cached_msg_count=len(cache),
+            cached_msg_size_in_mib=cache.bytes // MiB,
+            locked=assigned.is_locked,
+            droped=assigned.is_dropped,
+            last_lock_timestamp=now_ms - int((now - assigned.last_lock) * 1000),
+            last_pull_timestamp=now_ms - int((now - assigned.last_pull) * 1000),
+            last_consume_timestamp=now_ms - int((now - assigned.last_consumed) * 1000),
+        )
+
+    async def consume(self, asked: Asked) -> Response:
+        """309: have the handler consume a message, whatever becomes of it."""
+        member = self._member
+        session = member.calls.session
+        view = decode_record(asked.command.body)
+        broker = asked.command.ext.get("brokerName") or ""
+        message = Message.received(view, broker, session.namespace)
+        registration = member.registrations.get(session.topic(message.topic))
+        if registration is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {member.group!r} of this client does not consume topic {message.topic!r}",
+            )
+        began = asyncio.get_running_loop().time()
+        failure = await registration.handle([message])
+        spent_ms = int((asyncio.get_running_loop().time() - began) * 1000)
+        return Response(body=fastjson.dumps(self._result(failure, spent_ms)))
+
+    def _result(self, failure: Failure | None, spent_ms: int) -> DirectResult:
+        if failure is None:
+            return DirectResult(self._member.is_ordered, "CR_SUCCESS", None, spent_ms)
+        why = f"{type(failure.error).__name__}: {failure.error}"
+        return DirectResult(self._member.is_ordered, "CR_THROW_EXCEPTION", why, spent_ms)

@@ -1,0 +1,48 @@
+"""What a producer is told of a message that a broker has taken."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from firearrow.client.queues import Queue
+from firearrow.wire.codes import ResponseCode
+
+
+class SendStatus(StrEnum):
+    """How safely a message is stored. In all cases it is, and consumers get it."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+STATUS_OF: Final[dict[int, SendStatus]] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Where a message is.
+
+    ``topic`` is the application's name for it. ``message_id`` is the id that the producer gave,
+    ``offset_message_id`` the one that says where the record is (of a message that waits for its
+    time, or of a transaction, where it waits). ``recall_handle`` takes back one that waits.
+    """
+
+    topic: str
+    message_id: str
+    queue: Queue
+    queue_offset: int
+    offset_message_id: str = ""
+    status: SendStatus = SendStatus.SEND_OK
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+    trace_on: bool = True

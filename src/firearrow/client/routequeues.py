@@ -1,0 +1,96 @@
+"""What a route says: which queues to write to and to read from, and where their brokers are.
+
+Values in, values out; the order of queues is the one that Java's clients have.
+
+Source: upstream ``MQClientInstance#topicRouteData2TopicPublishInfo`` and
+``#topicRouteData2TopicSubscribeInfo``, ``MQClientInstance#findBrokerAddressInSubscribe``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from firearrow.client.queues import Queue
+from firearrow.errors import RemoteProtocolError
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, Route
+
+MASTER: Final = 0
+LOGICAL_BROKER: Final = "__syslo__global__"  # of the queues of static topics
+
+
+def publish_queues(topic: str, route: Route, queues_max: int | None = None) -> list[Queue]:
+    """The queues that may be written to; ``queues_max`` limits those of each broker."""
+    if route.order_topic_conf:
+        return list(_ordered(topic, route.order_topic_conf))
+    if route.topic_queue_mapping_by_broker:
+        return sorted(_logical(topic, route))
+    masters = {one.broker_name for one in route.broker_datas if MASTER in one.broker_addrs}
+    return [
+        Queue(topic, queues.broker_name, queue_id)
+        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
+        if queues.perm & PERM_WRITE and queues.broker_name in masters
+        for queue_id in range(min(queues.write_queue_nums, queues_max or queues.write_queue_nums))
+    ]
+
+
+def is_ordered(route: Route) -> bool:
+    """Whether the name server fixes the queues of the topic."""
+    return bool(route.order_topic_conf)
+
+
+def subscribe_queues(topic: str, route: Route) -> list[Queue]:
+    """The queues that may be read from, sorted; a master is not needed for that."""
+    if route.topic_queue_mapping_by_broker:
+        return sorted(_logical(topic, route))
+    return sorted(
+        Queue(topic, queues.broker_name, queue_id)
+        for queues in route.queue_datas
+        if queues.perm & PERM_READ
+        for queue_id in range(queues.read_queue_nums)
+    )
+
+
+def hosts_of_logical(route: Route) -> dict[int, str]:
+    """The broker of each queue of a static topic: of several that claim it, the latest."""
+    hosts: dict[int, tuple[int, str]] = {}
+    for name, mapping in (route.topic_queue_mapping_by_broker or {}).items():
+        for queue_id in mapping.curr_id_map:
+            if queue_id not in hosts or hosts[queue_id][0] <= mapping.epoch:
+                hosts[queue_id] = mapping.epoch, name
+    return {queue_id: name for queue_id, (_, name) in hosts.items()}
+
+
+def broker_addresses(route: Route) -> dict[str, dict[int, str]]:
+    """The addresses of each broker name, by broker id."""
+    return {broker.broker_name: dict(broker.broker_addrs) for broker in route.broker_datas}
+
+
+def address_of_id(
+    addresses: Mapping[int, str], broker_id: int = MASTER, *, any_will_do: bool = False
+) -> str | None:
+    """The address of a broker's id. For a slave that is gone its next will do; if it is no matter
+    which, the one with the lowest id."""
+    found = addresses.get(broker_id)
+    if found is None and broker_id != MASTER:
+        found = addresses.get(broker_id + 1)
+    if found is None and any_will_do and addresses:
+        found = addresses[min(addresses)]
+    return found
+
+
+def _ordered(topic: str, conf: str) -> Iterator[Queue]:
+    """The queues that ``broker:number;broker:number`` names."""
+    for part in conf.split(";"):
+        broker, _, number = part.strip().partition(":")
+        if not broker:
+            continue
+        if not (number.isascii() and number.isdigit()):
+            raise RemoteProtocolError(f"topic {topic!r} has orderTopicConf {conf!r}")
+        yield from (Queue(topic, broker, queue_id) for queue_id in range(int(number)))
+
+
+def _logical(topic: str, route: Route) -> Iterator[Queue]:
+    mappings = route.topic_queue_mapping_by_broker or {}
+    for queue_id in range(max((it.total_queues for it in mappings.values()), default=0)):
+        yield Queue(topic, LOGICAL_BROKER, queue_id)

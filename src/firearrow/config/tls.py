@@ -1,0 +1,75 @@
+"""How servers encrypt: keys that RocketMQ has as properties of the JVM, with the same names.
+
+Here they are keys as all others (`--set tls.server.mode=enforcing`), and are looked for in the
+variables that RocketMQ's start scripts read (`JAVA_OPT_EXT="-Dtls.server.mode=enforcing"`) and in
+the file that ``tls.config.file`` names, too. The file counts first, the variables last.
+
+Source: upstream ``TlsSystemConfig``, ``TlsHelper``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from msgspec import field
+
+from firearrow.config import properties
+from firearrow.config.demands import jvm_properties
+from firearrow.config.table import OptionalPath, ServerConfig, keys
+from firearrow.errors import ConfigError
+
+CONFIG_FILE: Final = "/etc/rocketmq/tls.properties"
+_PLACE: Final = "tls.config.file"
+_NOT_IN_FILE: Final = frozenset({"tls.server.mode", "tls.enable", _PLACE})
+
+
+class TlsKeys(ServerConfig, frozen=True):
+    """What a server shows to its clients, and how its own calls are encrypted."""
+
+    # fmt: off
+    tls_server_mode: Annotated[Literal["disabled", "permissive", "enforcing"], "whether clients may encrypt (permissive, with `tls.server.certPath`) or must"] = field(name="tls.server.mode", default="permissive")
+    tls_server_cert_path: Annotated[OptionalPath, "file with the server's certificate and those it rests on (PEM); it is read again when it changes"] = field(name="tls.server.certPath", default="")
+    tls_server_key_path: Annotated[OptionalPath, "file with its key, which has no password; empty: it is in the same file"] = field(name="tls.server.keyPath", default="")
+    tls_server_need_client_auth: Annotated[Literal["none", "optional", "require"], "whether clients show a certificate; one that is shown must be signed by `tls.server.trustCertPath`"] = field(name="tls.server.need.client.auth", default="none")
+    tls_server_trust_cert_path: Annotated[OptionalPath, "file with the authorities that sign clients' certificates"] = field(name="tls.server.trustCertPath", default="")
+    tls_enable: Annotated[bool, "whether the server's own calls, to name servers above all, are encrypted; they are if `tls.server.mode` is enforcing"] = field(name="tls.enable", default=False)
+    use_tls: Annotated[bool, "the same"] = field(name="useTLS", default=False)
+    tls_client_auth_server: Annotated[bool, "whether those whom it calls must show a certificate for their address; else any will do"] = field(name="tls.client.authServer", default=False)
+    tls_client_trust_cert_path: Annotated[OptionalPath, "file with the authorities that sign it; empty: those that the system trusts"] = field(name="tls.client.trustCertPath", default="")
+    tls_client_cert_path: Annotated[OptionalPath, "file with the certificate that it shows itself"] = field(name="tls.client.certPath", default="")
+    tls_client_key_path: Annotated[OptionalPath, "file with the key of that, which has no password; empty: it is in the same file"] = field(name="tls.client.keyPath", default="")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        """Refuse what would leave a server that nobody can reach, or that asks for nothing."""
+        if self.tls_server_mode == "enforcing" and not self.tls_server_cert_path:
+            # Java: TlsHelper then makes a certificate of its own, which nobody can verify.
+            raise ConfigError("tls.server.mode=enforcing needs tls.server.certPath")
+        if self.tls_server_need_client_auth != "none" and not self.tls_server_trust_cert_path:
+            need = self.tls_server_need_client_auth
+            raise ConfigError(
+                f"tls.server.need.client.auth={need} needs tls.server.trustCertPath: without it "
+                "any certificate would do"
+            )
+
+
+TLS_FIELDS: Final = tuple(key.field for key in keys(TlsKeys).values())
+
+
+def with_tls(pairs: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the pairs of a server with those on TLS from the environment and from its file.
+
+    ConfigError for a file that can't be read, but for one that is not there at its usual place.
+    """
+    found = {key: value for _, key, value in jvm_properties(environment)} | dict(pairs)
+    path = Path(found.pop(_PLACE, "") or CONFIG_FILE)
+    if path == Path(CONFIG_FILE) and not path.is_file():
+        return found
+    own = properties.load(path)
+    return found | {
+        key: value
+        for key, value in own.items()
+        if key.startswith("tls.") and key not in _NOT_IN_FILE
+    }

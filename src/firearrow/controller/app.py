@@ -1,0 +1,216 @@
+"""A controller as a whole: its part in the agreement, its socket, and what it does unasked.
+
+It looks for brokers that went silent. If it leads, and the master of a name is lost, it has another
+one elected, and tells the brokers of that name.
+
+Source: upstream ``ControllerManager``, ``DLedgerController``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+from firearrow.clock import Clock
+from firearrow.controller import decisions
+from firearrow.controller.agreement import Agreement
+from firearrow.controller.config import ControllerConfig
+from firearrow.controller.decisions import Decision
+from firearrow.controller.election import NOBODY_ASKED
+from firearrow.controller.heartbeats import Heartbeats, Identity
+from firearrow.controller.processor import Processor
+from firearrow.controller.replicas import Sets
+from firearrow.controller.state import Council, ReplicaState
+from firearrow.errors import ConfigError
+from firearrow.events import Events
+from firearrow.net.address import host_and_port
+from firearrow.net.client import Client
+from firearrow.net.server import ConnectionClosed, Peer, Server
+from firearrow.net.tls import access_of
+from firearrow.raft import LogFile, OsFile
+from firearrow.services import Every, Service
+from firearrow.wire import fastjson, headers
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.controller_bodies import SyncStateSet
+
+log = logging.getLogger(__name__)
+
+LOG_NAME: Final = "raft.log"
+FIRST_SCAN_SECONDS: Final = 2.0  # Java: DefaultBrokerHeartbeatManager#start
+NOTIFY_SECONDS_MAX: Final = 3.0  # a broker that can't be told in time asks by itself
+
+
+class Controller:
+    """Listens for brokers, tools and the others; ``start`` and ``stop`` once each, in one loop."""
+
+    def __init__(self, config: ControllerConfig, clock: Clock) -> None:
+        members, access = config.members(), access_of(config)
+        self._file = OsFile(Path(config.controller_store_path) / LOG_NAME)
+        self._heartbeats = Heartbeats(clock)
+        state = ReplicaState()
+        self._agreement = Agreement(
+            config.controller_d_leger_group,
+            config.controller_d_leger_self_id,
+            members,
+            LogFile(self._file, str(Path(config.controller_store_path) / LOG_NAME)),
+            state,
+            SystemRandom().randrange,
+            self._begin,
+            access,
+        )
+        self._council = Council(state, self._agreement)
+        self._processor = Processor(
+            config, self._agreement, self._council, self._heartbeats, self._tell_brokers
+        )
+        events = Events()
+        events.listen(ConnectionClosed, lambda closed: self._lose(closed.peer))
+        self._server = Server(
+            self._processor.handlers(),
+            clock,
+            events=events,
+            idle_seconds_max=config.server_channel_max_idle_time_seconds,
+            memory_bytes_max=config.request_memory_bytes_max,
+            tls=config,
+        )
+        self._address = members[config.controller_d_leger_self_id]
+        self._client = Client(access=access)
+        self._notices: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        self._began = 0.0  # to lead, or ceased to
+        self._has_stopped = False
+        self.services: list[Service] = []
+
+    @property
+    def config(self) -> ControllerConfig:
+        """The configuration in force; clients may change it."""
+        return self._processor.config
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as the group has it."""
+        return self._address
+
+    async def start(self) -> None:
+        """Take part, and listen at the address that the group has of this controller.
+
+        Raises CorruptStore when what was agreed on before can't be read, CannotListen without the
+        port.
+        """
+        loop = asyncio.get_running_loop()
+        services = await self._agreement.start()
+        _, port = host_and_port(self._address)
+        await self._server.start(self.config.bind_address, port)
+        scan_seconds = self.config.scan_inactive_master_interval / 1000
+        self.services = [
+            *services,
+            Every("silent brokers", FIRST_SCAN_SECONDS, self._forget_silent, loop),
+            Every("lost masters", scan_seconds, self._look_for_lost_masters, loop),
+        ]
+        for service in self.services:
+            await service.start()
+
+    async def stop(self) -> None:
+        """Close all connections and the file."""
+        self._has_stopped = True
+        for service in reversed(self.services):
+            await service.stop()
+        for notice in self._notices:
+            notice.cancel()
+        await asyncio.gather(*self._notices, return_exceptions=True)
+        await self._client.close()
+        await self._server.stop()
+        await self._agreement.close()
+        self._file.close()
+
+    def _begin(self) -> None:
+        self._began = self._clock.monotonic()
+        self._council.begin()
+
+    # --- lost brokers -----------------------------------------------------------------------
+
+    def _forget_silent(self) -> float:
+        for identity, channel in self._heartbeats.expire():
+            if isinstance(channel, Peer):
+                channel.close("the broker on it has not been heard in time")
+            self._lost(identity)
+        return self.config.scan_not_active_broker_interval / 1000
+
+    def _lose(self, channel: Peer) -> None:
+        if not self._has_stopped:
+            for identity in self._heartbeats.close(channel):
+                self._lost(identity)
+
+    def _lost(self, identity: Identity) -> None:
+        log.info("broker is lost", extra={"broker": identity.name, "broker_id": identity.broker_id})
+        found = self._council.sets.get(identity.name)
+        if found is not None and found.master == identity.broker_id:
+            self._elect(identity.name, self.config.elect_master_max_retry_count)
+
+    def _look_for_lost_masters(self) -> float:
+        seconds = self.config.scan_inactive_master_interval / 1000
+        # Who has just begun to lead may have just started, and brokers have not found it yet.
+        if self._council.leads and self._clock.monotonic() - self._began >= seconds:
+            for name in decisions.without_master(self._council.sets, self._heartbeats):
+                self._elect(name, self.config.elect_master_max_retry_count)
+        return seconds
+
+    def _elect(self, name: str, tries: int) -> None:
+        """Have a master elected, where this controller leads.
+
+        As upstream, an election that fails is tried again at once, which costs an epoch each time.
+        """
+        header = headers.ElectMaster(broker_name=name, broker_id=NOBODY_ASKED)
+
+        def decide(sets: Sets) -> Decision:
+            return decisions.elect_master(
+                sets,
+                self._heartbeats,
+                header,
+                is_unclean_allowed=self.config.enable_elect_unclean_master,
+            )
+
+        def then(decision: Decision) -> None:
+            if decision.code == ResponseCode.SUCCESS:
+                self._tell_brokers(name, decision)
+            elif decision.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and tries > 1:
+                self._elect(name, tries - 1)
+            elif decision.code != ResponseCode.CONTROLLER_NOT_LEADER:
+                log.warning(
+                    "no master is elected", extra={"broker": name, "reason": decision.remark}
+                )
+
+        self._council.decide(decide, then)
+
+    # --- notices ----------------------------------------------------------------------------
+
+    def _tell_brokers(self, name: str, decision: Decision) -> None:
+        """Tell all brokers of a name that live who is master."""
+        fields = {key: value for key, value in decision.fields.items() if value is not None}
+        log.info("master is elected", extra={"broker": name, **fields})
+        found = self._council.sets.get(name)
+        if found is None or not self.config.notify_broker_role_changed:
+            return
+        in_sync = SyncStateSet([int(fields["masterBrokerId"])], int(fields["syncStateSetEpoch"]))
+        body = fastjson.dumps(in_sync)
+        for broker_id, member in found.members.items():
+            if member.address and self._heartbeats.is_alive(found.cluster, name, broker_id):
+                notice = asyncio.get_running_loop().create_task(
+                    self._tell(member.address, fields, body)
+                )
+                self._notices.add(notice)
+                notice.add_done_callback(self._notices.discard)
+
+    async def _tell(self, address: str, fields: Mapping[str, str | int], body: bytes) -> None:
+        code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+        try:
+            async with asyncio.timeout(NOTIFY_SECONDS_MAX):
+                await self._client.send(address, code, fields, body)
+        except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
+            log.warning(
+                "broker can't be told of its master",
+                extra={"address": address, "error": error},
+            )

@@ -1,0 +1,338 @@
+"""What a controller answers, and what it has all controllers agree on before: pure functions.
+
+Each takes the state, who lives, and a request. It changes nothing: a `Decision` has the answer and
+the events that have to be agreed on before the answer may leave.
+
+The order in which a request is checked is upstream's ``ReplicasInfoManager``, as are the remarks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from firearrow.controller.election import NOBODY_ASKED, Living, elected
+from firearrow.controller.replicas import (
+    FIRST_ID,
+    AddressChanged,
+    AnyEvent,
+    BrokerSet,
+    Cleaned,
+    IdApplied,
+    InSyncChanged,
+    MasterElected,
+    Sets,
+)
+from firearrow.wire import fastjson, headers
+from firearrow.wire.bodies import MemberGroup
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import FieldValue
+from firearrow.wire.controller_bodies import (
+    ElectedBody,
+    Replica,
+    Replicas,
+    ReplicasTable,
+    SyncStateSet,
+)
+
+_IDS: Final = re.compile(r"[+-]?[0-9]{1,18}(;[+-]?[0-9]{1,18})*;*")
+
+
+class Lives(Protocol):
+    """Says which brokers live."""
+
+    def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
+        """Whether a broker was heard lately."""
+        ...
+
+
+class Decision(NamedTuple):
+    """An answer, and what has to be agreed on before it may leave. Fields that are None are left
+    out."""
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+    fields: Mapping[str, FieldValue | None] = {}
+    body: bytes = b""
+    events: Sequence[AnyEvent] = ()
+
+
+# --- ids and addresses -----------------------------------------------------------------------
+
+
+def next_broker_id(sets: Sets, header: headers.NextBrokerId) -> Decision:
+    """1012."""
+    found = sets.get(header.broker_name)
+    next_id = FIRST_ID if found is None else found.next_id
+    return Decision(fields={**_named(header), "nextBrokerId": next_id})
+
+
+def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
+    """1013."""
+    name, broker_id = header.broker_name, header.applied_broker_id
+    found = sets.get(name)
+    if found is None and broker_id != FIRST_ID:
+        return _refused(
+            ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+            f"Broker-set: {name} hasn't been registered in controller, but broker try to apply "
+            f"brokerId: {broker_id}",
+            _named(header),
+        )
+    member = None if found is None else found.members.get(broker_id)
+    if member is not None:
+        if member.check_code == header.register_check_code:
+            return Decision(fields=_named(header))
+        return _refused(
+            ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+            f"Fail to apply brokerId: {broker_id} in broker-set: {name}",
+            _named(header),
+        )
+    address = header.register_check_code.partition(";")[0]
+    applied = IdApplied(name, header.cluster_name, broker_id, address, header.register_check_code)
+    return Decision(fields=_named(header), events=[applied])
+
+
+def register_broker(sets: Sets, lives: Lives, header: headers.RegisterToController) -> Decision:
+    """1003."""
+    name, broker_id = header.broker_name, header.broker_id
+    found = sets.get(name)
+    if found is None:
+        return _unregistered(f"Broker-set: {name} hasn't been registered in controller", header)
+    member = found.members.get(broker_id)
+    if member is None:
+        return _unregistered(
+            f"BrokerId: {broker_id} hasn't been registered in broker-set: {name}", header
+        )
+    fields = _named(header)
+    if found.master is not None and lives.is_alive(header.cluster_name, name, found.master):
+        fields |= _master(found)
+    moved = AddressChanged(name, broker_id, header.broker_address)
+    return Decision(
+        fields=fields,
+        body=_set_body(found),
+        events=[] if member.address == header.broker_address else [moved],
+    )
+
+
+def _unregistered(remark: str, header: headers.RegisterToController) -> Decision:
+    code = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    return _refused(code, remark, _named(header))
+
+
+def _named(
+    header: headers.NextBrokerId | headers.ApplyBrokerId | headers.RegisterToController,
+) -> dict[str, FieldValue | None]:
+    return {"clusterName": header.cluster_name, "brokerName": header.broker_name}
+
+
+# --- the set of those in sync ----------------------------------------------------------------
+
+
+def alter_sync_state_set(
+    sets: Sets, lives: Lives, header: headers.AlterSyncStateSet, told: SyncStateSet
+) -> Decision:
+    """1001."""
+    name, found = header.broker_name, sets.get(header.broker_name)
+    if found is None:
+        return _not_altered("Broker metadata is not existed")
+    in_sync = frozenset(told.sync_state_set)
+    if in_sync == found.in_sync:
+        return _not_altered(
+            "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+        )
+    rejected = "Rejecting alter syncStateSet request because the"
+    if found.master is None or found.master != header.master_broker_id:
+        master = "null" if found.master is None else found.master
+        return _not_altered(
+            f"{rejected} current leader is:{{{master}}}, not {{{header.master_broker_id}}}",
+            ResponseCode.CONTROLLER_INVALID_MASTER,
+        )
+    if header.master_epoch != found.master_epoch:
+        return _not_altered(
+            f"{rejected} current master epoch is:{{{found.master_epoch}}}, "
+            f"not {{{header.master_epoch}}}",
+            ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        )
+    if told.sync_state_set_epoch != found.in_sync_epoch:
+        return _not_altered(
+            f"{rejected} current syncStateSet epoch is:{{{found.in_sync_epoch}}}, "
+            f"not {{{told.sync_state_set_epoch}}}",
+            ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        )
+    for broker_id in sorted(in_sync):
+        if broker_id not in found.members:
+            return _not_altered(
+                f"{rejected} replicas {{{broker_id}}} don't exist",
+                ResponseCode.CONTROLLER_INVALID_REPLICAS,
+            )
+        if not lives.is_alive(found.cluster, name, broker_id):
+            return _not_altered(
+                f"{rejected} replicas {{{broker_id}}} don't alive",
+                ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+            )
+    if found.master not in in_sync:
+        return _not_altered(
+            f"{rejected} newSyncStateSet don't contains origin leader {{{found.master}}}"
+        )
+    epoch = found.in_sync_epoch + 1
+    return Decision(
+        fields={"newSyncStateSetEpoch": epoch},
+        body=fastjson.dumps(SyncStateSet(sorted(in_sync), epoch)),
+        events=[InSyncChanged(name, in_sync)],
+    )
+
+
+def _not_altered(
+    remark: str, code: ResponseCode = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+) -> Decision:
+    return _refused(code, remark, {"newSyncStateSetEpoch": 0})
+
+
+# --- elections -------------------------------------------------------------------------------
+
+
+def elect_master(
+    sets: Sets, lives: Living, header: headers.ElectMaster, *, is_unclean_allowed: bool
+) -> Decision:
+    """1002, and what a controller asks itself when a master is lost."""
+    name, found = header.broker_name, sets.get(header.broker_name)
+    if found is None:
+        return _refused(
+            ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered"
+        )
+    master = elected(name, found, lives, header, is_unclean_allowed=is_unclean_allowed)
+    if master is not None and master == found.master:
+        return _refused(
+            ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
+            f"The old master {master} is still alive, not need to elect new master for broker "
+            f"{name}",
+            _master(found),
+            fastjson.dumps(ElectedBody(sorted(found.in_sync))),
+        )
+    if master is not None:
+        addresses = {one: member.address for one, member in found.members.items()}
+        group = MemberGroup(found.cluster, name, addresses)
+        return Decision(
+            fields={
+                "masterBrokerId": master,
+                "masterAddress": found.address_of(master),
+                "masterEpoch": found.master_epoch + 1,
+                "syncStateSetEpoch": found.in_sync_epoch + 1,
+            },
+            # Java: with bare numbers as keys, which its own mqadmin electMaster can't read.
+            body=fastjson.dumps_standard(ElectedBody([master], group)),
+            events=[MasterElected(name, master)],
+        )
+    if header.broker_id == NOBODY_ASKED:  # that the last one is lost has to be known
+        return _refused(
+            ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+            "Old master has down and failed to elect a new broker master",
+        )._replace(events=[MasterElected(name, None)])
+    return _refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+
+
+def without_master(sets: Sets, lives: Lives) -> list[str]:
+    """The names whose master does not live, but another broker does.
+
+    Java: ReplicasInfoManager#scanNeedReelectBrokerSets.
+    """
+    return [
+        name
+        for name, found in sets.items()
+        if found.master is not None
+        and not lives.is_alive(found.cluster, name, found.master)
+        and any(lives.is_alive(found.cluster, name, broker_id) for broker_id in found.members)
+    ]
+
+
+# --- what only asks --------------------------------------------------------------------------
+
+
+def replica_info(sets: Sets, header: headers.BrokerNameHeader) -> Decision:
+    """1004."""
+    found = sets.get(header.broker_name)
+    if found is None:
+        return _refused(
+            ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed"
+        )
+    fields = _master(found)
+    del fields["syncStateSetEpoch"]
+    return Decision(fields=fields, body=_set_body(found))
+
+
+def sync_state_data(sets: Sets, lives: Lives, names: Iterable[str]) -> Decision:
+    """1006: unknown names are left out."""
+    table = {name: _replicas(name, sets[name], lives) for name in names if name in sets}
+    return Decision(body=fastjson.dumps(ReplicasTable(table)))
+
+
+def _replicas(name: str, found: BrokerSet, lives: Lives) -> Replicas:
+    replicas = [
+        Replica(name, broker_id, member.address, lives.is_alive(found.cluster, name, broker_id))
+        for broker_id, member in sorted(found.members.items())
+    ]
+    return Replicas(
+        master_epoch=found.master_epoch,
+        sync_state_set_epoch=found.in_sync_epoch,
+        in_sync_replicas=[one for one in replicas if one.broker_id in found.in_sync],
+        not_in_sync_replicas=[one for one in replicas if one.broker_id not in found.in_sync],
+        master_broker_id=found.master,
+        master_address=found.address_of(found.master),
+    )
+
+
+# --- forgetting ------------------------------------------------------------------------------
+
+
+def clean_broker_data(sets: Sets, lives: Lives, header: headers.CleanBrokerData) -> Decision:
+    """1011. With ``clean_living_broker`` all of the name are forgotten, whichever ids it names."""
+    name, ids = header.broker_name, (header.broker_controller_ids_to_clean or "").strip()
+    found = sets.get(name)
+    broker_ids: frozenset[int] = frozenset()
+    if not header.clean_living_broker:
+        if not ids and found is not None and found.master is not None:
+            return _not_cleaned(f"Broker {name} is still alive, clean up failure")
+        if ids and not _IDS.fullmatch(ids):
+            return _not_cleaned(
+                "Please set the option <brokerControllerIdsToClean> according to the format: "
+                f"ids joined by ;, not {ids}"
+            )
+        broker_ids = frozenset(int(one) for one in ids.split(";") if one)
+        for broker_id in sorted(broker_ids):
+            if lives.is_alive(header.cluster_name or "", name, broker_id):
+                return _not_cleaned(
+                    f"Broker [{name},  {broker_id}] is still alive, clean up failure"
+                )
+    if found is None:
+        return _not_cleaned(f"Broker {name} is not existed,clean broker data failure.")
+    return Decision(events=[Cleaned(name, broker_ids)])
+
+
+def _not_cleaned(remark: str) -> Decision:
+    return _refused(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark)
+
+
+# --- parts of answers ------------------------------------------------------------------------
+
+
+def _master(found: BrokerSet) -> dict[str, FieldValue | None]:
+    return {
+        "masterBrokerId": found.master,
+        "masterAddress": found.address_of(found.master),
+        "masterEpoch": found.master_epoch,
+        "syncStateSetEpoch": found.in_sync_epoch,
+    }
+
+
+def _set_body(found: BrokerSet) -> bytes:
+    return fastjson.dumps(SyncStateSet(sorted(found.in_sync), found.in_sync_epoch))
+
+
+def _refused(
+    code: ResponseCode,
+    remark: str,
+    fields: Mapping[str, FieldValue | None] | None = None,
+    body: bytes = b"",
+) -> Decision:
+    return Decision(code, remark, fields or {}, body)

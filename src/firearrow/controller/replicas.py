@@ -1,0 +1,182 @@
+"""What controllers agree on: the brokers of each name, their master, and who has all it has.
+
+It is a value, from name to `BrokerSet`, and changes by events, one after another. ``after`` makes
+the next value of an event, the same on every controller. Epochs count changes of the master and of
+the set of those in sync. They only rise, so that a broker can tell old news from new.
+
+Source: upstream ``ReplicasInfoManager#applyEvent``, ``BrokerReplicaInfo``, ``SyncStateInfo``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+FIRST_ID: Final = 1
+
+
+class Member(msgspec.Struct, array_like=True, frozen=True):
+    """A broker: where it listens, and the code by which it knows its id for its own."""
+
+    address: str
+    check_code: str
+
+
+class BrokerSet(msgspec.Struct, array_like=True, frozen=True):
+    """All brokers of a name."""
+
+    cluster: str
+    members: dict[int, Member] = {}
+    next_id: int = FIRST_ID
+    master: int | None = None
+    master_epoch: int = 0
+    in_sync: frozenset[int] = frozenset()
+    in_sync_epoch: int = 0
+
+    def address_of(self, broker_id: int | None) -> str | None:
+        """Where a broker listens; None for one that there is not."""
+        member = None if broker_id is None else self.members.get(broker_id)
+        return None if member is None else member.address
+
+
+Sets = Mapping[str, BrokerSet]
+NO_SETS: Final[Sets] = {}
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, tag=True):
+    """Base of the events; all are about one name."""
+
+    broker: str
+
+
+class IdApplied(Event, frozen=True, tag=True):
+    """A broker has got an id."""
+
+    cluster: str
+    broker_id: int
+    address: str
+    check_code: str
+
+
+class AddressChanged(Event, frozen=True, tag=True):
+    """A broker listens elsewhere."""
+
+    broker_id: int
+    address: str
+
+
+class MasterElected(Event, frozen=True, tag=True):
+    """There is a new master, which alone is in sync; None: the last is lost, and none follows."""
+
+    master: int | None
+
+
+class InSyncChanged(Event, frozen=True, tag=True):
+    """The master has told who else has all its messages."""
+
+    in_sync: frozenset[int]
+
+
+class Cleaned(Event, frozen=True, tag=True):
+    """Brokers are forgotten; none named: all of the name."""
+
+    broker_ids: frozenset[int]
+
+
+AnyEvent = IdApplied | AddressChanged | MasterElected | InSyncChanged | Cleaned
+_encoder: Final = msgspec.msgpack.Encoder()
+_events: Final = msgspec.msgpack.Decoder(list[AnyEvent])
+_sets: Final = msgspec.msgpack.Decoder(dict[str, BrokerSet])
+
+
+def after(sets: Sets, event: AnyEvent) -> Sets:
+    """Give the state after an event; one about a name that is not there changes nothing."""
+    found = sets.get(event.broker)
+    if found is None:
+        if not isinstance(event, IdApplied):
+            return sets
+        found = BrokerSet(event.cluster)
+    changed = _changed(found, event)
+    others = {name: one for name, one in sets.items() if name != event.broker}
+    return others if changed is None else {**others, event.broker: changed}
+
+
+def _changed(found: BrokerSet, event: AnyEvent) -> BrokerSet | None:
+    """The set after an event; None: there is none any more."""
+    match event:
+        case IdApplied():
+            return _with_member(found, event)
+        case AddressChanged():
+            return _moved(found, event)
+        case MasterElected(_, None):
+            return replace(found, master=None, master_epoch=found.master_epoch + 1)
+        case MasterElected(_, master):
+            assert master in found.members, "who is elected is there"
+            return replace(
+                _in_sync(found, frozenset((master,))),
+                master=master,
+                master_epoch=found.master_epoch + 1,
+            )
+        case InSyncChanged():
+            return _in_sync(found, event.in_sync)
+        case Cleaned():
+            return _without(found, event.broker_ids)
+
+
+def _in_sync(found: BrokerSet, in_sync: frozenset[int]) -> BrokerSet:
+    return replace(found, in_sync=in_sync, in_sync_epoch=found.in_sync_epoch + 1)
+
+
+def _with_member(found: BrokerSet, event: IdApplied) -> BrokerSet:
+    if event.broker_id in found.members:
+        return found
+    members = {**found.members, event.broker_id: Member(event.address, event.check_code)}
+    # Java: BrokerReplicaInfo#addBroker adds one, also for an id beyond: its turn never passes then.
+    return replace(found, members=members, next_id=max(found.next_id, event.broker_id) + 1)
+
+
+def _moved(found: BrokerSet, event: AddressChanged) -> BrokerSet:
+    member = found.members.get(event.broker_id)
+    if member is None:
+        return found
+    moved = Member(event.address, member.check_code)
+    return replace(found, members={**found.members, event.broker_id: moved})
+
+
+def _without(found: BrokerSet, broker_ids: frozenset[int]) -> BrokerSet | None:
+    members = {one: member for one, member in found.members.items() if one not in broker_ids}
+    if not broker_ids or not members:
+        return None
+    # Java: ReplicasInfoManager#handleCleanBrokerDataEvent keeps a master that is not there any
+    # more, and forgets who is left if none of them is in sync: the name then begins at epoch 0.
+    is_lost = found.master in broker_ids
+    in_sync = found.in_sync - broker_ids
+    found = replace(found, members=members)
+    if in_sync != found.in_sync:
+        found = _in_sync(found, in_sync)
+    if is_lost:
+        found = replace(found, master=None, master_epoch=found.master_epoch + 1)
+    return found
+
+
+def encode_events(events: list[AnyEvent]) -> bytes:
+    """Give the bytes of events, for an entry of the log."""
+    return _encoder.encode(events)
+
+
+def decode_events(data: bytes) -> list[AnyEvent]:
+    """Read the events of an entry; none in one that is empty."""
+    return _events.decode(data) if data else []
+
+
+def encode_sets(sets: Sets) -> bytes:
+    """Give the bytes of a whole state, for a snapshot."""
+    return _encoder.encode(dict(sets))
+
+
+def decode_sets(data: bytes) -> Sets:
+    """Read a whole state."""
+    return _sets.decode(data) if data else {}

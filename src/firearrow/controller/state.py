@@ -1,0 +1,103 @@
+"""What a controller knows: what all have agreed on, and what this one has proposed beyond.
+
+A request is decided by the state that will be once all that was proposed is agreed on: entries are
+applied in the order in which they were proposed, so that it will be exactly this. Its answer waits
+until all of it is: an election that others do not know of yet must not be told to anybody, as
+another leader could elect another master for the same epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Final
+
+from firearrow.controller.agreement import Agreement
+from firearrow.controller.decisions import Decision
+from firearrow.controller.replicas import (
+    NO_SETS,
+    AnyEvent,
+    Sets,
+    after,
+    decode_events,
+    decode_sets,
+    encode_events,
+    encode_sets,
+)
+from firearrow.wire.codes import ResponseCode
+
+NOT_LEADER: Final = Decision(
+    ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
+)
+
+
+class ReplicaState:
+    """The state machine of an `Agreement`: ``sets`` are what is agreed on."""
+
+    def __init__(self) -> None:
+        self.sets: Sets = NO_SETS
+
+    def apply(self, data: bytes) -> None:
+        """Take the next entry that was agreed on."""
+        self.sets = _after_all(self.sets, decode_events(data))
+
+    def restore(self, data: bytes) -> None:
+        """Be as a snapshot says."""
+        self.sets = decode_sets(data)
+
+    def snapshot(self) -> bytes:
+        """Give all of it."""
+        return encode_sets(self.sets)
+
+
+class Council:
+    """Decides requests where this controller leads, and gives each its answer in time."""
+
+    def __init__(self, state: ReplicaState, agreement: Agreement) -> None:
+        self._state = state
+        self._agreement = agreement
+        self._ahead: Sets = NO_SETS
+
+    @property
+    def leads(self) -> bool:
+        """Whether requests are decided here."""
+        return self._agreement.leads
+
+    @property
+    def sets(self) -> Sets:
+        """What is agreed on, and was proposed."""
+        return self._ahead if self.leads else self._state.sets
+
+    def begin(self) -> None:
+        """This controller has begun, or ceased, to lead."""
+        self._ahead = self._state.sets
+
+    def decide(
+        self,
+        decide: Callable[[Sets], Decision],
+        then: Callable[[Decision], None],
+        *,
+        is_agreed_on: bool = False,
+    ) -> None:
+        """Decide a request, and call ``then`` once its answer may leave.
+
+        What changes nothing is not agreed on by itself, unless it is to be.
+        """
+        if not self.leads:
+            then(NOT_LEADER)
+            return
+        decision = decide(self._ahead)
+
+        def answer(is_agreed: bool) -> None:
+            then(decision if is_agreed else NOT_LEADER)
+
+        if decision.events or is_agreed_on:
+            self._ahead = _after_all(self._ahead, decision.events)
+            data = encode_events(list(decision.events)) if decision.events else b""
+            self._agreement.propose(data, answer)
+        else:
+            self._agreement.when_agreed(answer)
+
+
+def _after_all(sets: Sets, events: Sequence[AnyEvent]) -> Sets:
+    return reduce(after, events, sets)

@@ -1,0 +1,274 @@
+"""Named queues with bindings, as AMQP's applications know them, on RocketMQ's topics.
+
+A queue is a topic, and all that consume from it are one group of the same name, which pops. A
+binding (exchange, routing key, queue) is a key of the name servers' KV configuration, so that each
+process knows those that others have made. Names are escaped: RocketMQ's have fewer characters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, NamedTuple, Self, Unpack
+
+import msgspec
+
+from firearrow.client.declaring import admin_of, declare_topic
+from firearrow.client.holding import Held, Holder, give_back
+from firearrow.client.popcalls import POP_MESSAGES_MAX
+from firearrow.client.producer import Producer
+from firearrow.client.routequeues import MASTER
+from firearrow.client.session import Session, SessionOptions
+from firearrow.client.simple import SimpleConsumer
+from firearrow.errors import BrokerError, NotFound, TopicNotFound
+from firearrow.wire.codes import ResponseCode
+
+PRODUCERS: Final = "kombu"
+BINDINGS: Final = "KOMBU_BINDINGS"
+_OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Binding(NamedTuple):
+    """What an exchange passes on to a queue."""
+
+    exchange: str
+    routing_key: str
+    pattern: str | None
+    queue: str
+
+
+class Queues:
+    """The queues of an application; open it on the event loop that it is used on.
+
+    ``prefix`` comes before the names of all topics, ``queues`` is how many queues of RocketMQ each
+    topic that is made here gets on each broker. ``invisible`` is how long a message stays away from
+    others if this process dies.
+    """
+
+    def __init__(
+        self,
+        cluster: str | Sequence[str],
+        *,
+        invisible: timedelta,
+        prefix: str = "",
+        queues: int = 1,
+        **session: Unpack[SessionOptions],
+    ) -> None:
+        self._session = Session(cluster, **session)
+        self._prefix = prefix
+        self._queues = queues
+        self._invisible = invisible
+        self._stack = AsyncExitStack()
+        self._consumers: dict[str, SimpleConsumer] = {}
+        self._names: dict[str, str] = {}
+        self._priorities: dict[str, int] = {}
+        self._joining = asyncio.Lock()
+
+    # --- its life ---
+
+    async def __aenter__(self) -> Self:
+        """Connect; raises OSError if no name server answers."""
+        async with self._stack as stack:
+            await stack.enter_async_context(self._session)
+            self._admin = admin_of(self._session)
+            await self._admin.cluster()
+            self._producer = await stack.enter_async_context(
+                Producer(self._session, group=PRODUCERS)
+            )
+            self._holder = Holder(self._invisible)
+            stack.push_async_callback(self._holder.close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    # --- queues ---
+
+    async def declare(self, queue: str, priority_max: int | None = None) -> None:
+        """Have a queue be there; one that is new has so many priorities above 0."""
+        topic = self.topic(queue)
+        if priority_max is None:
+            await declare_topic(self._session, topic, self._queues)
+        else:
+            self._priorities[queue] = priority_max
+            await declare_topic(self._session, topic, priority_max + 1, "PRIORITY")
+
+    async def exists(self, queue: str) -> bool:
+        """Whether a queue is there."""
+        try:
+            await self._session.refresh(self._session.topic(self.topic(queue)))
+        except TopicNotFound:
+            return False
+        return True
+
+    async def size(self, queue: str) -> int:
+        """How many messages wait: without those that somebody has and those for later."""
+        name = self.topic(queue)
+        topic, group = self._session.topic(name), self._session.group(name)
+        addresses = await self._masters(queue)
+        return sum([await self._waiting_at(it, group, topic) for it in addresses])
+
+    async def purge(self, queue: str) -> int:
+        """Consume all that waits; gives how much that was."""
+        consumer = await self._consumer(queue)
+        purged = 0
+        for place in await consumer.places():
+            while some := await consumer.receive(wait=0, place=place):
+                await consumer.ack_all(some)
+                purged += len(some)
+        return purged
+
+    async def delete(self, queue: str, *, if_unused: bool = False) -> None:
+        """Delete a queue with its messages and bindings; ``if_unused``: unless others consume."""
+        name = self.topic(queue)
+        topic, group = self._session.topic(name), self._session.group(name)
+        addresses = await self._masters(queue)
+        if if_unused and any([await self._has_others(it, group) for it in addresses]):
+            return
+        consumer = self._consumers.pop(queue, None)
+        if consumer is not None:
+            await consumer.stop()
+        for binding in await self.bindings():
+            if binding.queue == queue:
+                await self.unbind(binding)
+        for address in addresses:
+            await self._admin.topics.delete_from_broker(address, topic)
+            await self._admin.groups.delete(address, group, clean_offset=True)
+        for address in self._session.name_servers.addresses:
+            await self._admin.topics.delete_from_name_server(address, topic)
+        self._session.routes.forget(topic)
+
+    def topic(self, queue: str) -> str:
+        """The topic of a queue, and its group."""
+        return self._prefix + _OTHER.sub(_escaped, queue)
+
+    async def _masters(self, queue: str) -> list[str]:
+        try:
+            route = await self._session.route(self._session.topic(self.topic(queue)))
+        except TopicNotFound:
+            return []
+        brokers = (broker.broker_addrs for broker in route.broker_datas)
+        return [addresses[MASTER] for addresses in brokers if MASTER in addresses]
+
+    async def _waiting_at(self, address: str, group: str, topic: str) -> int:
+        try:
+            table = (await self._admin.offsets.progress(address, group)).offset_table
+        except BrokerError as error:
+            if error.code not in _NO_GROUP:
+                raise
+            table = {}
+        if not any(queue.topic == topic for queue in table):  # nobody has consumed yet
+            ends = (await self._admin.topics.stats(address, topic)).offset_table.values()
+            return sum(end.max_offset - end.min_offset for end in ends)
+        return sum(it.broker_offset - max(it.consumer_offset, 0) for it in table.values())
+
+    async def _has_others(self, address: str, group: str) -> bool:
+        try:
+            ids = await self._admin.groups.client_ids(address, group)
+        except BrokerError:
+            return False  # Java: an error if there are none
+        return any(it != self._session.client_id for it in ids)
+
+    # --- messages ---
+
+    async def put(
+        self, queue: str, body: bytes, priority: int, key: str | None, tag: str | None
+    ) -> None:
+        """Send a message to a queue, which is made if it is not there."""
+        if self._session.routes.known(self._session.topic(self.topic(queue))) is None:
+            await self.declare(queue)
+        priority_max = self._priorities.get(queue)
+        given = None if priority_max is None else min(priority, priority_max)
+        await self._producer.send(self.topic(queue), body, key=key, tag=tag, priority=given)
+
+    async def join(self, queue: str) -> None:
+        """Become one of those who consume from a queue."""
+        await self._consumer(queue)
+
+    async def get(self, queue: str) -> Held | None:
+        """A message that waits."""
+        consumer = await self._consumer(queue)
+        return await self._holder.look(consumer)
+
+    async def receive(
+        self, wanted: Mapping[str, int], wait: float | None
+    ) -> list[tuple[str, Held]]:
+        """Wait for messages of these queues, each with how many are wanted; maybe there are none,
+        maybe they are of a queue that was asked for before."""
+        for queue, count in wanted.items():
+            consumer = await self._consumer(queue)
+            await self._holder.ask(consumer, min(count, POP_MESSAGES_MAX))
+        try:
+            async with asyncio.timeout(wait):
+                await self._holder.answered()
+        except TimeoutError:
+            return []
+        return [(self._names[held.consumer.group], held) for held in self._holder.take()]
+
+    async def ack(self, held: Held) -> bool:
+        """A message is done; False if it may come again. Another thread may wait for the room."""
+        self._holder.wake()
+        return await held.ack()
+
+    async def give_back(self, some: Sequence[Held]) -> None:
+        """Messages are to come again soon."""
+        await give_back(some)
+
+    async def _consumer(self, queue: str) -> SimpleConsumer:
+        async with self._joining:
+            consumer = self._consumers.get(queue)
+            if consumer is None:
+                await self.declare(queue, self._priorities.get(queue))
+                name = self.topic(queue)
+                consumer = SimpleConsumer(self._session, group=name, topics=[name])
+                await consumer.start()
+                self._stack.push_async_callback(consumer.stop)
+                self._consumers[queue] = consumer
+                self._names[consumer.group] = queue
+            return consumer
+
+    # --- bindings ---
+
+    async def bind(self, binding: Binding) -> None:
+        """Have an exchange pass messages on to a queue."""
+        if binding not in await self.bindings():
+            await self._admin.name_servers.put(self._namespace, _key_of(binding), binding.queue)
+
+    async def unbind(self, binding: Binding) -> None:
+        """Have an exchange pass no more on to a queue."""
+        await self._admin.name_servers.delete(self._namespace, _key_of(binding))
+
+    async def bindings(self) -> list[Binding]:
+        """All bindings, of all exchanges."""
+        try:
+            pairs = await self._admin.name_servers.pairs(self._namespace)
+        except NotFound:
+            return []
+        return [msgspec.json.decode(key, type=Binding) for key in pairs]
+
+    @property
+    def _namespace(self) -> str:
+        return self._session.topic(self._prefix + BINDINGS)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+
+
+def _key_of(binding: Binding) -> str:
+    return msgspec.json.encode(binding).decode()
+
+
+_NO_GROUP: Final = frozenset(
+    {ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.CONSUMER_NOT_ONLINE}
+)

@@ -1,0 +1,271 @@
+"""A broker for Taskiq: tasks are messages of one topic, workers are members of one group.
+
+::
+
+    broker = RocketMQBroker("127.0.0.1:9876", topic="tasks", group="workers")
+
+    @broker.task
+    async def resize(image: str) -> None: ...
+
+    await broker.startup()
+    await resize.kiq("a.png")
+    await resize.kicker().with_labels(delay=60).kiq("b.png")
+
+Tasks are popped (POP), as a `SimpleConsumer` does, and not pushed: there may be more workers than
+queues, each task is acknowledged for itself so that a slow one holds up none behind it, and a
+worker gets only as many as it has room for. A task stays with its worker for as long as that lives
+and works on it. One that is not acknowledged comes again: ``invisible`` after its worker has died,
+and at most ``invisible`` after it has ended without an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Unpack
+
+from taskiq import (
+    AckableMessage,
+    AsyncBroker,
+    BrokerMessage,
+    ScheduledTask,
+    ScheduleSource,
+    TaskiqMessage,
+    TaskiqMiddleware,
+)
+from taskiq.kicker import AsyncKicker
+
+from firearrow.client.declaring import declare_topic
+from firearrow.client.holding import Held, Holder, give_back
+from firearrow.client.producer import Producer
+from firearrow.client.session import Session, SessionOptions
+from firearrow.client.simple import SimpleConsumer
+from firearrow.errors import ClientError, ConfigError, MessageError
+from firearrow.message import properties as keys_of
+
+BATCH: Final = 8  # tasks of one answer: more are faster, fewer are spread better over workers
+QUEUES: Final = 4
+INVISIBLE: Final = timedelta(seconds=60)
+_RESERVED: Final = frozenset(
+    value for name, value in vars(keys_of).items() if name.isupper() and isinstance(value, str)
+)
+_SEPARATORS: Final = frozenset(keys_of.NAME_END + keys_of.PAIR_END)
+
+
+class RocketMQBroker(AsyncBroker):
+    """Sends tasks to ``topic``, and has workers of ``group`` get them.
+
+    ``cluster`` is where the name servers are; further arguments are those of a `Session`. A topic
+    that does not exist is made, with so many ``queues`` on each broker, or with one for each of the
+    ``priorities``. A worker gets up to ``batch`` tasks at a time. Each label is a property of the
+    message, the name of the task its tag, and the task's id its key. RocketMQ obeys the labels
+    ``delay`` (seconds), ``deliver_at`` (a time by ISO 8601) and ``priority`` (0 and up; a higher
+    one comes first, if the topic has priorities).
+    """
+
+    def __init__(
+        self,
+        cluster: str | Sequence[str] | None = None,
+        *,
+        topic: str = "taskiq",
+        group: str = "taskiq",
+        invisible: timedelta = INVISIBLE,
+        batch: int = BATCH,
+        queues: int = QUEUES,
+        priorities: int = 0,
+        **session: Unpack[SessionOptions],
+    ) -> None:
+        super().__init__()
+        self.topic = topic
+        self.group = group
+        self._cluster = cluster
+        self._options = session
+        self._invisible = invisible
+        self._batch = batch
+        self._queues = priorities or queues
+        self._message_type = "PRIORITY" if priorities else None
+        self._open: _Open | None = None
+        self._at_work = _AtWork()
+        self.add_middlewares(self._at_work)
+
+    async def startup(self) -> None:
+        """Open the connection, and make the topic unless it exists."""
+        await super().startup()
+        if self._open is None:
+            async with AsyncExitStack() as stack:
+                session = await stack.enter_async_context(Session(self._cluster, **self._options))
+                await declare_topic(session, self.topic, self._queues, self._message_type)
+                producer = Producer(session, group=self.group)
+                await stack.enter_async_context(producer)
+                self._open = _Open(session, producer, stack.pop_all())
+
+    async def shutdown(self) -> None:
+        """Close all; a task that is still at work comes again elsewhere."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.stack.aclose()
+            self._at_work.clear()
+        await super().shutdown()
+
+    async def kick(self, message: BrokerMessage) -> None:
+        """Send a task, which is with a broker when this returns. Raises SendFailed if it is not,
+        and MessageError for labels that can't be."""
+        opened, labels = self._opened(), message.labels
+        delay, moment = _times(labels, opened.now)
+        await opened.producer.send(
+            self.topic,
+            message.message,
+            key=message.task_id,
+            tag=message.task_name,
+            properties=_properties(labels),
+            delay=delay,
+            deliver_at=moment,
+            priority=int(_number(labels, "priority")) if "priority" in labels else None,
+        )
+
+    async def listen(self) -> AsyncGenerator[AckableMessage, None]:
+        """Give tasks as they come. What was got ahead is given back when this is closed; what was
+        given can be acknowledged until ``shutdown``."""
+        consumer, holder = await self._opened().receiving(self.group, self.topic, self._invisible)
+        ahead: list[Held] = []
+        try:
+            while True:
+                await holder.ask(consumer, self._batch)
+                await holder.answered()
+                ahead = holder.take()[::-1]
+                while ahead:
+                    yield self._at_work.begin(ahead.pop())
+        finally:
+            await give_back(ahead)
+            await holder.rest()
+
+    def _opened(self) -> _Open:
+        if self._open is None:
+            raise ClientError(f"the broker of topic {self.topic!r} is not started")
+        return self._open
+
+
+class RocketMQSchedule(ScheduleSource):
+    """Has tasks that are scheduled for a time wait at the RocketMQ broker: no scheduler process is
+    needed for them, and none learns of them. For `cron` and `interval` use another source."""
+
+    def __init__(self, broker: RocketMQBroker) -> None:
+        self._broker = broker
+
+    async def get_schedules(self) -> list[ScheduledTask]:
+        """Give none: those that are added here are on their way already."""
+        return []
+
+    async def add_schedule(self, schedule: ScheduledTask) -> None:
+        """Send a task for its time, in UTC unless it says otherwise; ConfigError if it has none."""
+        moment = schedule.time
+        if moment is None:
+            raise ConfigError(f"task {schedule.task_name!r}: only a time can be scheduled here")
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        labels = {**schedule.labels, "deliver_at": moment.isoformat()}
+        kicker: AsyncKicker[Any, Any] = AsyncKicker(schedule.task_name, self._broker, labels)
+        kicker.with_labels(schedule_id=schedule.schedule_id).with_task_id(schedule.task_id)
+        await kicker.kiq(*schedule.args, **schedule.kwargs)
+
+
+class _Open:
+    """What there is between ``startup`` and ``shutdown``."""
+
+    def __init__(self, session: Session, producer: Producer, stack: AsyncExitStack) -> None:
+        self._session = session
+        self.producer = producer
+        self.stack = stack
+        self._receiving: tuple[SimpleConsumer, Holder] | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The time by the session's clock."""
+        return datetime.fromtimestamp(self._session.clock.now_ms() / 1000, UTC)
+
+    async def receiving(
+        self, group: str, topic: str, invisible: timedelta
+    ) -> tuple[SimpleConsumer, Holder]:
+        if self._receiving is None:
+            consumer = SimpleConsumer(self._session, group=group, topics=[topic])
+            await self.stack.enter_async_context(consumer)
+            holder = Holder(invisible)
+            self.stack.push_async_callback(holder.close)
+            self._receiving = consumer, holder
+        return self._receiving
+
+
+class _AtWork(TaskiqMiddleware):
+    """Knows when the receiver is done with a task, which it does not say of one that is not
+    acknowledged: when the task of asyncio has ended that ran it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: defaultdict[str, list[Held]] = defaultdict(list)
+
+    def begin(self, held: Held) -> AckableMessage:
+        """The message for the receiver."""
+        message = held.message
+        task_id = message.properties.get(keys_of.KEYS, "")
+        self._given[task_id].append(held)
+
+        async def ack() -> None:
+            self._forget(task_id, held)
+            await held.ack()
+
+        return AckableMessage(data=message.body, ack=ack)
+
+    def pre_execute(self, message: TaskiqMessage) -> TaskiqMessage:
+        """Have the message be let go when the task has ended."""
+        given = self._given.get(message.task_id)
+        running = asyncio.current_task()
+        if given and running is not None:
+            held = given[0]
+            self._forget(message.task_id, held)
+            running.add_done_callback(lambda _: held.let_go())
+        return message
+
+    def clear(self) -> None:
+        """Forget what the receiver has not begun."""
+        self._given.clear()
+
+    def _forget(self, task_id: str, held: Held) -> None:
+        given = self._given.get(task_id, [])
+        if held in given:
+            given.remove(held)
+            if not given:
+                del self._given[task_id]
+
+
+def _properties(labels: Mapping[str, Any]) -> dict[str, str]:
+    """The labels that can be properties: their names mean nothing to RocketMQ otherwise."""
+    texts = {name: str(value) for name, value in labels.items() if name not in _RESERVED}
+    return {name: text for name, text in texts.items() if _SEPARATORS.isdisjoint(name + text)}
+
+
+def _times(labels: Mapping[str, Any], now: datetime) -> tuple[timedelta | None, datetime | None]:
+    """A delay, a time, or none: of both the later one, as a retry keeps the labels of the task."""
+    seconds = _number(labels, "delay")
+    delay = timedelta(seconds=seconds) if seconds else None
+    moment = _moment(str(labels["deliver_at"])) if "deliver_at" in labels else None
+    if delay is not None and moment is not None:
+        return (None, moment) if moment > now + delay else (delay, None)
+    return delay, moment
+
+
+def _number(labels: Mapping[str, Any], name: str) -> float:
+    try:
+        return float(labels.get(name, 0))
+    except (TypeError, ValueError):
+        raise MessageError(f"label {name}={labels[name]!r} is no number", name) from None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise MessageError(f"label deliver_at={text!r} is no time", "deliver_at") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

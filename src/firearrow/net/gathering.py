@@ -1,0 +1,141 @@
+"""Requests of which several cost little more than one: gathered over a turn of the event loop.
+
+They come from all sockets that one turn has read, each code by itself, whoever asked for another
+between. Of one peer they stay in order: what it asks for next, by another code, has what it asked
+for before answered first. At the end of the turn those of one code and size are given to the
+handler of several, which may leave each of them to the handler of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from itertools import groupby
+from typing import Final, Generic, Protocol, TypeVar
+
+from firearrow.net.lateness import Lateness
+from firearrow.wire.frame import AnyCommand
+
+GATHERED_BYTES_MAX: Final = 512 * 1024  # more do not get cheaper, and are in one file
+WAITING_REQUEST_BYTES: Final = 600  # what one that waits takes besides its body
+
+Answers = Sequence[bytes | None] | None
+"""The answers to several requests, in order; None for one, or instead of all, leaves it to the
+handler of one."""
+
+
+class Asking(Protocol):
+    """A peer, as far as its requests are gathered.
+
+    ``gathered_code`` is that of requests which will be answered soon, 0 if there are none.
+    """
+
+    address: str
+    received_ms: int
+    gathered_code: int
+
+    def take(self, requests: list[AnyCommand]) -> None:
+        """Answer requests one by one."""
+        ...
+
+    def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
+        """Send answers that requests have, and answer the others."""
+        ...
+
+    def without_late(self, requests: list[AnyCommand], waited_ms: int) -> list[AnyCommand]:
+        """Refuse requests that have waited for too long; give the others."""
+        ...
+
+
+PeerT = TypeVar("PeerT", bound=Asking)
+
+
+class Gathering(Generic[PeerT]):
+    """What was gathered of some codes; ``answers`` are those to several requests of one code, and
+    ``plan`` has `answer` called at the end of the turn."""
+
+    def __init__(
+        self,
+        codes: Container[int],
+        answers: Callable[[int, Sequence[tuple[PeerT, AnyCommand]]], Answers],
+        lateness: Lateness,
+        now_ms: Callable[[], int],
+        plan: Callable[[], None],
+    ) -> None:
+        self._codes = codes
+        self._answers = answers
+        self._lateness = lateness
+        self._now_ms = now_ms
+        self._plan = plan
+        self._requests: dict[int, list[tuple[PeerT, AnyCommand]]] = {}
+        self._bytes = 0
+
+    def take(self, peer: PeerT, requests: list[AnyCommand]) -> bool:
+        """Keep what one read delivered until all sockets are read, if several can be answered
+        together; else give False."""
+        code = requests[0].code
+        if code not in self._codes or requests[0].flag:
+            return False
+        if len(requests) > 1 and any(r.code != code or r.flag for r in requests):
+            return False
+        if peer.gathered_code and peer.gathered_code != code:
+            self.answer()  # those of this peer came first
+        self._plan()
+        peer.gathered_code = code
+        of_code = self._requests.setdefault(code, [])
+        for request in requests:
+            of_code.append((peer, request))
+            self._bytes += len(request.body) + WAITING_REQUEST_BYTES
+        if self._bytes > GATHERED_BYTES_MAX:
+            self.answer()
+        return True
+
+    def answer(self) -> None:
+        """Answer what was gathered; requests of one size together."""
+        if not self._requests:
+            return
+        gathered, self._requests, self._bytes = self._requests, {}, 0
+        is_late = self._now_ms() > self._lateness.late_at_ms
+        for of_code in gathered.values():
+            for peer, _ in of_code:
+                peer.gathered_code = 0
+        for code, of_code in gathered.items():
+            timely = self._without_late(of_code) if is_late else of_code
+            if len(timely) == 1:  # for a client that is alone it should cost nothing
+                peer, request = timely[0]
+                peer.take([request])
+                continue
+            for _, alike in groupby(timely, _body_bytes):
+                self._answer_alike(code, list(alike))
+
+    def _answer_alike(self, code: int, asked: list[tuple[PeerT, AnyCommand]]) -> None:
+        answers = self._answers(code, asked) if len(asked) > 1 else None
+        assert answers is None or len(answers) == len(asked), "each request has its answer"
+        at = 0
+        for peer, group in groupby(asked, _peer_of):
+            own = [request for _, request in group]
+            if answers is None:
+                peer.take(own)
+            else:
+                peer.take_answered(own, answers[at : at + len(own)])
+                at += len(own)
+
+    def _without_late(
+        self, gathered: list[tuple[PeerT, AnyCommand]]
+    ) -> list[tuple[PeerT, AnyCommand]]:
+        stalled_ms, now_ms = self._lateness.stalled_ms(), self._now_ms()
+        if not stalled_ms:
+            return gathered
+        kept: list[tuple[PeerT, AnyCommand]] = []
+        for peer, group in groupby(gathered, _peer_of):
+            waited_ms = min(stalled_ms, now_ms - peer.received_ms)
+            requests = peer.without_late([request for _, request in group], waited_ms)
+            kept += [(peer, request) for request in requests]
+        return kept
+
+
+def _body_bytes(peer_request: tuple[Asking, AnyCommand]) -> int:
+    return len(peer_request[1].body)
+
+
+def _peer_of(peer_request: tuple[PeerT, AnyCommand]) -> PeerT:
+    return peer_request[0]

@@ -1,0 +1,207 @@
+"""A small HTTP server for what people and their monitoring ask a server: GET, and nothing else.
+
+    GET /metrics HTTP/1.1        ->  HTTP/1.1 200 OK
+    Host: 127.0.0.1:5557             Content-Type: text/plain; charset=utf-8
+                                     Transfer-Encoding: chunked
+                                     Connection: close
+
+                                     ...
+
+One connection has one request, and is closed behind its answer. So there is no state between
+requests, and a body that comes with one is never read. An answer is in chunks, so that one that was
+cut off does not look like a whole one (but for HTTP/1.0, which has none). It is made piece by
+piece, one in a turn of the event loop, and only as fast as the peer reads: neither a long one nor a
+slow peer keeps messages waiting. A peer has a limit of bytes and of time, and all peers one of
+connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Final, NamedTuple, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from firearrow.net.listening import listen, port_of
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES_MAX: Final = 8192  # of the request and its headers; as most servers
+CONNECTIONS_MAX: Final = 32  # a scrape every few seconds needs one
+SECONDS_MAX: Final = 30.0  # for a whole request and its answer; Prometheus gives up after 10
+WRITE_BYTES_HIGH: Final = 256 * 1024  # unread by the peer; then no further piece is made
+QUERY_FIELDS_MAX: Final = 16
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+
+
+class Answer(NamedTuple):
+    """What a request is answered with; of ``pieces``, one is made in a turn of the loop."""
+
+    status: HTTPStatus
+    pieces: Iterable[bytes]
+    content_type: str = TEXT
+
+
+class Request(NamedTuple):
+    """A GET of a path; of fields of the query that are named twice, the last."""
+
+    path: str
+    query: dict[str, str]
+
+
+Responding = Callable[[Request], Answer]
+
+
+def plain(status: HTTPStatus, text: str) -> Answer:
+    """Give an answer of a line of text."""
+    return Answer(status, [text.encode() + b"\n"])
+
+
+class HttpServer:
+    """Listens, and has ``respond`` answer each GET."""
+
+    def __init__(self, respond: Responding) -> None:
+        self._respond = respond
+        self._server: asyncio.Server | None = None
+        self.peers: set[_Peer] = set()
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take ``host:port`` (0: a free port) and return the port; CannotListen without it.
+
+        Nobody is answered before ``serve``.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await listen(lambda: _Peer(self, loop), host, port)
+        return port_of(self._server)
+
+    async def serve(self) -> None:
+        """Answer from now on."""
+        assert self._server is not None, "bind comes first"
+        await self._server.start_serving()
+
+    def close(self) -> None:
+        """Stop listening, and close every connection at once."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for peer in list(self.peers):
+            peer.abort()
+
+    def answer_to(self, request: Request) -> Answer:
+        """Give the answer to a request; a fault of ours is one with a line in the log."""
+        try:
+            return self._respond(request)
+        except Exception as error:  # the boundary: one bad request must not end a server
+            log.error("request failed", extra={"path": request.path}, exc_info=error)
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+class _Peer(asyncio.Protocol):
+    """One connection: reads a head, and writes one answer."""
+
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._time_is_over: asyncio.TimerHandle | None = None
+        self._pieces: Iterator[bytes] | None = None
+        self._in_chunks = False
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        if len(self._server.peers) >= CONNECTIONS_MAX:
+            self._transport.abort()
+            return
+        self._server.peers.add(self)
+        self._time_is_over = self._loop.call_later(SECONDS_MAX, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._pieces = None
+        self._server.peers.discard(self)
+        if self._time_is_over is not None:
+            self._time_is_over.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._pieces is not None:
+            return  # what comes behind the request is not for us
+        self._head += data[: HEAD_BYTES_MAX + 1]
+        head, end, _ = self._head.partition(b"\r\n\r\n")
+        if len(head) > HEAD_BYTES_MAX:
+            self._answer(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too much"))
+        elif end:
+            self._answer(self._answer_to(head))
+
+    def eof_received(self) -> bool:
+        return self._pieces is not None  # who has asked may still read
+
+    def _answer_to(self, head: bytes) -> Answer:
+        words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return plain(HTTPStatus.BAD_REQUEST, "this is no request by HTTP/1")
+        if words[0] not in ("GET", "HEAD"):
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, f"{words[0][:20]!r} is not served, GET is")
+        try:
+            target = urlsplit(words[1])
+            query = dict(parse_qsl(target.query, max_num_fields=QUERY_FIELDS_MAX))
+        except ValueError:
+            return plain(HTTPStatus.BAD_REQUEST, "the address can't be read")
+        answer = self._server.answer_to(Request(target.path, query))
+        if words[0] == "HEAD":
+            return answer._replace(pieces=())
+        self._in_chunks = words[2] != "HTTP/1.0"
+        return answer
+
+    def _answer(self, answer: Answer) -> None:
+        """Write the head of an answer, and begin with its pieces."""
+        assert self._transport is not None, "data came"
+        status = answer.status
+        lines = [
+            f"HTTP/1.1 {int(status)} {status.phrase}",
+            f"Content-Type: {answer.content_type}",
+            "Cache-Control: no-store",
+            "Connection: close",
+        ]
+        if self._in_chunks:
+            lines.append("Transfer-Encoding: chunked")
+        self._head = b""
+        self._transport.write("\r\n".join((*lines, "", "")).encode("latin-1"))
+        self._pieces = iter(answer.pieces)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Write the next piece, unless the peer does not read."""
+        if self._is_paused or self._pieces is None or self._transport is None:
+            return
+        try:
+            piece = next(self._pieces, None)
+        except Exception as error:  # the boundary, as in `HttpServer.answer_to`
+            log.error("answer is cut off", exc_info=error)
+            self._transport.abort()  # a part of it must not look like the whole
+            return
+        if piece is None:
+            self._transport.write(b"0\r\n\r\n" if self._in_chunks else b"")
+            self._transport.close()
+            return
+        if piece and self._in_chunks:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        else:
+            self._transport.write(piece)
+        self._loop.call_soon(self._go_on)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._loop.call_soon(self._go_on)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,30 @@
+"""Taking a port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from firearrow.errors import CannotListen
+
+
+async def listen(
+    connection: Callable[[], asyncio.BaseProtocol], host: str, port: int
+) -> asyncio.Server:
+    """Take ``host:port`` (0: a free port); CannotListen without it. Nobody is accepted yet."""
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(
+            connection, host, port, backlog=1024, reuse_address=True, start_serving=False
+        )
+    except OSError as error:
+        known = error.errno and not isinstance(error, socket.gaierror)
+        reason = os.strerror(error.errno) if known and error.errno else str(error)
+        raise CannotListen(error.errno, reason, f"{host}:{port}") from error
+
+
+def port_of(server: asyncio.Server) -> int:
+    """The port that it listens on."""
+    return int(server.sockets[0].getsockname()[1])

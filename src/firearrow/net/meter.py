@@ -1,0 +1,140 @@
+"""How long requests take, as histograms: counted by the turn of the event loop, not by the request.
+
+Nearly every request is answered in the turn that has read it, and all answers of a turn leave at
+its end. So those of a turn took equally long, and are counted by their codes until then. What is
+answered otherwise (refused, without an answer, later) is noted by itself.
+
+Source: upstream ``RemotingMetricsManager``, ``NettyRemotingAbstract#writeResponse``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+
+BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+OPEN_MAX: Final = 4096
+"""Requests of one peer that are noted as open; beyond it all are forgotten, and are counted by the
+time of their last part."""
+OTHER: Final = -1
+"""Stands for all codes that nobody knows."""
+_WAITING: Final = frozenset(
+    map(
+        int,
+        (
+            RequestCode.PULL_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.POP_MESSAGE,
+            RequestCode.POP_LITE_MESSAGE,
+            RequestCode.PEEK_MESSAGE,
+            RequestCode.NOTIFICATION,
+        ),
+    )
+)
+_KNOWN: Final = frozenset(map(int, RequestCode))
+
+
+class Histogram:
+    """Counts values by bounds: of a value, the first bound that is not below it counts."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum: float = 0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count a value, or as many of it."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self.counts)
+
+
+class RpcKey(NamedTuple):
+    """What requests are told apart by; ``waited`` says whether messages were waited for."""
+
+    code: int
+    response_code: int
+    waited: bool
+    is_oneway: bool
+
+
+class RpcMeter:
+    """Keeps the histograms. ``codes`` counts, by their codes, the requests of the present turn that
+    were answered well; before the first of them, ``begin`` is called. ``plan`` sees that the turn
+    ends by ``end_turn``."""
+
+    def __init__(self, now_ms: Callable[[], int], plan: Callable[[], None]) -> None:
+        self._now_ms = now_ms
+        self._plan = plan
+        self.codes: dict[int, int] = {}
+        self._usual: dict[int, Histogram] = {}  # of those of one turn, by code
+        self.histograms: defaultdict[RpcKey, Histogram] = defaultdict(lambda: Histogram(BOUNDS_MS))
+        self._since_ms = 0
+
+    def begin(self, since_ms: int) -> None:
+        """The first requests of a turn are handled, which came at a time."""
+        self._since_ms = since_ms
+        self._plan()
+
+    def count(
+        self, requests: Sequence[AnyCommand], answers: Sequence[bytes | None], since_ms: int
+    ) -> None:
+        """Count those of some requests that have an answer."""
+        if not self.codes:
+            self.begin(since_ms)
+        for request, answer in zip(requests, answers, strict=True):
+            if answer is not None:
+                self.codes[request.code] = self.codes.get(request.code, 0) + 1
+
+    def end_turn(self) -> None:
+        """The answers of a turn leave."""
+        codes = self.codes
+        if not codes:
+            return
+        took_ms = self._now_ms() - self._since_ms
+        # Nearly always it is less than a millisecond: then there is nothing to look for.
+        number = bisect_left(BOUNDS_MS, took_ms) if took_ms > 1 else 0
+        usual = self._usual
+        for code, count in codes.items():
+            histogram = usual.get(code)
+            if histogram is None:
+                histogram = usual[code] = self.histograms[RpcKey(code, 0, False, False)]
+            histogram.counts[number] += count
+            if took_ms > 0:
+                histogram.sum += took_ms * count
+        codes.clear()
+
+    def note(
+        self,
+        request: AnyCommand,
+        answer: Response | bytes | None,
+        open_since: dict[int, int],
+        received_ms: int,
+    ) -> None:
+        """A request is answered by itself, or left open (None), which ``open_since`` of its peer
+        keeps by its opaque; the last read of the peer was at ``received_ms``."""
+        oneway = request.is_oneway
+        if answer is None and not oneway:
+            if len(open_since) >= OPEN_MAX:
+                open_since.clear()
+            open_since[request.opaque] = received_ms
+            return
+        opened_ms = open_since.pop(request.opaque, None)
+        since_ms = received_ms if opened_ms is None else opened_ms
+        code = request.code if request.code in _KNOWN else OTHER
+        waited = opened_ms is not None and code in _WAITING
+        response_code = answer.code if isinstance(answer, Response) else 0
+        key = RpcKey(code, response_code, waited, oneway)
+        self.histograms[key].add(max(0, self._now_ms() - since_ms))

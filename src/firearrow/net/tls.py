@@ -1,0 +1,375 @@
+"""TLS for clients, at the port that others use without it.
+
+What a client sends first tells: a TLS handshake begins with the byte 0x16, which no frame does that
+is short enough to be taken. So the frame reader finds it where it refuses a frame (``wire.frame``),
+and who does not encrypt pays nothing. A server that must have it (``enforcing``) begins each
+connection with a reader that takes no frame at all.
+
+From then on a `Pipe` stands between the socket and the peer: to the socket it is the protocol, to
+the peer the transport. It is built on ``ssl.SSLObject``, since ``loop.start_tls`` takes no bytes
+that were read already. All that a read brings is decrypted and handed on at once: so what is held
+is what the peer holds, and its limits are those of all peers.
+
+Source: upstream ``NettyRemotingServer.TlsModeHandler``, ``TlsHelper``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from firearrow.config.tls import TlsKeys
+from firearrow.errors import ConfigError
+from firearrow.net.access import OPEN, Access, Tls
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS_MAX: Final = 10.0
+LOOK_SECONDS: Final = 1.0  # between two looks at the files, while clients connect
+SAY_SECONDS: Final = 60.0  # between two lines in the log on clients that can't be served
+READ_BYTES: Final = 64 * 1024
+
+_NEEDS: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "require": ssl.CERT_REQUIRED,
+}
+
+
+def access_of(keys: TlsKeys) -> Access:
+    """Give how a server gets in where it calls itself; ConfigError if a file can't be used.
+
+    Who takes nothing that is not encrypted calls nobody otherwise, either (as upstream).
+    """
+    if not (keys.tls_enable or keys.use_tls or keys.tls_server_mode == "enforcing"):
+        return OPEN
+    tls = Tls(
+        keys.tls_client_trust_cert_path or None,
+        keys.tls_client_cert_path or None,
+        keys.tls_client_key_path or None,
+        verify=keys.tls_client_auth_server,
+    )
+    tls.context()
+    return Access(tls=tls)
+
+
+class Contexts:
+    """What is shown to clients: as the files have it now, or had it when they last were sound."""
+
+    def __init__(self, keys: TlsKeys) -> None:
+        self._keys = keys
+        self._paths = [
+            Path(name)
+            for name in (
+                keys.tls_server_cert_path,
+                keys.tls_server_key_path,
+                keys.tls_server_trust_cert_path,
+            )
+            if name
+        ]
+        self._seen = self._states()
+        self._looked = 0.0
+        self._context = self._read()
+
+    def current(self, now: float) -> ssl.SSLContext:
+        """Give it; ``now`` is a time in seconds, by which the files are not looked at too often."""
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            seen = self._states()
+            if seen != self._seen:
+                self._seen = seen
+                try:
+                    self._context = self._read()
+                except ConfigError as error:
+                    log.error("certificate is not read again", extra={"error": error})
+                else:
+                    log.info("certificate is read again", extra={"path": str(self._paths[0])})
+        return self._context
+
+    def _states(self) -> list[tuple[int, int, int] | None]:
+        return [_state(path) for path in self._paths]
+
+    def _read(self) -> ssl.SSLContext:
+        keys = self._keys
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        files = keys.tls_server_cert_path
+        try:
+            context.load_cert_chain(files, keys.tls_server_key_path or None, _no_password)
+            if keys.tls_server_need_client_auth != "none":
+                files = keys.tls_server_trust_cert_path
+                context.load_verify_locations(files)
+                context.verify_mode = _NEEDS[keys.tls_server_need_client_auth]
+        except (OSError, ValueError) as error:  # ssl.SSLError is one
+            raise ConfigError(f"TLS certificate {files}: {error}") from None
+        return context
+
+
+def _no_password() -> str:
+    """Keep OpenSSL from asking whoever has started the server."""
+    raise ValueError("its key has a password")
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Encrypted(Protocol):
+    """What this module needs of a peer."""
+
+    address: str
+
+    def encrypt(self, transport: Pipe) -> None:
+        """Go on by another transport, with a new frame."""
+        ...
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come."""
+        ...
+
+    def eof_received(self) -> bool:
+        """Nothing more comes; whether the connection stays open."""
+        ...
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        ...
+
+    def pause_writing(self) -> None:
+        """Too much is unsent."""
+        ...
+
+    def resume_writing(self) -> None:
+        """It was sent."""
+        ...
+
+    def leave(self) -> None:
+        """Close."""
+        ...
+
+
+class Door:
+    """Lets in who encrypts, and keeps out who has to; without keys all is plain."""
+
+    def __init__(self, keys: TlsKeys | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        mode = "disabled" if keys is None else keys.tls_server_mode
+        self.is_closed = mode == "enforcing"
+        """Whether no frame is taken before a handshake."""
+        self._loop = loop
+        self._mode = mode
+        certificate = keys is not None and keys.tls_server_cert_path
+        self._contexts = Contexts(keys) if keys and certificate and mode != "disabled" else None
+        self._unsaid = 0
+        self._say_again_at = 0.0
+
+    def takes(self, peer: Encrypted, transport: asyncio.Transport | None, hello: bytes) -> bool:
+        """Encrypt a connection that has begun with ``hello``, or say why not, and close it.
+
+        False if it is closed for a reason that is none of the door.
+        """
+        if transport is None or isinstance(transport, Pipe) or not (hello or self.is_closed):
+            return False
+        if not hello:
+            self.refuse(peer, "it does not encrypt, and tls.server.mode is enforcing")
+        elif self._contexts is None:
+            why = "tls.server.mode is disabled"
+            if self._mode == "permissive":
+                why = "there is no certificate (tls.server.certPath)"
+            self.refuse(peer, f"it speaks TLS, and {why}")
+        else:
+            context = self._contexts.current(self._loop().time())
+            Pipe(self, peer, transport, context, self._loop()).begin(hello)
+        return True
+
+    def refuse(self, peer: Encrypted, why: str) -> None:
+        """Close a connection, and say why, but not for each of many."""
+        self.say(peer.address, why)
+        peer.leave()
+
+    def say(self, address: str, why: str) -> None:
+        """Have the log say why a client is not served, once a minute at most."""
+        self._unsaid += 1
+        now = self._loop().time()
+        if now >= self._say_again_at:
+            self._say_again_at = now + SAY_SECONDS
+            log.warning(
+                "connection is closed: TLS",
+                extra={"address": address, "reason": why, "count": self._unsaid},
+            )
+            self._unsaid = 0
+
+
+class Pipe(asyncio.Transport, asyncio.Protocol):
+    """Decrypts what a socket brings for a peer, and encrypts what the peer writes."""
+
+    def __init__(
+        self,
+        door: Door,
+        peer: Encrypted,
+        transport: asyncio.Transport,
+        context: ssl.SSLContext,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._door = door
+        self._peer = peer
+        self._transport = transport
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_open = False
+        self._has_ended = False
+        self._time_is_over = loop.call_later(HANDSHAKE_SECONDS_MAX, self._give_up)
+
+    def begin(self, hello: bytes) -> None:
+        """Take the place of the peer at the socket, and of the socket at the peer."""
+        self._transport.set_protocol(self)
+        self._peer.encrypt(self)
+        self.data_received(hello)
+
+    # --- to the socket ---
+
+    def data_received(self, data: bytes) -> None:
+        """Decrypt what has come, and hand it on in one piece (called by asyncio)."""
+        if self._has_ended:
+            return
+        self._incoming.write(data)
+        if not self._is_open and not self._shake_hands():
+            return
+        pieces: list[bytes] = []
+        failure, is_last = self._read(pieces)
+        if pieces:
+            self._peer.data_received(b"".join(pieces))
+        self._flush()
+        if failure is not None:
+            self._door.say(self._peer.address, failure)
+            self._end()
+            self._transport.abort()
+        elif is_last:
+            self._has_ended = True
+            if not self._peer.eof_received():
+                self.close()
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self._flush()  # it says why
+            self._door.say(self._peer.address, f"the handshake failed: {_words(error)}")
+            self._end()
+            self._transport.close()
+            return False
+        self._is_open = True
+        self._time_is_over.cancel()
+        self._flush()
+        return True
+
+    def _read(self, pieces: list[bytes]) -> tuple[str | None, bool]:
+        """Decrypt all that is here; give what is wrong with it, and whether nothing more comes."""
+        try:
+            while piece := self._tls.read(READ_BYTES):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            return None, False
+        except ssl.SSLZeroReturnError:
+            return None, True
+        except ssl.SSLError as error:
+            return f"what it sends can't be decrypted: {_words(error)}", True
+        return None, True
+
+    def _give_up(self) -> None:
+        self._door.say(self._peer.address, f"no handshake within {HANDSHAKE_SECONDS_MAX:g} s")
+        self._end()
+        self._transport.abort()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._time_is_over.cancel()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())
+
+    def eof_received(self) -> bool:
+        """Nothing more comes (called by asyncio)."""
+        return self._is_open and not self._has_ended and self._peer.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended (called by asyncio)."""
+        self._end()
+        self._peer.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Too much is unsent (called by asyncio)."""
+        self._peer.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It was sent (called by asyncio)."""
+        self._peer.resume_writing()
+
+    # --- to the peer, as a transport ---
+
+    def write(self, data: Any) -> None:
+        """Encrypt and send; nothing is sent before the handshake is over, or behind the end."""
+        if self._is_open and not self._transport.is_closing():
+            self._tls.write(data)
+            self._flush()
+
+    def writelines(self, list_of_data: Any) -> None:
+        """The same of several."""
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        """Say that nothing more comes, and close when all has left."""
+        if self._is_open and not self._transport.is_closing():
+            with suppress(ssl.SSLError):  # the other side has not said so yet: nobody waits for it
+                self._tls.unwrap()
+            self._flush()
+        self._end()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._end()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is being closed."""
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        """Read nothing more for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Say how much may be unsent."""
+        self._transport.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """How much is unsent."""
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Facts of the connection; ``ssl_object`` is that of its encryption."""
+        if name == "ssl_object":
+            return self._tls
+        return self._transport.get_extra_info(name, default)
+
+
+def _words(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()

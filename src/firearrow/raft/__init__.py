@@ -1,0 +1,53 @@
+"""Raft: several machines agree on one sequence of entries, as long as most of them work.
+
+``node`` has the rules, as a state machine without clock, socket, file or chance: messages and ticks
+go in; what has to be on the disk, what is to be sent then, and what everybody has agreed on comes
+out. ``logfile`` is the disk. Who owns both (the controller, or a simulation) carries things between
+them, always in this order::
+
+    ready = node.take()
+    file.append(ready.saved); file.sync()     # first the disk
+    send(ready.messages)                      # then the others
+    apply(ready.snapshot, ready.committed)    # then one's own state
+
+Source of the rules: D. Ongaro, "Consensus: Bridging Theory and Practice", 2014 (terms, votes, log,
+section 9.6: votes in advance, section 6.2: leaders without a majority step down). The shape, a
+machine that is stepped by its owner, is that of etcd's Raft.
+"""
+
+from firearrow.raft.logfile import LogFile, OsFile, RaftFile
+from firearrow.raft.messages import (
+    Append,
+    Appended,
+    AskVote,
+    Entry,
+    Install,
+    Message,
+    Saved,
+    Snapshot,
+    Vote,
+    decode_messages,
+    encode_messages,
+)
+from firearrow.raft.node import Node, Ready, Role, Timing
+
+__all__ = [
+    "Append",
+    "Appended",
+    "AskVote",
+    "Entry",
+    "Install",
+    "LogFile",
+    "Message",
+    "Node",
+    "OsFile",
+    "RaftFile",
+    "Ready",
+    "Role",
+    "Saved",
+    "Snapshot",
+    "Timing",
+    "Vote",
+    "decode_messages",
+    "encode_messages",
+]

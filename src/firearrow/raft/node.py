@@ -1,0 +1,435 @@
+"""A node of a Raft group: what it does with a message, a tick, or an entry that is to be agreed on.
+
+Roles go round like this; whoever hears of a higher term follows in that::
+
+    FOLLOWER ──nobody leads──▶ TRIAL ──a majority would──▶ CANDIDATE ──it does──▶ LEADER
+        ▲                        │                            │                     │
+        └────────────────────────┴──────somebody leads────────┴──no majority heard──┘
+
+A trial costs no term: a node that hears nobody, but is not missed, can't disturb the others when it
+comes back. Who hears a leader does not listen to candidates. A leader that has not heard a majority
+for as long as a follower waits steps down: nobody waits for the answers of one that is alone.
+
+Two rules make entries last. A majority must have an entry before it counts as agreed on, and the
+leader must have made it in its own term: one of an earlier term could still be replaced, though
+a majority has it (section 3.6.2 of the thesis). And a node votes once in a term, for nobody whose
+log ends earlier than its own.
+
+There is one message with entries under way to each follower; what comes meanwhile goes with the
+next. Nothing is sent again before the next heartbeat is due, and the heartbeat is that message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from firearrow.raft.log import Log
+from firearrow.raft.messages import (
+    NOBODY,
+    Append,
+    Appended,
+    AskVote,
+    Entry,
+    Install,
+    Message,
+    Saved,
+    Snapshot,
+    Vote,
+)
+
+MESSAGE_ENTRIES_MAX: Final = 256  # in one message: a few tens of KiB of a controller's events
+
+
+class Role(Enum):
+    """What a node is to the others."""
+
+    FOLLOWER = auto()
+    TRIAL = auto()
+    CANDIDATE = auto()
+    LEADER = auto()
+
+
+class Timing(NamedTuple):
+    """In ticks: how often a leader is heard, and after which silence a follower takes its place.
+
+    A follower waits up to twice as long, each time another while, so that few try at once.
+    """
+
+    heartbeat: int = 1
+    election: int = 10
+
+
+TIMING: Final = Timing()
+
+
+class Ready(NamedTuple):
+    """What is to be done, in this order."""
+
+    saved: Saved | None
+    """To be on the disk before anything else is done."""
+    messages: list[Message]
+    """To be sent; any of them may get lost, come late or twice."""
+    snapshot: Snapshot | None
+    """A state to take over, in place of all that was applied."""
+    committed: list[Entry]
+    """Entries to apply to the state, each once and in this order."""
+
+
+class _Follower:
+    """What a leader knows of another node: its log is the leader's up to ``match``, as far as one
+    knows; the entry ``next`` is what it gets next."""
+
+    __slots__ = ("is_awaited", "is_heard", "match", "next")
+
+    def __init__(self, next_index: int) -> None:
+        self.match = 0
+        self.next = next_index
+        self.is_awaited = False  # whether entries are under way
+        self.is_heard = True  # since the leader last counted
+
+
+class Node:
+    """One of ``members``; begins as a follower with what it ``saved`` before.
+
+    ``draw(n)`` gives any number below n, each time another. The owner calls ``tick`` at a fixed
+    interval, ``receive`` for each message, and after any call ``take``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        members: Sequence[str],
+        saved: Saved,
+        draw: Callable[[int], int],
+        timing: Timing = TIMING,
+        message_entries_max: int = MESSAGE_ENTRIES_MAX,
+    ) -> None:
+        assert name in members, "a node is one of its group"
+        self.name = name
+        self.role = Role.FOLLOWER
+        self.term = saved.term
+        self.leader = NOBODY
+        self.log = Log(saved.entries, saved.snapshot)
+        self.committed = self.log.snapshot.index
+        self._vote = saved.vote
+        self._others = [member for member in members if member != name]
+        self._majority = len(members) // 2 + 1
+        self._draw = draw
+        self._timing = timing
+        self._message_entries_max = message_entries_max
+        self._silent_ticks = 0  # of a leader: since it last counted whom it hears
+        self._patience_ticks = 0
+        self._beat_ticks = 0
+        self._votes: dict[str, bool] = {}
+        self._followers: dict[str, _Follower] = {}
+        # What `take` has given so far.
+        self._applied = self.committed
+        self._saved_up_to = self.log.last_index
+        self._saved_term = saved.term, saved.vote
+        self._installed: Snapshot | None = None
+        self._outbox: list[Message] = []
+        self._follow(self.term, NOBODY)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether entries are to be proposed here."""
+        return self.role is Role.LEADER
+
+    # --- what happens to it ---
+
+    def tick(self) -> None:
+        """Some time has passed, the same at each call."""
+        self._silent_ticks += 1
+        if self.role is Role.LEADER:
+            self._tick_leader()
+        elif self._silent_ticks >= self._patience_ticks:
+            self._stand(is_trial=True)
+
+    def propose(self, data: bytes) -> int | None:
+        """Add an entry to the log; give its index, None where somebody else leads.
+
+        It is agreed on once it is among ``Ready.committed``, with the term that is the node's now.
+        An entry of another term in its place means that this one is gone.
+        """
+        if self.role is not Role.LEADER:
+            return None
+        self.log.append(Entry(self.log.last_index + 1, self.term, data))
+        self._commit_what_a_majority_has()
+        for name, follower in self._followers.items():
+            if not follower.is_awaited:
+                self._send_entries(name, follower)
+        return self.log.last_index
+
+    def receive(self, message: Message) -> None:
+        """Another node has sent something."""
+        if message.term > self.term:
+            if isinstance(message, AskVote) and self._hears_a_leader():
+                return
+            if not _is_of_trial(message):
+                is_leader = isinstance(message, Append | Install)
+                self._follow(message.term, message.sender if is_leader else NOBODY)
+        elif message.term < self.term:
+            self._answer_outdated(message)
+            return
+        match message:
+            case Append():
+                self._on_append(message)
+            case Appended():
+                self._on_appended(message)
+            case AskVote():
+                self._on_ask_vote(message)
+            case Vote():
+                self._on_vote(message)
+            case Install():
+                self._on_install(message)
+
+    def take(self) -> Ready:
+        """Give what is to be done since the last call, see `Ready`; it is taken for done then."""
+        saved = self._unsaved()
+        messages, self._outbox = self._outbox, []
+        snapshot, self._installed = self._installed, None
+        committed = self.log.slice(self._applied + 1, self.committed)
+        self._applied = self.committed
+        return Ready(saved, messages, snapshot, committed)
+
+    def compact(self, data: bytes) -> Saved:
+        """Replace all that is applied by the state that came of it; give all that is to be saved.
+
+        Only between a ``take`` whose entries are on the disk and applied, and any other call.
+        """
+        term = self.log.term_at(self._applied)
+        assert term is not None, "what was applied last is in the log, or is its snapshot"
+        self.log.compact(Snapshot(self._applied, term, data))
+        entries = self.log.slice(self._applied + 1, self.log.last_index)
+        return Saved(self.term, self._vote, entries, self.log.snapshot)
+
+    def _unsaved(self) -> Saved | None:
+        first = self._saved_up_to + 1
+        entries = self.log.slice(max(first, self.log.snapshot.index + 1), self.log.last_index)
+        if not entries and not self._installed and self._saved_term == (self.term, self._vote):
+            return None
+        self._saved_up_to = self.log.last_index
+        self._saved_term = self.term, self._vote
+        return Saved(self.term, self._vote, entries, self._installed)
+
+    # --- elections ---
+
+    def _follow(self, term: int, leader: str) -> None:
+        if term != self.term:
+            self.term, self._vote = term, NOBODY
+        self.role, self.leader = Role.FOLLOWER, leader
+        self._followers.clear()
+        self._wait_again()
+
+    def _wait_again(self) -> None:
+        self._silent_ticks = 0
+        self._patience_ticks = self._timing.election + self._draw(self._timing.election)
+
+    def _hears_a_leader(self) -> bool:
+        return self.leader != NOBODY and self._silent_ticks < self._timing.election
+
+    def _stand(self, *, is_trial: bool) -> None:
+        """Ask all others for their votes."""
+        self.role, self.leader = Role.TRIAL if is_trial else Role.CANDIDATE, NOBODY
+        if not is_trial:
+            self.term, self._vote = self.term + 1, self.name
+        self._wait_again()
+        self._votes = {self.name: True}
+        for other in self._others:
+            self._outbox.append(
+                AskVote(
+                    sender=self.name,
+                    to=other,
+                    term=self.term + is_trial,
+                    last_index=self.log.last_index,
+                    last_term=self.log.last_term,
+                    is_trial=is_trial,
+                )
+            )
+        self._count_votes()
+
+    def _on_ask_vote(self, message: AskVote) -> None:
+        is_free = self._vote == message.sender or (self._vote == NOBODY and self.leader == NOBODY)
+        is_granted = (is_free or self._is_later_trial(message)) and self.log.is_as_late(
+            message.last_index, message.last_term
+        )
+        if is_granted and not message.is_trial:
+            self._vote = message.sender
+            self._wait_again()
+        self._outbox.append(
+            Vote(
+                sender=self.name,
+                to=message.sender,
+                term=message.term if is_granted else self.term,
+                is_granted=is_granted,
+                is_trial=message.is_trial,
+            )
+        )
+
+    def _is_later_trial(self, message: AskVote) -> bool:
+        return message.is_trial and message.term > self.term
+
+    def _on_vote(self, message: Vote) -> None:
+        asked = Role.TRIAL if message.is_trial else Role.CANDIDATE
+        if self.role is asked and message.term - self.term == (
+            message.is_trial and message.is_granted
+        ):
+            self._votes[message.sender] = message.is_granted
+            self._count_votes()
+
+    def _count_votes(self) -> None:
+        granted = sum(self._votes.values())
+        if granted >= self._majority:
+            if self.role is Role.TRIAL:
+                self._stand(is_trial=False)
+            else:
+                self._lead()
+        elif len(self._votes) - granted >= self._majority:
+            self._follow(self.term, NOBODY)
+
+    def _lead(self) -> None:
+        self.role, self.leader = Role.LEADER, self.name
+        self._silent_ticks = self._beat_ticks = 0
+        next_index = self.log.last_index + 1
+        self._followers = {other: _Follower(next_index) for other in self._others}
+        self.propose(b"")  # with it, what earlier leaders left is agreed on
+
+    # --- what a leader does ---
+
+    def _tick_leader(self) -> None:
+        if self._silent_ticks >= self._timing.election:
+            self._silent_ticks = 0
+            heard = sum(follower.is_heard for follower in self._followers.values())
+            if heard + 1 < self._majority:
+                self._follow(self.term, NOBODY)
+                return
+            for follower in self._followers.values():
+                follower.is_heard = False
+        self._beat_ticks += 1
+        if self._beat_ticks >= self._timing.heartbeat:
+            self._beat_ticks = 0
+            for name, follower in self._followers.items():
+                self._send_entries(name, follower)
+
+    def _send_entries(self, name: str, follower: _Follower) -> None:
+        previous_term = self.log.term_at(follower.next - 1)
+        if previous_term is None:  # the state is small enough to be sent with each heartbeat
+            self._outbox.append(
+                Install(sender=self.name, to=name, term=self.term, snapshot=self.log.snapshot)
+            )
+            follower.is_awaited = True
+            return
+        last = min(self.log.last_index, follower.next + self._message_entries_max - 1)
+        entries = self.log.slice(follower.next, last)
+        follower.is_awaited = bool(entries)
+        self._outbox.append(
+            Append(
+                sender=self.name,
+                to=name,
+                term=self.term,
+                previous_index=follower.next - 1,
+                previous_term=previous_term,
+                entries=entries,
+                committed=self.committed,
+            )
+        )
+
+    def _on_appended(self, message: Appended) -> None:
+        follower = self._followers.get(message.sender)
+        if follower is None:  # it is no leader any more, or that is no member
+            return
+        follower.is_heard = True
+        if message.is_refused:
+            if message.index != follower.next - 1:
+                return  # the answer to an earlier message
+            likely = self.log.likely_match(message.hint_index, message.hint_term)
+            follower.next = max(min(likely, follower.next - 2), follower.match) + 1
+        elif message.index > follower.match:
+            follower.match = message.index
+            follower.next = max(follower.next, message.index + 1)
+            self._commit_what_a_majority_has()
+        else:
+            return  # it was only heard, or that is known
+        follower.is_awaited = False
+        if message.is_refused or follower.next <= self.log.last_index:
+            self._send_entries(message.sender, follower)
+
+    def _commit_what_a_majority_has(self) -> None:
+        ends = [follower.match for follower in self._followers.values()]
+        ends.append(self.log.last_index)
+        ends.sort(reverse=True)
+        index = ends[self._majority - 1]
+        if index > self.committed and self.log.term_at(index) == self.term:
+            self.committed = index
+
+    # --- what a follower does ---
+
+    def _hear(self, leader: str) -> None:
+        assert self.role is not Role.LEADER, "a term has one leader"
+        self.role, self.leader = Role.FOLLOWER, leader
+        self._silent_ticks = 0
+
+    def _on_append(self, message: Append) -> None:
+        self._hear(message.sender)
+        previous = message.previous_index
+        if previous < self.committed:  # what is agreed on is the same everywhere
+            self._answer_append(message, self.committed)
+        elif self.log.term_at(previous) != message.previous_term:
+            hint = self.log.likely_match(previous, message.previous_term)
+            self._answer_append(message, previous, hint)
+        else:
+            fresh = self.log.merge(message.entries, self.committed)
+            if fresh is not None:
+                self._saved_up_to = min(self._saved_up_to, fresh - 1)
+            last = previous + len(message.entries)
+            self.committed = max(self.committed, min(message.committed, last))
+            self._answer_append(message, last)
+
+    def _on_install(self, message: Install) -> None:
+        self._hear(message.sender)
+        snapshot = message.snapshot
+        if snapshot.index > self.committed:
+            if self.log.term_at(snapshot.index) == snapshot.term:
+                self.committed = snapshot.index  # the entries are here already
+            else:
+                self.log.restart(snapshot)
+                self.committed = self._applied = self._saved_up_to = snapshot.index
+                self._installed = snapshot
+        self._answer_append(message, self.committed)
+
+    def _answer_append(self, message: Message, index: int, hint: int | None = None) -> None:
+        self._outbox.append(
+            Appended(
+                sender=self.name,
+                to=message.sender,
+                term=self.term,
+                index=index,
+                is_refused=hint is not None,
+                hint_index=hint or 0,
+                hint_term=(self.log.term_at(hint) or 0) if hint else 0,
+            )
+        )
+
+    def _answer_outdated(self, message: Message) -> None:
+        """Have a sender know the term that it has missed, if it would ask again for ever."""
+        if isinstance(message, Append | Install):
+            self._answer_append(message, 0, 0)
+        elif isinstance(message, AskVote) and message.is_trial:
+            self._outbox.append(
+                Vote(
+                    sender=self.name,
+                    to=message.sender,
+                    term=self.term,
+                    is_granted=False,
+                    is_trial=True,
+                )
+            )
+
+
+def _is_of_trial(message: Message) -> bool:
+    """Whether the term of a message is one that nobody is in yet."""
+    if isinstance(message, AskVote):
+        return message.is_trial
+    return isinstance(message, Vote) and message.is_trial and message.is_granted

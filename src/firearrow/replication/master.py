@@ -1,0 +1,334 @@
+"""The master's side: it sends the log to whoever connects.
+
+A slave is served from the files of the log, whatever it lacks, in the same way whether it is far
+behind or not. ``wake`` is called when there is something new: by dispatch, which is woken by the
+first message after a rest, and by who waits for slaves. As long as messages come and are not
+dispatched, the log is looked at again every few milliseconds. So an append does nothing for slaves,
+and no message is a task, a future or a call of its own. A slave that reads slowly is sent no more
+than its socket takes, and others are served meanwhile.
+
+RocketMQ has two threads for each slave, one of which looks every 100 ms or when a message was put.
+Source: upstream ``DefaultHAService``, ``DefaultHAConnection``, ``GroupTransferService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, cast
+
+from firearrow.clock import Clock
+from firearrow.events import Event
+from firearrow.net.address import remote_of
+from firearrow.replication.stream import Mismatch, Sending
+from firearrow.services import Alarm, Service
+from firearrow.store import MessageStore
+from firearrow.store.config import StoreConfig
+from firearrow.wire.admin_bodies import HaConnection, HaStatus
+
+log = logging.getLogger(__name__)
+
+SLAVES_MAX: Final = 64
+"""Connections of slaves; each may hold what is in `UNSENT_BYTES_MAX`. Java: no limit."""
+UNSENT_BYTES_MAX: Final = 1024 * 1024
+TURN_BYTES: Final = 256 * 1024
+"""What a slave is sent in one turn of the event loop: some 50 µs."""
+LOOK_SECONDS: Final = 0.005
+TICK_SECONDS: Final = 1.0
+STOP_SECONDS: Final = 3.0
+"""So long a stop waits for slaves to get the last messages."""
+
+
+class Master(Service):
+    """Sends the log to slaves; ``config`` has how often, how much and how fast.
+
+    ``server``, which `listen` gives, is to make its connections by `connection`; without one no
+    slave can come. ``joined`` is told when a slave begins to follow, ``acked`` when one has more of
+    the log than before.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: StoreConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        server: asyncio.Server | None,
+    ) -> None:
+        super().__init__("replication")
+        self.store = store
+        self.config = config
+        self.clock = clock
+        self.acked: Event[None] = Event()
+        self.joined: Event[None] = Event()
+        self.slaves: list[Connection] = []
+        self._loop = loop
+        self._server = server
+        self._is_planned = False
+        self._look = Alarm(loop, self.wake)
+        self._tick = Alarm(loop, self._beat)
+        self._tick_seconds = min(TICK_SECONDS, config.ha_send_heartbeat_interval / 1000)
+        self._said: set[str] = set()
+
+    def connection(self) -> Connection:
+        """Make the protocol of a connection that is new."""
+        return Connection(self)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no slave can come."""
+        return None if self._server is not None else "its port is taken: no slave can connect"
+
+    async def start(self) -> None:
+        """Take slaves."""
+        if self._server is not None:
+            await self._server.start_serving()
+
+    async def stop(self) -> None:
+        """Let slaves have the last messages, for a few seconds at most, and let go of them."""
+        end = self._loop.time() + STOP_SECONDS
+        while self._loop.time() < end and any(it.is_behind for it in self.slaves):
+            self.wake()
+            await asyncio.sleep(LOOK_SECONDS)
+        self._look.cancel()
+        self._tick.cancel()
+        if self._server is not None:
+            self._server.close()
+        for slave in tuple(self.slaves):
+            slave.close()
+        self._server = None
+
+    # --- what is sent ---
+
+    def wake(self) -> None:
+        """Send what is new soon."""
+        if self.slaves and not self._is_planned:
+            self._is_planned = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_planned = False
+        more = False
+        for slave in tuple(self.slaves):
+            more = slave.send() or more
+        if more:
+            self.wake()
+        elif self.store.dispatching.has_undispatched:
+            self._look.set_earlier(LOOK_SECONDS)
+
+    def send_in(self, seconds: float) -> None:
+        """Send what a slave may not be sent now."""
+        self._look.set_earlier(seconds)
+
+    def _beat(self) -> None:
+        for slave in tuple(self.slaves):
+            slave.beat()
+        if self.slaves:
+            self._tick.set(self._tick_seconds)
+
+    # --- slaves that come and go ---
+
+    def came(self, slave: Connection) -> None:
+        """A slave is connected."""
+        self.slaves.append(slave)
+        self.store.dispatching.woken = self.wake
+        if not self._tick.is_set:
+            self._tick.set(self._tick_seconds)
+
+    def went(self, slave: Connection) -> None:
+        """A slave is gone."""
+        if slave in self.slaves:
+            self.slaves.remove(slave)
+        if not self.slaves:  # then it costs a message nothing
+            self.store.dispatching.woken = None
+
+    def is_news(self, what: str, address: str) -> bool:
+        """Whether what keeps a slave from following was not logged yet of its host."""
+        key = f"{what} {address.rpartition(':')[0]}"
+        if key in self._said or len(self._said) >= SLAVES_MAX:
+            return False
+        self._said.add(key)
+        return True
+
+    def reported(self, slave: Connection) -> None:
+        """A slave has more of the log than before, or says for the first time what it has."""
+        self.acked(None)
+
+    # --- what is known of them ---
+
+    def copied_offset(self, count: int) -> int:
+        """Up to which physical offset so many slaves have the log; 0 if there are not so many."""
+        if not count:
+            return self.store.log_end_offset
+        acked = sorted((it.sending.acked for it in self.slaves), reverse=True)
+        return max(acked[count - 1], 0) if len(acked) >= count else 0
+
+    def status(self) -> HaStatus:
+        """What 907 is answered."""
+        end, gap_max = self.store.log_end_offset, self.config.ha_max_gap_not_in_sync
+        known = [it for it in self.slaves if it.sending.acked >= 0]
+        found = [
+            HaConnection(
+                it.address,
+                it.sending.acked,
+                end - it.sending.acked,
+                end - it.sending.acked < gap_max,
+                it.bytes_a_second,
+                it.sending.next_offset or 0,
+            )
+            for it in known
+        ]
+        return HaStatus(True, end, sum(it.in_sync for it in found), found)
+
+
+class Connection(asyncio.Protocol):
+    """The connection of one slave."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._store = master.store
+        self._config = config = master.config
+        self._monotonic = master.clock.monotonic
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._heard_at = self._wrote_at = self._monotonic()
+        self._window_at, self._window_bytes = self._heard_at, 0
+        self._bytes = 0
+        self._bytes_at = self._heard_at
+        self.bytes_a_second = 0
+        self.address = ""
+        self.sending = Sending(config.mapped_file_size_commit_log)
+
+    # --- what the event loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A slave has connected."""
+        self._transport = connected = cast(asyncio.Transport, transport)
+        self.address, _ = remote_of(connected.get_extra_info("peername"))
+        if len(self._master.slaves) >= SLAVES_MAX:
+            if self._master.is_news("many", self.address):
+                log.error("slave is refused: there are too many", extra={"address": self.address})
+            connected.abort()
+            return
+        connected.set_write_buffer_limits(UNSENT_BYTES_MAX)
+        self._master.came(self)
+
+    def data_received(self, data: bytes) -> None:
+        """A slave says up to where it has the log."""
+        self._heard_at = self._monotonic()
+        sending, is_first = self.sending, self.sending.next_offset is None
+        try:
+            if not sending.receive(data, self._store.log_end_offset):
+                return
+        except Mismatch as error:
+            if self._master.is_news("other", self.address):
+                log.error(
+                    "slave does not fit: its log is another one, or it is ahead",
+                    extra={"address": self.address, "error": error},
+                )
+            self.close()
+            return
+        if is_first:
+            log.info(
+                "slave follows",
+                extra={"address": self.address, "physical_offset": sending.next_offset},
+            )
+            self._master.joined(None)
+            self._master.wake()
+        self._master.reported(self)
+
+    def pause_writing(self) -> None:
+        """The slave reads no faster."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """It has read what it was sent."""
+        self._is_paused = False
+        self._master.wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The slave is gone."""
+        if self in self._master.slaves:
+            log.warning("slave is gone", extra={"address": self.address, "error": error})
+        self._transport = None
+        self._master.went(self)
+
+    # --- what the master calls ---
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it follows and lacks something that is here."""
+        at = self.sending.next_offset
+        lacks = self.sending.acked < self._store.log_end_offset
+        return at is not None and at >= self._store.log_start_offset and lacks
+
+    def send(self) -> bool:
+        """Send what is to be sent in this turn; say whether there is more for the next."""
+        sending, transport = self.sending, self._transport
+        if sending.next_offset is None or self._is_paused or transport is None:
+            return False
+        room = wanted = min(self._allowance(), TURN_BYTES)
+        parts: list[bytes] = []
+        while room > 0:
+            most = min(self._config.ha_transfer_batch_size, room)
+            data = self._store.log_bytes(sending.next_offset, most)
+            if not data:
+                break
+            parts += sending.frame(data)
+            room -= len(data)
+        if parts:
+            self._wrote_at = self._monotonic()
+            self._window_bytes += wanted - room
+            self._bytes += wanted - room
+            transport.writelines(parts)
+        elif sending.next_offset < self._store.log_start_offset:
+            self._say_deleted(sending.next_offset)
+        return room <= 0 < wanted
+
+    def _say_deleted(self, physical_offset: int) -> None:
+        if self._master.is_news("deleted", self.address):
+            log.error(
+                "slave lacks messages that are deleted here: set it up anew",
+                extra={
+                    "address": self.address,
+                    "physical_offset": physical_offset,
+                    "start_physical_offset": self._store.log_start_offset,
+                },
+            )
+
+    def _allowance(self) -> int:
+        """How many bytes it may be sent now."""
+        if not self._config.ha_flow_control_enable:
+            return TURN_BYTES
+        now = self._monotonic()
+        if now >= self._window_at + 1:
+            self._window_at, self._window_bytes = now, 0
+        left = self._config.max_ha_transfer_byte_in_second - self._window_bytes
+        if left <= 0:
+            self._master.send_in(self._window_at + 1 - now)
+        return left
+
+    def beat(self) -> None:
+        """Send a heartbeat if it is time, or give it up; called about once a second."""
+        now, config = self._monotonic(), self._config
+        if now > self._bytes_at:
+            self.bytes_a_second = int(self._bytes / (now - self._bytes_at))
+            self._bytes, self._bytes_at = 0, now
+        if now - self._heard_at > config.ha_housekeeping_interval / 1000:
+            log.warning("slave is given up: it is silent", extra={"address": self.address})
+            self._master.went(self)
+            self.close()
+        elif (
+            self.sending.next_offset is not None
+            and self._transport is not None
+            and not self._is_paused
+            and now - self._wrote_at >= config.ha_send_heartbeat_interval / 1000
+        ):
+            self._wrote_at = now
+            self._transport.writelines(self.sending.frame(b""))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._master.went(self)
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,223 @@
+"""The slave's side: it appends what its master sends.
+
+What comes is appended as it is read, without waiting for the end of a frame, and dispatched by the
+usual way. The slave then reports up to where it has the log, once for each read. Whatever goes
+wrong ends the connection, and the next one begins where the log ends, a second later (RocketMQ
+waits for five): a slave that does not fit its master's log, or has no room, tries again and again
+without changing anything.
+
+Source: upstream ``DefaultHAClient``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, cast
+
+from firearrow.clock import Clock
+from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
+from firearrow.net.address import host_and_port
+from firearrow.replication.stream import Receiving, report
+from firearrow.services import Alarm, Service
+from firearrow.store import MessageStore
+from firearrow.store.config import StoreConfig
+from firearrow.wire.admin_bodies import HaClient, HaStatus
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+CONNECT_SECONDS_MAX: Final = 3.0
+TICK_SECONDS: Final = 1.0
+
+
+class Slave(Service):
+    """Follows the master at ``master_address``; while that is empty, it waits for one."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: StoreConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__("replication")
+        self.store = store
+        self.config = config
+        self.clock = clock
+        self.master_address = config.ha_master_address
+        self.last_read_ms = self.last_write_ms = 0
+        self.bytes_a_second = 0
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self._named = asyncio.Event()
+        self._following: Following | None = None
+        self._trouble = "no connection yet"
+
+    async def start(self) -> None:
+        """Begin to follow."""
+        if self.master_address:
+            self._named.set()
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._following is not None:
+            self._following.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not follow."""
+        return self._trouble or None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the master sends it the log."""
+        return not self._trouble
+
+    def follow(self, address: str) -> None:
+        """Follow the master whose port for slaves is there, instead of the present one."""
+        if address != self.master_address:
+            log.info("master is elsewhere", extra={"address": address})
+            self.master_address = address
+            if self._following is not None:
+                self._following.close()
+        if address:
+            self._named.set()
+        else:
+            self._named.clear()
+
+    async def _run(self) -> None:
+        while True:
+            await self._named.wait()
+            try:
+                host, port = host_and_port(self.master_address)
+                async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                    _, following = await self._loop.create_connection(
+                        lambda: Following(self), host, port
+                    )
+            except (OSError, FirearrowError) as error:
+                self.fail(error)
+            else:
+                self._following = following
+                await following.ended.wait()
+                self._following = None
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def fail(self, reason: object) -> None:
+        """Note what keeps it from following, and log it if it was well before."""
+        text = str(reason) or type(reason).__name__
+        if self._trouble != text:
+            log.error(
+                "slave does not follow its master: it tries again",
+                extra={"address": self.master_address, "error": text},
+            )
+        self._trouble = text
+
+    def well(self) -> None:
+        """Note that it follows."""
+        if self._trouble:
+            log.info(
+                "slave follows its master",
+                extra={
+                    "address": self.master_address,
+                    "end_physical_offset": self.store.log_end_offset,
+                },
+            )
+        self._trouble = ""
+
+    def status(self) -> HaStatus:
+        """What 907 is answered."""
+        end = self.store.log_end_offset
+        rate = self.bytes_a_second
+        client = HaClient(
+            self.master_address or None, rate, end, self.last_read_ms, self.last_write_ms
+        )
+        return HaStatus(ha_client_runtime_info=client)
+
+
+class Following(asyncio.Protocol):
+    """One connection to the master; ``ended`` is set when it is over."""
+
+    def __init__(self, slave: Slave) -> None:
+        self._slave = slave
+        self._store = slave.store
+        self._clock = slave.clock
+        self._transport: asyncio.Transport | None = None
+        self._receiving = Receiving(slave.store.log_end_offset)
+        self._tick = Alarm(asyncio.get_running_loop(), self._beat)
+        heartbeat = slave.config.ha_send_heartbeat_interval / 1000
+        self._tick_seconds = min(TICK_SECONDS, heartbeat)
+        self._heartbeat_seconds = heartbeat
+        self._silence_seconds_max = slave.config.ha_housekeeping_interval / 1000
+        self._heard_at = self._said_at = self._bytes_at = self._clock.monotonic()
+        self._bytes = 0
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The master is there: it begins when it knows what is here."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._receiving = Receiving(self._store.log_end_offset)
+        self._report()
+        self._tick.set(self._tick_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """Append what the master sends."""
+        if self.ended.is_set() or self._transport is None:
+            return
+        slave, put = self._slave, self._store.put_raw
+        self._heard_at = self._clock.monotonic()
+        slave.last_read_ms = self._clock.now_ms()
+        before = self._receiving.end_offset
+        try:
+            for at, piece in self._receiving.receive(data):
+                put(at, piece)
+        except (RemoteProtocolError, StoreError) as error:
+            slave.fail(error)
+            self.close()
+            return
+        slave.well()
+        if self._receiving.end_offset != before:
+            self._bytes += len(data)
+            self._report()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The master is gone."""
+        if not self.ended.is_set():
+            self._slave.fail(error or "the master has closed the connection")
+        self._end()
+
+    def _report(self) -> None:
+        assert self._transport is not None, "it is connected"
+        self._said_at = self._clock.monotonic()
+        self._slave.last_write_ms = self._clock.now_ms()
+        self._transport.write(report(self._store.log_end_offset))
+
+    def _beat(self) -> None:
+        now = self._clock.monotonic()
+        if now > self._bytes_at:
+            self._slave.bytes_a_second = int(self._bytes / (now - self._bytes_at))
+            self._bytes, self._bytes_at = 0, now
+        if now - self._heard_at > self._silence_seconds_max:
+            self._slave.fail("the master is silent")
+            self.close()
+            return
+        if now - self._said_at >= self._heartbeat_seconds:
+            self._report()
+        self._tick.set(self._tick_seconds)
+
+    def _end(self) -> None:
+        self._tick.cancel()
+        self._transport = None
+        self.ended.set()
+
+    def close(self) -> None:
+        """End the connection."""
+        transport = self._transport
+        self._end()
+        if transport is not None:
+            transport.abort()

@@ -1,0 +1,141 @@
+"""The bytes between a master and its slave, as two state machines without a socket or a clock.
+
+A slave connects, and says again and again up to which physical offset it has the log: eight bytes,
+a signed big-endian number. It does so when it is connected, whenever it has appended something, and
+every five seconds. The master sends nothing before the first of these *reports*, and then frames:
+
+====== ==== ====================================================================
+offset size field
+====== ==== ====================================================================
+0      8    physical offset of the first byte that follows
+8      4    how many bytes of the log follow; 0 in a *heartbeat*, which only says
+            that the master is there, and its offset is where the next frame begins
+12     n    bytes of the CommitLog, cut anywhere: within a record, a blank included
+====== ==== ====================================================================
+
+A report of 0 comes from a log that is empty; such a slave gets the log from the start of the
+master's last file on. Of what a read gives, the master looks at the last whole report only. For
+example, the report of a slave that has 4096 bytes, and the frame of the next two, ``AB``::
+
+    00 00 00 00 00 00 10 00
+    00 00 00 00 00 00 10 00 00 00 00 02 41 42
+
+RocketMQ's slave keeps a frame in a buffer of 4 MiB until it is whole, so no larger ones are sent;
+ours appends what is there of it.
+
+Source: upstream ``DefaultHAConnection``, ``DefaultHAClient``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from firearrow.errors import RemoteProtocolError
+
+FRAME_HEAD: Final = struct.Struct(">qi")
+REPORT: Final = struct.Struct(">q")
+FRAME_DATA_BYTES_MAX: Final = 4 * 1024 * 1024 - FRAME_HEAD.size
+
+
+def report(physical_offset: int) -> bytes:
+    """Say up to where a slave has the log."""
+    assert physical_offset >= 0, "a log has a length"
+    return REPORT.pack(physical_offset)
+
+
+class Mismatch(RemoteProtocolError):
+    """The logs of the two sides do not fit together."""
+
+
+class Sending:
+    """The master's side of a connection.
+
+    ``next_offset`` is where the next frame begins, None before the first report; ``acked`` up to
+    where the slave has the log, -1 before. ``file_bytes`` is the size of the master's files.
+    """
+
+    def __init__(self, file_bytes: int) -> None:
+        self._file_bytes = file_bytes
+        self._rest = b""
+        self.acked = -1
+        self.next_offset: int | None = None
+
+    def receive(self, data: bytes, log_end: int) -> bool:
+        """Take what the slave has sent, while the log ends at ``log_end``; say if that was a
+        report.
+
+        Raises Mismatch for a report of what the slave can't have from here. Java: a slave that is
+        ahead is believed, and gets what comes behind that as if it were the same log.
+        """
+        data = self._rest + data
+        whole = len(data) - len(data) % REPORT.size
+        self._rest = data[whole:]
+        if not whole:
+            return False
+        [acked] = REPORT.unpack_from(data, whole - REPORT.size)
+        if acked < 0:
+            return False
+        known = log_end if self.next_offset is None else self.next_offset
+        if acked > known:
+            raise Mismatch(
+                f"the slave has the log up to {acked}, "
+                + (f"which ends at {log_end} here" if acked > log_end else f"and was sent {known}")
+            )
+        if self.next_offset is None:
+            last_file = max(log_end - log_end % self._file_bytes, 0)
+            self.next_offset = acked or last_file
+        self.acked = acked
+        return True
+
+    def frame(self, data: bytes) -> tuple[bytes, bytes]:
+        """Give the next frame, as head and data; without ``data`` a heartbeat."""
+        at = self.next_offset
+        assert at is not None, "nothing is sent before the first report"
+        assert len(data) <= FRAME_DATA_BYTES_MAX, "RocketMQ's slave takes no more at once"
+        self.next_offset = at + len(data)
+        return FRAME_HEAD.pack(at, len(data)), data
+
+
+class Receiving:
+    """The slave's side of a connection; ``end_offset`` is up to where it has the log."""
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        self._head = b""
+        self._missing = 0  # bytes of the frame that is coming
+
+    def receive(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
+        """Give the pieces of the log in what the master has sent, with their physical offsets.
+
+        A piece counts as appended when the next one is asked for. Raises Mismatch if a frame does
+        not follow on what the slave has, RemoteProtocolError for what is no frame.
+        """
+        view, at = memoryview(data), 0
+        while at < len(data):
+            if not self._missing:
+                wanted = FRAME_HEAD.size - len(self._head)
+                self._head += view[at : at + wanted]
+                at += wanted
+                if len(self._head) == FRAME_HEAD.size:
+                    self._begin(*FRAME_HEAD.unpack(self._head))
+                    self._head = b""
+                continue
+            piece = view[at : at + self._missing]
+            yield self.end_offset, piece
+            at += len(piece)
+            self._missing -= len(piece)
+            self.end_offset += len(piece)
+
+    def _begin(self, physical_offset: int, size: int) -> None:
+        if not 0 <= size <= FRAME_DATA_BYTES_MAX or physical_offset < 0:
+            raise RemoteProtocolError(f"no frame of a log has {size} bytes at {physical_offset}")
+        if self.end_offset and physical_offset != self.end_offset:
+            raise Mismatch(
+                f"the master sends the log from {physical_offset} on, it ends at "
+                f"{self.end_offset} here"
+            )
+        if size:  # the first one of an empty log says where that begins
+            self.end_offset = physical_offset
+        self._missing = size

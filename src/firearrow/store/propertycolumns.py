@@ -1,0 +1,305 @@
+"""Whether many records are wanted by their properties: all at once, as columns.
+
+Most messages of a topic have the same names in the same order, and values of the same lengths: the
+bytes behind their bodies, topic and properties with their lengths, have one *shape*. Of such
+messages a filter can only tell those apart that differ in values of its own names, and of these
+there are often few. So one of each kind is asked about, and its answer is that of all: what an
+expression means is said in one place. Shapes and kinds are kept from one look to the next.
+
+Of 800 messages of 32 kinds, an answer takes 0.2 µs with all that is read, instead of 1.4 to 2 one
+by one. Nearly half of that are two copies of bytes that are scattered over the log, of the heads
+and of what is behind the bodies; so the lengths of topic and properties are not read to find what
+follows them, but compared with those of the shape.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.message.properties import NAME_END, PAIR_END
+from firearrow.message.record import RECORD_BYTES_MIN, properties_in
+from firearrow.message.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, STORE_HOST_V6
+from firearrow.store.scan import Ints, gather
+from firearrow.store.segments import Segment
+
+KINDS_MAX: Final = 128
+"""Kinds of messages of which a filter's answers are kept from one look to the next."""
+SHAPES_MAX: Final = 64
+"""Shapes that are kept so, in up to 20 times their size."""
+SHAPE_BYTES_MAX: Final = 2048
+"""Of topic and properties; longer ones are compared no faster than each is asked about."""
+ALIKE_MIN: Final = 16  # records, below which each is asked about by itself
+ALIKE_TRIES: Final = 4
+"""So often it is tried to find records alike among those of one size; the rest is by itself."""
+
+_NAME_END: Final = NAME_END.encode()
+_PAIR_END: Final = PAIR_END.encode()
+_VALUE_BYTE_MIN: Final = 3  # below it are the two, and 0, which is rare
+_TAIL_BYTES_MIN: Final = 3  # lengths of topic and properties
+_SYS_FLAG_AT: Final = 39  # the byte of it that counts
+_PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+_WORD_BYTES: Final = 8
+# Powers of an odd number: what each word of a row counts in its number.
+_ODD: Final = np.array(
+    [pow(0x9E3779B97F4A7C15, power, 1 << 64) for power in range(SHAPE_BYTES_MAX // _WORD_BYTES)],
+    np.uint64,
+)
+
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+
+
+def _head(born: int, store: int) -> np.dtype[Any]:
+    """What says how long the parts of a record are, with hosts so much longer than of IPv4."""
+    size = 88 + born + store
+    fields = {"size": 0, "magic": 4, "sys_flag": 36, "body_size": size - 4}
+    formats = [">i4"] * len(fields)
+    offsets = [*fields.values()]
+    return np.dtype({"names": [*fields], "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+_HEADS: Final = {
+    0: _head(0, 0),
+    BORN_HOST_V6: _head(12, 0),
+    STORE_HOST_V6: _head(0, 12),
+    HOSTS_V6_MASK: _head(12, 12),
+}
+
+_Lengths = tuple[tuple[bytes, int], ...]
+
+
+class _Kinds:
+    """Answers by the values that count, which are rows of words here.
+
+    A dictionary of bytes would take three times as long: 60 µs for 800 records. So the rows are
+    found by a number that is made of their words, in sorted order, and then compared. Of rows that
+    have the number of another one none is kept.
+    """
+
+    __slots__ = ("_answers", "_numbers", "_rows", "row_bytes")
+
+    def __init__(self, size: int) -> None:
+        words = max(1, -(-size // _WORD_BYTES))
+        self.row_bytes = words * _WORD_BYTES  # if none counts, a word in which all are the same
+        self._numbers = np.empty(0, np.uint64)
+        self._rows = np.empty((0, words), np.uint64)
+        self._answers = np.empty(0, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def add(self, rows: Words, answers: Bools) -> None:
+        """Keep answers to rows, those with numbers of their own."""
+        numbers = _numbers_of(rows)
+        own = ~np.isin(numbers, self._numbers)
+        numbers = np.concatenate((self._numbers, numbers[own]))
+        order = numbers.argsort()
+        self._numbers = numbers[order]
+        self._rows = np.concatenate((self._rows, rows[own]))[order]
+        self._answers = np.concatenate((self._answers, answers[own]))[order]
+
+    def find(self, rows: Words) -> tuple[Bools, Bools | None]:
+        """Give the answers to rows, and which of them are known; None if all are."""
+        if not len(self._answers):
+            return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        at = self._numbers.searchsorted(_numbers_of(rows))
+        np.minimum(at, len(self._answers) - 1, out=at)
+        same = self._rows[at] == rows
+        return self._answers[at], None if same.all() else same.all(axis=1)
+
+
+class _Shape(NamedTuple):
+    """What is behind the bodies of records that are alike: at each place the least byte, and how
+    far above it they may be; where the properties start, at which places the values that count
+    are, and what the filter answers to these."""
+
+    least: Bytes
+    span: Bytes
+    start: int
+    counting: list[int]
+    kinds: _Kinds
+
+
+class Asked:
+    """What a filter has answered, by the shapes of records and the values of its own names."""
+
+    def __init__(self, wants: Callable[[bytes], bool], names: frozenset[bytes] | None) -> None:
+        self.wants = wants
+        self.names = names
+        self._shapes: dict[tuple[int, int], list[_Shape]] = {}
+        self._kinds: dict[_Lengths, _Kinds] = {}
+
+    def shapes(self, magic: int, size: int) -> list[_Shape]:
+        """The shapes of a size, to be added to; the length of a topic has two bytes by some magic
+        numbers."""
+        return self._shapes.setdefault((magic, size), [])
+
+    def kinds(self, lengths: _Lengths) -> _Kinds:
+        """The answers to values of these names in this order, to be added to. They are the same in
+        all shapes that have such values, whatever else they have."""
+        kinds = self._kinds.get(lengths)
+        if kinds is None:
+            kinds = self._kinds[lengths] = _Kinds(sum([length for _, length in lengths]))
+        return kinds
+
+    def forget_many(self) -> None:
+        """Forget all answers when there are too many to be kept."""
+        kinds = sum(map(len, self._kinds.values()))
+        shapes = max(len(self._shapes), len(self._kinds), sum(map(len, self._shapes.values())))
+        if kinds > KINDS_MAX or shapes > SHAPES_MAX:
+            self._shapes.clear()
+            self._kinds.clear()
+
+
+def answers_of(segment: Segment, part: bytes, asked: Asked) -> Bools:
+    """Whether records of entries, as far as they are in one file, are wanted or can't be looked
+    at."""
+    place = np.frombuffer(part, _PLACE)
+    at = place["physical_offset"].astype(np.int64) - segment.base
+    size = place["size"].astype(np.int64)
+    inside = (at >= 0) & (at < segment.size_bytes)
+    if not inside.all():
+        count = int(inside.argmin())
+        at, size = at[:count], size[:count]
+    sound = (size >= RECORD_BYTES_MIN) & (at + size <= segment.size_bytes)
+    if sound.all():
+        return _answers_at(segment.map, at, size, asked, ALIKE_TRIES)
+    answers = np.ones(len(at), np.bool_)
+    answers[sound] = _answers_at(segment.map, at[sound], size[sound], asked, ALIKE_TRIES)
+    return answers
+
+
+def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked, tries: int) -> Bools:
+    """The same of records that are within the file: of those that have hosts and magic of the
+    first, then of the rest."""
+    if asked.names is None or len(at) < ALIKE_MIN or not tries:
+        return _answers_one_by_one(buffer, at, size, asked)
+    first = int(at[0])
+    hosts = buffer[first + _SYS_FLAG_AT] & HOSTS_V6_MASK
+    form = _HEADS[hosts]
+    whole = np.dtype((np.void, form.itemsize))  # copied faster than by fields
+    head = gather(buffer, whole, np.minimum(at, len(buffer) - form.itemsize)).view(form)
+    body = head["body_size"]
+    tail = size - form.itemsize - body
+    magic = head["magic"]
+    like = (head["size"] == size) & (magic == magic[0]) & (body >= 0) & (tail >= _TAIL_BYTES_MIN)
+    like &= head["sys_flag"] & HOSTS_V6_MASK == hosts
+    its_magic, its_tail = int(magic[0]), int(tail[0])
+    if like.all() and (tail == its_tail).all():
+        return _answers_of_size(buffer, at, size, its_tail, its_magic, asked)
+    answers = np.empty(len(at), np.bool_)
+    single = like.copy()
+    sizes, counts = np.unique(tail[like], return_counts=True)
+    for one in sizes[counts >= ALIKE_MIN].tolist():
+        of_size = like & (tail == one)
+        single ^= of_size
+        rows = of_size.nonzero()[0]
+        answers[rows] = _answers_of_size(buffer, at[rows], size[rows], one, its_magic, asked)
+    rest = ~like
+    if rest[0]:  # it is damaged
+        single[0], rest[0] = True, False
+    answers[single] = _answers_one_by_one(buffer, at[single], size[single], asked)
+    if rest.any():
+        answers[rest] = _answers_at(buffer, at[rest], size[rest], asked, tries - 1)
+    return answers
+
+
+def _answers_one_by_one(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked) -> Bools:
+    wants = asked.wants
+    answers = []
+    for start, end in zip(at.tolist(), (at + size).tolist(), strict=True):
+        text = properties_in(buffer, start, end)
+        answers.append(text is None or wants(text))
+    return np.array(answers, np.bool_)
+
+
+def _answers_of_size(
+    buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: int, asked: Asked, number: int = 0
+) -> Bools:
+    """The same of records with so many bytes behind their bodies: of those that have the shape of
+    a number, then of the rest."""
+    if len(at) < ALIKE_MIN or tail > SHAPE_BYTES_MAX:
+        return _answers_one_by_one(buffer, at, size, asked)
+    shapes = asked.shapes(magic, tail)
+    if number == ALIKE_TRIES:
+        shapes.clear()  # the next look learns those that it meets
+        return _answers_one_by_one(buffer, at, size, asked)
+    if number == len(shapes):
+        record = buffer[int(at[0]) : int(at[0] + size[0])]
+        shapes.append(_shape_of(record, tail, asked))
+    shape = shapes[number]
+    texts = gather(buffer, np.dtype((np.uint8, tail)), at + size - tail)
+    like = texts - shape.least <= shape.span  # wraps below the least: one comparison is for both
+    if like.all():
+        return _answers_alike(texts, shape, asked.wants)
+    rows = like.all(axis=1)
+    rest = ~rows
+    answers = np.empty(len(at), np.bool_)
+    if rows.any():
+        answers[rows] = _answers_alike(texts[rows], shape, asked.wants)
+    answers[rest] = _answers_of_size(buffer, at[rest], size[rest], tail, magic, asked, number + 1)
+    return answers
+
+
+def _answers_alike(texts: Bytes, shape: _Shape, wants: Callable[[bytes], bool]) -> Bools:
+    """The same of records that differ in nothing but values."""
+    counting, kinds = shape.counting, shape.kinds
+    padded = np.zeros((len(texts), kinds.row_bytes), np.uint8)
+    padded[:, : len(counting)] = texts.take(counting, axis=1)
+    rows = padded.view(np.uint64)
+    answers, known = kinds.find(rows)
+    if known is None:
+        return answers
+    new = (~known).nonzero()[0]
+    new = new[np.unique(_numbers_of(rows[new]), return_index=True)[1]]
+    kinds.add(rows[new], _asked_of(texts[new], shape.start, wants))
+    answers, known = kinds.find(rows)
+    if known is not None:  # they have numbers of others
+        rest = ~known
+        answers[rest] = _asked_of(texts[rest], shape.start, wants)
+    return answers
+
+
+def _asked_of(texts: Bytes, start: int, wants: Callable[[bytes], bool]) -> Bools:
+    return np.array([wants(text.tobytes()) for text in texts[:, start:]], np.bool_)
+
+
+def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
+    """The shape of a record with so many bytes behind its body: all is as there, but that a value
+    may have any bytes that separate nothing."""
+    text = properties_in(record, 0, len(record))
+    least = np.frombuffer(record[-tail:], np.uint8).copy()
+    span = np.zeros(tail, np.uint8)
+    if text is None:  # it is damaged, and so is what has the same bytes there
+        damaged = _Kinds(0)
+        damaged.add(np.zeros((1, 1), np.uint64), np.ones(1, np.bool_))
+        return _Shape(least, span, tail, [], damaged)
+    names = asked.names or ()
+    counting: list[int] = []
+    lengths: list[tuple[bytes, int]] = []
+    at = start = tail - len(text)
+    for pair in text.split(_PAIR_END):
+        name, _, value = pair.partition(_NAME_END)
+        value_at, end = at + len(name) + 1, at + len(pair)
+        if value and _NAME_END not in value:
+            least[value_at:end] = _VALUE_BYTE_MIN
+            span[value_at:end] = 255 - _VALUE_BYTE_MIN
+        if name in names and value:
+            counting.extend(range(value_at, end))
+            lengths.append((name, len(value)))
+        at = end + 1
+    return _Shape(least, span, start, counting, asked.kinds(tuple(lengths)))
+
+
+def _numbers_of(rows: Words) -> npt.NDArray[np.uint64]:
+    """A number of each row that others hardly have, and surely none if it is one word."""
+    if rows.shape[1] == 1:
+        return rows[:, 0]
+    numbers: npt.NDArray[np.uint64] = (rows * _ODD[: rows.shape[1]]).sum(axis=1, dtype=np.uint64)
+    return numbers

@@ -1,0 +1,147 @@
+"""How the queues of a topic are divided among the clients of a group.
+
+Each client, or the broker for it (400), divides for itself: all come to the same division, as long
+as they know the same queues and clients, both sorted. A strategy is a function of the queues, the
+clients and one client, which gives the queues of that one; who is no client of the group has none.
+
+Source: upstream ``AllocateMessageQueueStrategy`` and the classes that implement it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import md5
+from typing import Final, NamedTuple, TypeVar
+
+from firearrow.errors import ConfigError
+from firearrow.wire.client_bodies import MessageQueue
+
+VIRTUAL_NODES: Final = 10  # places of a client on the ring of CONSISTENT_HASH
+_ROOM_END: Final = "@"
+
+T = TypeVar("T")
+
+Queues = Sequence[MessageQueue]
+Divide = Callable[[Queues, Sequence[str], str], Queues]
+
+
+class Strategy(NamedTuple):
+    """A way to divide queues, with the name that brokers know it by, if they do."""
+
+    name: str
+    divide: Divide
+    is_for_members: bool = True
+
+    def __call__(self, queues: Queues, clients: Sequence[str], client: str) -> Queues:
+        """Give the queues of a client; none if it is not among the clients and ought to be."""
+        if self.is_for_members and client not in clients:
+            return []
+        return self.divide(queues, clients, client)
+
+
+def _averagely(queues: Queues, clients: Sequence[str], client: str) -> Queues:
+    """Give a stretch of the queues; the first clients have one more if that must be."""
+    index = clients.index(client)
+    size, more = divmod(len(queues), len(clients))
+    start = index * size + min(index, more)
+    return queues[start : start + size + (index < more)]
+
+
+def _by_circle(queues: Queues, clients: Sequence[str], client: str) -> Queues:
+    """Give every n-th queue of n clients."""
+    return queues[clients.index(client) :: len(clients)]
+
+
+def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
+    """Give the strategy by which few queues move when a client comes or goes.
+
+    Each client has so many places on a ring of hashes; a queue goes to the next place on it.
+    """
+    if virtual_nodes < 1:
+        raise ConfigError(f"{virtual_nodes} virtual nodes of a client: there must be one at least")
+
+    def divide(queues: Queues, clients: Sequence[str], client: str) -> Queues:
+        owners = {
+            _hash(f"{one}-{number}"): one for one in clients for number in range(virtual_nodes)
+        }
+        ring = sorted(owners)
+
+        def owner(queue: MessageQueue) -> str:
+            return owners[ring[bisect_left(ring, _hash(queue.text)) % len(ring)]]
+
+        return [queue for queue in queues if owner(queue) == client]
+
+    return Strategy("CONSISTENT_HASH", divide)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def machine_room(rooms: Collection[str]) -> Strategy:
+    """Give the strategy that divides the queues of some machine rooms only.
+
+    The brokers there have names of the form ``room@name``.
+    """
+
+    def divide(queues: Queues, clients: Sequence[str], client: str) -> Queues:
+        kept = [queue for queue in queues if room_of(queue.broker_name) in rooms]
+        size, more = divmod(len(kept), len(clients))
+        index = clients.index(client)
+        own = kept[index * size : (index + 1) * size]
+        return own + kept[len(clients) * size + index :][: index < more]
+
+    return Strategy("MACHINE_ROOM", divide)
+
+
+def room_of(broker_name: str) -> str | None:
+    """Give the machine room that a broker's name begins with; None if it names none."""
+    parts = broker_name.rstrip(_ROOM_END).split(_ROOM_END)
+    return parts[0] if len(parts) == 2 else None
+
+
+def machine_room_nearby(
+    inner: Strategy, queue_room: Callable[[MessageQueue], str], client_room: Callable[[str], str]
+) -> Strategy:
+    """Give the strategy by which the clients in a machine room have its queues.
+
+    The queues of a room without clients are divided among all. ``inner`` divides in either case.
+    """
+
+    def divide(queues: Queues, clients: Sequence[str], client: str) -> Queues:
+        queues_in = _grouped(queues, queue_room)
+        clients_in = _grouped(clients, client_room)
+        room = client_room(client)
+        own = list(inner(queues_in.get(room, []), clients_in[room], client))
+        for other in sorted(queues_in.keys() - clients_in.keys()):
+            own += inner(queues_in[other], clients, client)
+        return own
+
+    return Strategy(f"MACHINE_ROOM_NEARBY-{inner.name}", divide)
+
+
+def _grouped(items: Sequence[T], room: Callable[[T], str]) -> dict[str, list[T]]:
+    grouped: dict[str, list[T]] = {}
+    for item in items:
+        name = room(item)
+        if not name:
+            text = item.text if isinstance(item, MessageQueue) else item
+            raise ConfigError(f"{text} is in no machine room")
+        grouped.setdefault(name, []).append(item)
+    return grouped
+
+
+def configured(queues: Queues) -> Strategy:
+    """Give the strategy by which this client has these queues, whatever the others have."""
+    return Strategy("CONFIG", lambda *_: queues, is_for_members=False)
+
+
+AVG: Final = Strategy("AVG", _averagely)
+AVG_BY_CIRCLE: Final = Strategy("AVG_BY_CIRCLE", _by_circle)
+CONSISTENT_HASH: Final = consistent_hash()
+
+BROKER_STRATEGIES: Final[Mapping[str, Strategy]] = {
+    strategy.name: strategy for strategy in (AVG, AVG_BY_CIRCLE)
+}
+"""Those by which brokers divide."""

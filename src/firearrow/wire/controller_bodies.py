@@ -1,0 +1,52 @@
+"""Bodies that controllers exchange with brokers and tools: who is master, and who has all it has.
+
+Source: upstream ``org.apache.rocketmq.remoting.protocol.body``: ``SyncStateSet``,
+``ElectMasterResponseBody``, ``BrokerReplicasInfo``.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from firearrow.wire.bodies import Body, MemberGroup
+
+
+class SyncStateSet(Body, frozen=True):
+    """1001, 1003, 1004, 1008: the ids of the brokers that have all messages, and the how manieth
+    such set it is."""
+
+    sync_state_set: list[int] = field(default_factory=list)
+    sync_state_set_epoch: int = 0
+
+
+class ElectedBody(Body, frozen=True):
+    """1002: who has all messages, and who of that name there is."""
+
+    sync_state_set: list[int]
+    broker_member_group: MemberGroup | None = None
+
+
+class Replica(Body, frozen=True):
+    """One broker of a name."""
+
+    broker_name: str
+    broker_id: int
+    broker_address: str
+    alive: bool
+
+
+class Replicas(Body, frozen=True):
+    """All of a name, in sync and not."""
+
+    master_epoch: int
+    sync_state_set_epoch: int
+    in_sync_replicas: list[Replica]
+    not_in_sync_replicas: list[Replica]
+    master_broker_id: int | None = None
+    master_address: str | None = None
+
+
+class ReplicasTable(Body, frozen=True):
+    """1006: those of several names."""
+
+    replicas_info_table: dict[str, Replicas]

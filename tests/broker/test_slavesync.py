@@ -1,0 +1,232 @@
+"""What a slave learns from its master beside the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from firearrow.broker import slavesync
+from firearrow.broker.app import Broker
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.processors import admin_topics
+from firearrow.clock import Clock
+from firearrow.config import properties
+from firearrow.config.table import take
+from firearrow.errors import MessageError
+from firearrow.namesrv.app import NameServer
+from firearrow.namesrv.config import NamesrvConfig
+from firearrow.store.config import StoreConfig
+from firearrow.testing import loop
+from firearrow.testing.loop import VirtualClock
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
+from tests.broker.replicated import caught_up, replica
+from tests.broker.serving import Caller, Serving, bodies, until
+from tests.pages import ROOT, blocks
+from tests.store.stores import small_config
+
+
+@asynccontextmanager
+async def name_server(clock: Clock) -> AsyncIterator[str]:
+    """A name server; gives its address."""
+    server = NameServer(NamesrvConfig(), clock)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def pair(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Serving, Serving, Caller]]:
+    """A master and a slave that find each other by a name server, and a caller of the master."""
+    async with (
+        name_server(clock) as address,
+        replica(tmp_path / "m", clock, namesrv_addr=address) as master,
+        master.caller() as caller,
+        replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as follower,
+    ):
+        yield master, follower, caller
+
+
+async def asked(slave: Serving) -> None:
+    """Wait until a slave has asked for all once more."""
+    sync = slave.broker._sync
+    before = sync.rounds
+    await asyncio.sleep(slavesync.WHOLE_SECONDS + 1)
+    assert sync.rounds > before
+
+
+async def round_(slave: Serving) -> None:
+    """Have a slave ask for everything now."""
+    before = slave.broker._sync.rounds
+    await slave.broker._sync.ask_all()
+    assert slave.broker._sync.rounds > before
+
+
+def test_a_slave_finds_its_master_and_becomes_like_it(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock) as (master, slave, caller):
+            await caller.sent(b"a")
+            await caller.sent(b"stays", "U")
+            await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("stays")))
+            await caller.call(
+                200, {}, fastjson.dumps(SubscriptionGroupConfig("g", retry_max_times=3))
+            )
+            await caller.call(15, {
+                "consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1
+            })  # fmt: skip
+            mode = RequestMode(topic="T", consumer_group="g", mode="POP", pop_share_queue_num=2)
+            await caller.call(401, {}, fastjson.dumps(mode))
+            master.broker.delay_offsets.note({2: 7}, 0, 0)
+            await caught_up(slave, master)
+            assert bodies(slave) == [b"a"]
+            await round_(slave)
+            ours, theirs = slave.broker, master.broker
+            assert ours.topics.table == theirs.topics.table
+            assert ours.topics.data_version == theirs.topics.data_version
+            assert ours.groups.table == theirs.groups.table
+            assert ours.offsets.query("g", "T", 0) == 1
+            assert ours.delay_offsets.table == {2: 7}
+            assert ours.modes.get("T", "g") == mode
+            assert ours.troubles == {}
+            await caller.call(215, {"topic": "T"})
+            await caller.call(207, {"groupName": "g"})
+            began = clock.monotonic()
+            await asked(slave)
+            assert clock.monotonic() - began < 65
+            assert "T" not in ours.topics.table
+            assert "g" not in ours.groups.table
+            assert bodies(slave) == [b"a"], "only its configuration is gone"
+        async with replica(tmp_path / "s", clock, role="SLAVE") as again:
+            assert "T" not in again.broker.topics.table
+            assert again.broker.topics.data_version == theirs.topics.data_version
+            assert again.broker.modes.get("T", "g") == mode
+            assert again.broker.delay_offsets.table == {2: 7}
+            assert again.broker.offsets.query("g", "T", 0) == 1
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17])
+def test_tables_come_in_pages(tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slavesync, "PAGE_ENTRIES", 8)
+    monkeypatch.setattr(admin_topics, "PAGE_MAX", 8)
+
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock) as (master, slave, _):
+            broker = master.broker
+            for number in range(count):
+                broker.topics.put(TopicConfig(f"T{number}", 1, 1, 6))
+                broker.groups.put(SubscriptionGroupConfig(f"g{number}"))
+            await until(lambda: bool(slave.broker._sync.master_address))
+            await round_(slave)
+            assert slave.broker.topics.table == broker.topics.table
+            assert slave.broker.groups.table == broker.groups.table
+
+    loop.run(main)
+
+
+def test_a_master_that_has_lost_its_files_empties_no_slave(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock) as (master, slave, caller):
+            await caller.sent(b"a")
+            await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g")))
+            await until(lambda: bool(slave.broker._sync.master_address))
+            await round_(slave)
+            kept = dict(slave.broker.topics.table), dict(slave.broker.groups.table)
+            for topic in ("T",):
+                master.broker.topics.delete(topic)
+            master.broker.groups.delete("g")
+            await round_(slave)
+            assert (slave.broker.topics.table, slave.broker.groups.table) == kept
+            said = [it.message for it in caplog.records if it.levelname == "ERROR"]
+            assert said == [
+                "topics are kept though the master has none: are its files lost?",
+                "groups are kept though the master has none: are its files lost?",
+            ]
+            master.broker.topics.put(TopicConfig("U", 1, 1, 6))
+            await round_(slave)
+            assert "T" not in slave.broker.topics.table
+
+    loop.run(main)
+
+
+def test_a_slave_that_comes_before_its_master_waits_for_it(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            name_server(clock) as address,
+            replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
+        ):
+            await asyncio.sleep(10)
+            troubles = slave.broker.troubles
+            assert troubles["what the master knows"] == "no name server says where the master is"
+            async with (
+                replica(tmp_path / "m", clock, namesrv_addr=address) as master,
+                master.caller() as caller,
+            ):
+                began = clock.monotonic()
+                await caller.sent(b"a")
+                await caught_up(slave, master)
+                await until(lambda: "T" in slave.broker.topics.table)
+                assert clock.monotonic() - began < 10
+
+    loop.run(main)
+
+
+def test_what_is_refused_is_asked_for_again_and_the_rest_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock) as (_, slave, caller):
+            await until(lambda: bool(slave.broker._sync.master_address))
+            follow = slave.broker.offsets.follow
+
+            def refuse(*_: object) -> None:
+                raise MessageError("not now", "JSON")
+
+            monkeypatch.setattr(slave.broker.offsets, "follow", refuse)
+            await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g")))
+            await slave.broker._sync.ask_all()
+            assert "g" in slave.broker.groups.table
+            assert "offsets: JSON: not now" in str(slave.broker.troubles["what the master knows"])
+            monkeypatch.setattr(slave.broker.offsets, "follow", follow)
+            await round_(slave)
+            assert "what the master knows" not in slave.broker.troubles
+
+    loop.run(main)
+
+
+def test_what_the_page_says_makes_a_pair(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with AsyncExitStack() as stack:
+            address = await stack.enter_async_context(name_server(clock))
+            brokers = []
+            for number, block in enumerate(blocks(ROOT / "docs" / "replication.md")):
+                broker, rest = take(BrokerConfig, properties.loads(block.code))
+                store, rest = take(StoreConfig, rest)
+                assert rest == {}
+                sizes = small_config(tmp_path / str(number), broker_role=store.broker_role)
+                started = Broker(
+                    structs.replace(broker, namesrv_addr=address),
+                    structs.replace(sizes, in_sync_replicas=store.in_sync_replicas),
+                    clock,
+                    background=False,
+                )
+                port = await started.start("127.0.0.1", 0)
+                stack.push_async_callback(started.stop)
+                brokers.append(Serving(started, port))
+            master, slave = brokers
+            async with master.caller() as caller:
+                await caller.sent(b"a")
+                assert bodies(slave) == [b"a"]
+
+    loop.run(main)

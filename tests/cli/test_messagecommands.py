@@ -1,0 +1,114 @@
+"""`firearrow message` on a cluster: send, read, find, trace, resend."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from firearrow.client.blocking import Producer, PullConsumer
+from tests.cli.shell import Shell
+
+
+def test_what_is_sent_is_found_by_id_and_by_key(shell: Shell) -> None:
+    [sent] = shell.rows(
+        "message", "send", "orders", "füü", "--tag", "paid", "--key", "a", "--key", "b",
+        "--property", "x=y", "--broker", "broker-a", "--queue", "1",
+    )  # fmt: skip
+    assert (sent["broker"], sent["queueId"], sent["queueOffset"]) == ("broker-a", 1, 3)
+    [by_id] = shell.rows("message", "get", sent["messageId"], "--topic", "orders")
+    assert (by_id["body"], by_id["tag"], by_id["keys"]) == ("füü", "paid", "a b")
+    assert json.loads(by_id["properties"])["x"] == "y"
+    assert shell.rows("message", "get", by_id["offsetMessageId"]) == [by_id]
+    assert shell.rows("message", "get", "--topic", "orders", "--key", "b") == [by_id]
+    screen = shell.text("message", "get", by_id["offsetMessageId"])
+    assert "\nproperty x           y\n" in screen
+    assert screen.endswith("\nbody                 füü\n")
+
+
+def test_a_body_comes_from_a_file_or_standard_input(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "body"
+    file.write_bytes(b"\xff\x00")
+    [sent] = shell.rows("message", "send", "orders", "--file", str(file))
+    [found] = shell.rows("message", "get", sent["messageId"], "--topic", "orders")
+    assert (found["body"], found["bodyIsBase64"], found["bodyBytes"]) == ("/wA=", True, 2)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
+    [sent] = shell.rows("message", "send", "orders")
+    [found] = shell.rows("message", "get", sent["messageId"], "--topic", "orders")
+    assert found["body"] == "piped"
+
+
+def test_a_topic_is_printed_queue_after_queue(shell: Shell) -> None:
+    found = shell.lines("message", "cat", "orders")
+    assert [row["body"] for row in found] == [f"order {n}" for n in (0, 2, 4, 1, 3, 5)]
+    paid = shell.lines("message", "cat", "orders", "--tag", "paid", "--queue", "1")
+    assert [row["body"] for row in paid] == ["order 1", "order 5"]
+    assert len(shell.lines("message", "cat", "orders", "--limit", "4")) == 4
+    assert shell.lines("message", "cat", "orders", "--since", "2100-01-01") == []
+    assert shell.lines("message", "cat", "orders", "--until", "2020-01-01") == []
+    first = shell.text("message", "cat", "orders", "--limit", "1")
+    assert first.endswith("Z  broker-a/0/0  open  o-0  order 0\n")
+
+
+def test_what_comes_is_printed_as_it_comes(shell: Shell) -> None:
+    with Producer(shell.cluster.name_server, group="shop") as producer:
+        producer.send("orders", "the next")
+        tailed = shell.lines("message", "tail", "orders", "--last", "9", "--limit", "7")
+    assert sorted(row["body"] for row in tailed) == [*(f"order {n}" for n in range(6)), "the next"]
+
+
+def test_a_trace_tells_who_sent_and_who_consumed(shell: Shell) -> None:
+    shell.cluster.create_topic("traced", queues=1)
+    with Producer(shell.cluster.name_server, group="shop", trace="traces") as producer:
+        shell.cluster.create_topic("traces", queues=1)
+        sent = producer.send("traced", "x")
+    [trace] = shell.rows("message", "trace", sent.message_id, "--trace-topic", "traces")
+    assert (trace["kind"], trace["group"], trace["isSuccess"]) == ("sent", "shop", True)
+    code, said = shell.fails("message", "trace", "0" * 32, "--trace-topic", "traces")
+    assert (code, "has no message with key" in said) == (3, True)
+
+
+def test_a_copy_has_what_the_sender_had_set(shell: Shell) -> None:
+    [found] = shell.rows("message", "get", "--topic", "orders", "--key", "o-4")
+    words = ["message", "resend", found["offsetMessageId"]]
+    [preview] = shell.rows(*words)
+    assert (preview["toTopic"], preview["state"]) == ("orders", "would be sent")
+    assert len(shell.rows("message", "get", "--topic", "orders", "--key", "o-4")) == 1
+    shell.cluster.create_topic("again", queues=1)
+    [sent] = shell.rows(*words, "--to", "again", "--apply")
+    assert sent["state"] == "sent"
+    [copy] = shell.rows("message", "get", sent["newMessageId"], "--topic", "again")
+    assert [copy[name] for name in ("tag", "keys", "body")] == ["paid", "o-4", "order 4"]
+    assert json.loads(copy["properties"])["number"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ("get", 2, "one of ID and --key is required"),
+        ("get --key x", 2, "--key needs --topic"),
+        ("get 0123", 2, "'0123' is no id by offset: a sender's id needs --topic"),
+        ("get --key gone --topic orders", 3, "topic 'orders' has no message with key 'gone'"),
+        ("send orders x --queue 1", 2, "--broker and --queue are only allowed together"),
+        ("send orders x --file y", 2, "--file: not allowed with a body"),
+        ("send orders --file /gone", 1, "/gone: No such file"),
+        ("cat gone", 3, "topic 'gone' has no route"),
+        ("cat orders --queue 7", 3, "topic 'orders' has no such queue"),
+        ("cat orders --since noon", 2, "'noon' is not a time"),
+    ],
+)
+def test_what_can_not_be_is_said(words: str, code: int, reason: str, shell: Shell) -> None:
+    ended, said = shell.fails("message", *words.split())
+    assert (ended, reason in said) == (code, True), said
+
+
+def test_reading_leaves_no_group_behind(shell: Shell) -> None:
+    shell.lines("message", "cat", "orders")
+    with PullConsumer(shell.cluster.name_server, group="other") as consumer:
+        consumer.subscribe("orders")
+        assert [row["group"] for row in shell.rows("group", "list")] == ["other"]

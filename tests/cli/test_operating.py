@@ -1,0 +1,56 @@
+"""What docs/operating.md tells to type about a cluster that runs works as it stands there."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firearrow.cli.bench import TOPIC
+from firearrow.cli.main import main
+from firearrow.client.loads import loads
+from firearrow.testing import EmbeddedCluster
+from tests.client.diagnosis.sending import send
+
+PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
+SECTION = "## See how a cluster is"
+EXIT_CODES = {"doctor": 1}  # nobody consumes
+
+
+def commands() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8").partition(SECTION)[2].partition("\n## ")[0]
+    return re.findall(r"^    firearrow (.+)$", text, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def name_server() -> Iterator[str]:
+    with EmbeddedCluster() as running:
+        running.create_topic("orders")
+        running.create_group("billing")
+        running.create_topic(TOPIC)
+        send(running.name_server, "orders", 3)
+        send(running.name_server, TOPIC, 100)
+        yield running.name_server
+
+
+def test_there_is_an_example_of_each_command() -> None:
+    assert {line.split()[0] for line in commands()} == {"check", "doctor", "top", "bench"}
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_works(
+    line: str,
+    name_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", name_server)
+    monkeypatch.setattr(loads, "IDLE_SECONDS", 0.5)  # for messages that the page sends before
+    monkeypatch.setattr(loads, "POP_WAIT_SECONDS", 0.1)
+    name, *rest = shlex.split(line)
+    expected = 0 if "sends" in rest else EXIT_CODES.get(name, 0)
+    assert main([name, *rest]) == expected
+    out, err = capsys.readouterr()
+    assert out
+    assert err == ""

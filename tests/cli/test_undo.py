@@ -1,0 +1,176 @@
+"""What a change or a deletion leaves behind: a file, and a command that goes back by it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from firearrow.client.admin import Admin
+from firearrow.testing import BlockingCluster
+from firearrow.wire.client_bodies import MessageQueue
+from tests.cli.shell import Shell, shop
+
+T = TypeVar("T")
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingCluster]:
+    with pytest.MonkeyPatch.context() as patched, shop(patched) as running:
+        yield running
+
+
+@pytest.fixture
+def shell(
+    cluster: BlockingCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
+    return Shell(cluster, capsys)
+
+
+def states(rows: Rows) -> list[str]:
+    return [row["state"] for row in rows]
+
+
+def on_cluster(shell: Shell, do: Callable[[Admin, str], Awaitable[T]]) -> T:
+    """Do something with the cluster and the address of its broker."""
+
+    async def run() -> T:
+        async with Admin.of([shell.cluster.name_server]) as admin:
+            return await do(admin, shell.cluster.brokers[0].address)
+
+    return asyncio.run(run())
+
+
+def test_a_topic_is_made_again_without_its_messages(shell: Shell, tmp_path: Path) -> None:
+    shell.text("topic", "create", "payments", "--queues", "3", "--perm", "r", "--type", "FIFO")
+    on_cluster(shell, lambda admin, _: admin.put_order("payments", "broker-a:3", whole=True))
+    before = shell.rows("topic", "show", "payments")
+    assert "Messages can't be brought back, only the topic" in shell.text(
+        "topic", "delete", "payments"
+    )
+    assert [*tmp_path.iterdir()] == []
+    told = shell.text("topic", "delete", "payments", "--apply", "--undo-file", "undo.json")
+    assert told.endswith("`firearrow topic undo undo.json` makes it again, without its messages.\n")
+    assert (tmp_path / "undo.json").stat().st_mode & 0o777 == 0o600
+
+    undo = ("topic", "undo", "undo.json")
+    [planned] = shell.rows(*undo)
+    assert planned == {**before[0], "state": "would be made"}
+    assert shell.fails("topic", "show", "payments")[0] == 3
+    assert states(shell.rows(*undo, "--apply")) == ["made"]
+    assert shell.rows("topic", "show", "payments") == before
+    order = on_cluster(
+        shell, lambda admin, _: admin.name_servers.value("ORDER_TOPIC_CONFIG", "payments")
+    )
+    assert order == "broker-a:3"
+    assert states(shell.rows(*undo, "--apply")) == ["the same"]
+    shell.text("topic", "create", "payments", "--queues", "5")
+    assert states(shell.rows(*undo)) == ["would be changed"]
+    assert states(shell.rows(*undo, "--apply")) == ["changed"]
+    assert shell.rows("topic", "show", "payments") == before
+
+
+def test_a_group_is_made_again_where_it_was(shell: Shell) -> None:
+    shell.text("group", "create", "billing", "--retries", "3", "--ordered")
+    shell.text("topic", "create", "refunds", "--queues", "1")
+    shell.commit("billing", 1, 2)
+
+    async def forbid(admin: Admin, address: str) -> None:
+        await admin.groups.readable(address, "billing", "orders", False)
+        await admin.offsets.commit(address, "billing", MessageQueue("refunds", "broker-a", 0), 0)
+
+    on_cluster(shell, forbid)
+    before = shell.rows("group", "show", "billing")
+    told = shell.text("group", "delete", "billing", "--apply", "--undo-file", "undo.json")
+    assert told.endswith("`firearrow group undo undo.json` makes it again, where it was.\n")
+    shell.text("topic", "delete", "refunds", "--apply")
+
+    undo = ("group", "undo", "undo.json")
+    planned = shell.rows(*undo)
+    assert [(row["topic"], row["afterOffset"], row["state"]) for row in planned] == [
+        (None, None, "would be made"),
+        ("orders", 1, "would be moved"),
+        ("orders", 2, "would be moved"),
+        ("refunds", None, "queue is gone"),
+    ]
+    assert shell.fails("group", "show", "billing")[0] == 3
+    done = shell.rows(*undo, "--apply")
+    assert states(done) == ["made", "moved", "moved", "queue is gone"]
+    assert shell.rows("group", "show", "billing") == before
+    assert [row["offset"] for row in shell.rows("offset", "get", "billing")] == [1, 2]
+    assert not on_cluster(
+        shell, lambda admin, address: admin.groups.readable(address, "billing", "orders")
+    )
+
+
+def test_offsets_that_are_kept_are_not_moved(shell: Shell, tmp_path: Path) -> None:
+    shell.text("group", "create", "audit")
+    shell.commit("audit", 1, 2)
+    shell.text("group", "delete", "audit", "--keep-offsets", "--apply", "--undo-file", "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text())["offsets"] == []
+    assert states(shell.rows("group", "undo", "kept.json", "--apply")) == ["made"]
+    assert [row["offset"] for row in shell.rows("offset", "get", "audit")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [("--all-brokers", "fileReservedTime"), ("--name-servers", "scanNotActiveBrokerInterval")],
+)
+def test_keys_are_what_they_were(shell: Shell, where: str, key: str, tmp_path: Path) -> None:
+    def value() -> str:
+        servers = [where] if where == "--name-servers" else []
+        return str(shell.rows("config", "get", key, *servers)[0]["value"])
+
+    was = value()
+    change = ("config", "set", f"{key}=47", where)
+    assert states(shell.rows(*change)) == ["would be changed"]
+    assert [*tmp_path.iterdir()] == []
+    told = shell.text(*change, "--apply", "--undo-file", "undo.json")
+    assert told.endswith("`firearrow config undo undo.json` sets what was before.\n")
+    undo = ("config", "undo", "undo.json")
+    [planned] = shell.rows(*undo)
+    assert (planned["before"], planned["after"], value()) == ("47", was, "47")
+    assert states(shell.rows(*undo, "--apply", "--undo-file", "again.json")) == ["changed"]
+    assert value() == was
+    assert states(shell.rows(*undo, "--apply")) == ["the same"]
+    shell.rows("config", "undo", "again.json", "--apply")
+    assert value() == "47"
+    shell.rows(*undo, "--apply")
+    assert len([*tmp_path.glob("firearrow-undo-config-*.json")]) == 2  # maybe of one second
+
+
+def test_nothing_is_deleted_where_the_file_can_not_be_written(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    shell.text("group", "create", "ledger")
+    for words in (
+        ["topic", "delete", "orders"],
+        ["group", "delete", "ledger"],
+        ["config", "set", "fileReservedTime=9", "--all-brokers"],
+    ):
+        code, said = shell.fails(*words, "--apply", "--undo-file", "mine")
+        assert (code, said) == (1, "firearrow: mine: File exists\n")
+    assert shell.rows("topic", "show", "orders")
+    assert shell.rows("group", "show", "ledger")
+    assert shell.rows("config", "get", "fileReservedTime")[0]["value"] != "9"
+
+
+@pytest.mark.parametrize("noun", ["topic", "group", "config", "offset"])
+def test_a_file_of_another_kind_is_refused(shell: Shell, noun: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"kind": "pizza"}')
+    assert shell.fails(noun, "undo", "other.json") == (
+        1,
+        "firearrow: other.json undoes something else: `firearrow pizza undo` reads it\n",
+    )
+    (tmp_path / "bad.json").write_text("no")
+    code, said = shell.fails(noun, "undo", "bad.json")
+    assert (code, said.startswith("firearrow: bad.json is no undo file: ")) == (1, True)

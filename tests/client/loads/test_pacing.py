@@ -1,0 +1,104 @@
+"""Tests of how a load is paced, in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from firearrow.client.loads.pacing import REASONS_MAX, Measured, Plan, run
+from firearrow.errors import BrokerBusy, ConfigError
+from firearrow.testing.loop import VirtualLoop
+
+
+def measured(plan: Plan, one: Callable[[int], Awaitable[int]], **more: Any) -> Measured:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(run(plan, one, **more))
+
+
+async def in_ten_ms(_: int) -> int:
+    await asyncio.sleep(0.010)
+    return 1
+
+
+def test_it_ends_with_the_count() -> None:
+    found = measured(Plan(count=10, in_flight=4), in_ten_ms)
+    assert (found.messages, found.took.count, found.failed) == (10, 10, 0)
+    assert found.seconds == pytest.approx(0.030)
+    assert found.took.at(1) == pytest.approx(10_000, rel=0.01)
+
+
+def test_it_ends_with_the_time_and_what_is_under_way_does_not_count() -> None:
+    found = measured(Plan(seconds=0.105, in_flight=2), in_ten_ms)
+    assert found.messages == 20
+    assert found.seconds == pytest.approx(0.105)
+
+
+def test_so_many_a_second() -> None:
+    found = measured(Plan(seconds=1.0, per_second=50, in_flight=8), in_ten_ms)
+    assert found.messages == 50
+    assert found.took.max == pytest.approx(10_000, rel=0.01)
+
+
+def test_who_waits_behind_one_that_stands_still_is_measured_so() -> None:
+    async def first_takes_a_second(number: int) -> int:
+        await asyncio.sleep(0 if number else 1.0)
+        return 1
+
+    found = measured(Plan(count=100, per_second=100, in_flight=1), first_takes_a_second)
+    assert found.took.at(0.5) == pytest.approx(500_000, rel=0.05)
+
+
+def test_failures_are_counted_with_their_reasons() -> None:
+    async def fail(number: int) -> int:
+        if number % 2:
+            raise BrokerBusy(2, "busy")
+        return 1
+
+    found = measured(Plan(count=10, in_flight=1), fail)
+    assert (found.messages, found.failed) == (5, 5)
+    assert found.reasons == {"BrokerBusy: code 2: busy": 5}
+
+
+def test_of_reasons_only_some_are_kept() -> None:
+    async def fail(number: int) -> int:
+        raise OSError(f"no {number}")
+
+    found = measured(Plan(count=100), fail)
+    assert (found.failed, len(found.reasons)) == (100, REASONS_MAX)
+
+
+def test_what_is_a_fault_of_the_load_is_raised() -> None:
+    async def wrong(_: int) -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        measured(Plan(count=1), wrong)
+    assert isinstance(caught.value.exceptions[0], ZeroDivisionError)
+
+
+def test_it_ends_when_there_is_no_more_to_do() -> None:
+    done: list[int] = []
+
+    async def one(number: int) -> int:
+        done.append(number)
+        return 0
+
+    found = measured(Plan(in_flight=1), one, ended=lambda: len(done) == 3)
+    assert (found.messages, found.took.count, len(done)) == (0, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seconds": 0},
+        {"seconds": 90_000},
+        {"count": 0},
+        {"in_flight": 0},
+        {"in_flight": 5000},
+        {"per_second": 0},
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"allowed|more than 0"):
+        Plan(**wrong)

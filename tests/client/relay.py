@@ -1,0 +1,113 @@
+"""A proxy between clients and a broker that cuts connections, delays bytes and corrupts frames.
+
+What it does follows from a seed. Corrupted is how a frame begins: no receiver can know that a byte
+in the middle was another one, as the protocol has no sum of it (and TCP has).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, NamedTuple
+
+HOST = "127.0.0.1"
+CHUNK_BYTES = 1 << 16
+HEAD_BYTES = 8  # of a frame: its length, the kind and length of its header
+
+
+class Faults(NamedTuple):
+    """How likely something happens to what comes in one piece, and how long a delay may take."""
+
+    cut: float = 0.0
+    corrupt: float = 0.0
+    delay: float = 0.0
+    seconds_max: float = 5.0
+
+
+CALM = Faults()
+
+
+class Relay:
+    """Passes on what clients and one port say to each other; ``done`` counts faults by kind."""
+
+    def __init__(self, port: int, seed: int) -> None:
+        self.faults = CALM
+        self.done: Counter[str] = Counter()
+        self._port = port
+        self._chance = Random(seed)
+        self._loop = asyncio.get_running_loop()
+        self._connect: Callable[..., Any] = self._loop.create_connection
+        self._own_port = 0
+        self._pumps: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def between(self) -> AsyncIterator[None]:
+        """Have all who connect to the port from now on come to the relay."""
+        server = await asyncio.start_server(self._serve, HOST, 0)
+        self._own_port = server.sockets[0].getsockname()[1]
+        self._loop.create_connection = self._redirect  # type: ignore[method-assign,assignment]
+        try:
+            yield
+        finally:
+            self._loop.create_connection = self._connect  # type: ignore[method-assign]
+            server.close()
+            for task in self._pumps:
+                task.cancel()
+            if self._pumps:
+                await asyncio.wait(self._pumps)
+
+    async def _redirect(
+        self, factory: Any, host: str | None = None, port: int | None = None, **options: Any
+    ) -> Any:
+        port = self._own_port if port == self._port else port
+        return await self._connect(factory, host, port, **options)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(there_reader)
+        try:
+            transport, _ = await self._connect(lambda: protocol, HOST, self._port)
+        except OSError:
+            writer.transport.abort()
+            return
+        there = asyncio.StreamWriter(transport, protocol, there_reader, self._loop)
+        for source, target in ((reader, there), (there_reader, writer)):
+            task = asyncio.create_task(self._pump(source, target, (writer, there)))
+            self._pumps.add(task)
+            task.add_done_callback(self._pumps.discard)
+
+    async def _pump(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        both: tuple[asyncio.StreamWriter, asyncio.StreamWriter],
+    ) -> None:
+        try:
+            while data := await source.read(CHUNK_BYTES):
+                passed = await self._through(data)
+                target.write(passed)
+                if len(passed) < len(data):
+                    break
+        except OSError:
+            pass  # the other direction has ended it
+        finally:
+            for writer in both:
+                writer.close()
+
+    async def _through(self, data: bytes) -> bytes:
+        """What is passed on of a piece; less than all if the connection is to be cut."""
+        faults, chance = self.faults, self._chance
+        drawn = chance.random()
+        if drawn < faults.cut:
+            self.done["cut"] += 1
+            return data[: chance.randrange(len(data))]
+        if drawn < faults.cut + faults.corrupt:
+            self.done["corrupted"] += 1
+            return chance.randbytes(len(data[:HEAD_BYTES])) + data[HEAD_BYTES:]
+        if drawn < faults.cut + faults.corrupt + faults.delay:
+            self.done["delayed"] += 1
+            await asyncio.sleep(chance.uniform(0, faults.seconds_max))
+        return data

@@ -1,0 +1,69 @@
+"""What a route says of its topic's queues."""
+
+import pytest
+
+from firearrow.client.queues import Queue
+from firearrow.client.routequeues import (
+    LOGICAL_BROKER,
+    address_of_id,
+    hosts_of_logical,
+    is_ordered,
+    publish_queues,
+    subscribe_queues,
+)
+from firearrow.errors import RemoteProtocolError
+from firearrow.wire.bodies import BrokerData, QueueData, Route, TopicQueueMappingInfo
+
+MASTERS = [BrokerData("C", "b", {0: "b:1", 1: "b:2"}), BrokerData("C", "a", {0: "a:1"})]
+SLAVE = BrokerData("C", "s", {1: "s:2"})
+
+
+def queues(*places: tuple[str, int]) -> list[Queue]:
+    return [Queue("T", broker, number) for broker, number in places]
+
+
+def test_plain_topics() -> None:
+    route = Route(
+        [QueueData("b", 2, 1, 6), QueueData("a", 1, 2, 6), QueueData("s", 1, 1, 6)],
+        [*MASTERS, SLAVE],
+    )
+    assert publish_queues("T", route) == queues(("a", 0), ("a", 1), ("b", 0))
+    assert publish_queues("T", route, 1) == queues(("a", 0), ("b", 0))
+    assert subscribe_queues("T", route) == queues(("a", 0), ("b", 0), ("b", 1), ("s", 0))
+    assert not is_ordered(route)
+
+
+def test_rights() -> None:
+    route = Route([QueueData("a", 1, 1, 4), QueueData("b", 1, 1, 2)], MASTERS)
+    assert publish_queues("T", route) == queues(("b", 0))
+    assert subscribe_queues("T", route) == queues(("a", 0))
+
+
+def test_ordered_topics() -> None:
+    route = Route([QueueData("a", 9, 9, 6)], MASTERS, order_topic_conf="b:2;a:1;")
+    assert publish_queues("T", route) == queues(("b", 0), ("b", 1), ("a", 0))
+    assert is_ordered(route)
+    with pytest.raises(RemoteProtocolError, match="topic 'T' has orderTopicConf 'b:x'"):
+        publish_queues("T", Route(order_topic_conf="b:x"))
+
+
+def test_static_topics() -> None:
+    mappings = {
+        "a": TopicQueueMappingInfo(
+            "T", total_queues=3, bname="a", epoch=1, curr_id_map={0: 0, 1: 1}
+        ),
+        "b": TopicQueueMappingInfo("T", total_queues=3, bname="b", epoch=2, curr_id_map={1: 0}),
+    }
+    route = Route([], MASTERS, topic_queue_mapping_by_broker=mappings)
+    logical = queues(*((LOGICAL_BROKER, number) for number in range(3)))
+    assert publish_queues("T", route) == subscribe_queues("T", route) == logical
+    assert hosts_of_logical(route) == {0: "a", 1: "b"}
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "any_will_do", "address"),
+    [(0, False, None), (1, False, "1"), (2, False, "3"), (4, False, None), (4, True, "1")],
+)
+def test_addresses(broker_id: int, any_will_do: bool, address: str | None) -> None:
+    known = {1: "1", 3: "3"}
+    assert address_of_id(known, broker_id, any_will_do=any_will_do) == address

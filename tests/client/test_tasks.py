@@ -1,0 +1,88 @@
+"""The tasks of a client: all end with it, and none fails unheard."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from firearrow.client.tasks import Tasks
+from firearrow.errors import ClientError
+from firearrow.testing import loop
+from tests.broker.serving import seconds
+from tests.loglines import told
+
+
+def run(main: Callable[[Tasks], Coroutine[Any, Any, None]]) -> None:
+    async def limited(_: object) -> None:
+        tasks = Tasks()
+        await main(tasks)
+        await tasks.close()
+        assert len(tasks) == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    loop.run(limited)
+
+
+def test_all_end_with_their_owner() -> None:
+    ended: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(name)
+
+    async def main(tasks: Tasks) -> None:
+        first = tasks.start(work("first"), "first")
+        tasks.start(work("second"), "second")
+        await asyncio.sleep(1)
+        await first.stop()
+        assert first.done()
+        assert ended == ["first"]
+
+    run(main)
+    assert ended == ["first", "second"]
+
+
+def test_nothing_begins_after_the_end() -> None:
+    async def work() -> None:
+        raise AssertionError
+
+    async def main(tasks: Tasks) -> None:
+        await tasks.close()
+        with pytest.raises(ClientError, match="late work: the session was closed"):
+            tasks.start(work(), "late work")
+
+    run(main)
+
+
+def test_one_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async def main(tasks: Tasks) -> None:
+        tasks.start(fail(), "dividing")
+        await asyncio.sleep(1)
+
+    run(main)
+    assert [line["event"] for line in told(caplog)] == ["task failed"]
+
+
+def test_again_and_again_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
+    times: list[float] = []
+
+    async def work() -> None:
+        times.append(seconds())
+        if len(times) == 2:
+            raise ClientError("not now")
+
+    async def main(tasks: Tasks) -> None:
+        running = tasks.every(10, work, "work", first_seconds=1)
+        await asyncio.sleep(35)
+        running.cancel()
+
+    run(main)
+    assert times == [1, 11, 21, 31]
+    [line] = told(caplog)
+    assert (line["event"], line["error"]) == ("work is done again later", "not now")

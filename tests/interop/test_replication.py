@@ -1,0 +1,162 @@
+"""Masters and slaves of both kinds: the original's broker follows Firearrow's, and the reverse.
+
+All brokers register with one name server. What the official client sends to the master must be in
+the log of the slave byte for byte, and both must say so by ``mqadmin haStatus``; then either is
+killed, and they go on. What a SYNC_MASTER has acknowledged is on its slave at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from firearrow.store.offline import Layout, diff
+from tests.interop.driver import Driver
+from tests.interop.javaclient import JavaClient, Outgoing
+from tests.interop.servers import SMALL_FILES, Kind, Server, serve
+from tests.interop.waiting import wait_until
+
+KILL_ROUNDS: Final = int(os.environ.get("FIREARROW_REPLICA_KILL_ROUNDS", "0"))
+TIMEOUT_S: Final = 60
+QUEUES: Final = 2
+TOPIC: Final = "replicated"
+
+PAIRS: Final[list[tuple[Kind, Kind, str]]] = [
+    ("firearrow", "real", "default"),
+    ("real", "firearrow", "defaultRocksDB"),
+]
+
+
+@dataclass
+class Pair:
+    """A master and its slave, each of which can be ended and started again at its place."""
+
+    driver: Driver
+    namesrv: str
+    directory: Path
+    master_kind: Kind
+    slave_kind: Kind
+    store_type: str
+    broker_port: int = 0
+    turns: int = 0
+
+    @contextmanager
+    def master(self, *, sync: bool, killed: bool = False) -> Iterator[Server]:
+        keys = {"brokerRole": "SYNC_MASTER" if sync else "ASYNC_MASTER"}
+        keys |= {"inSyncReplicas": "2"} if sync else {}
+        keys |= {"slaveTimeout": "30000"}
+        with self._served(self.master_kind, "master", keys, self.broker_port, killed) as server:
+            self.broker_port = server.broker_port
+            yield server
+
+    @contextmanager
+    def slave(self, *, killed: bool = False) -> Iterator[Server]:
+        keys = {
+            "brokerRole": "SLAVE",
+            "brokerId": "1",
+        }
+        with self._served(self.slave_kind, "slave", keys, 0, killed) as server:
+            yield server
+
+    @contextmanager
+    def _served(
+        self, kind: Kind, name: str, keys: Mapping[str, str], port: int, killed: bool
+    ) -> Iterator[Server]:
+        self.turns += 1
+        settings = {
+            **SMALL_FILES, "storeType": self.store_type, "namesrvAddr": self.namesrv,
+            "brokerName": f"{self.master_kind}-master", **keys,
+        }  # fmt: skip
+        store, logs = self.directory / name, self.directory / f"{self.turns}-{name}-{kind}"
+        with serve(kind, store, logs, broker_port=port, settings=settings, killed=killed) as server:
+            yield server
+
+
+@pytest.fixture(scope="module")
+def namesrv(server: Server) -> str:
+    """The name server that all register with."""
+    return server.namesrv
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=["java-follows", "java-leads"])
+def pair(
+    request: pytest.FixtureRequest,
+    driver: Driver,
+    namesrv: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Pair:
+    """Two brokers to be: nothing runs yet."""
+    leads, follows, store_type = request.param
+    directory = tmp_path_factory.mktemp(f"{leads}-leads")
+    return Pair(driver, namesrv, directory, leads, follows, store_type)
+
+
+def sent(java: JavaClient, count: int, first: int) -> list[bytes]:
+    """Send messages of very different sizes; all must be acknowledged as SEND_OK."""
+    bodies = [b"%d " % number * (number % 7 * 900 + 1) for number in range(first, first + count)]
+    messages = [Outgoing(body=body, queue=at % QUEUES) for at, body in enumerate(bodies)]
+    reports = java.producer().send(TOPIC, messages)
+    assert {report.status for report in reports} == {"SEND_OK"}
+    return bodies
+
+
+@contextmanager
+def following(pair: Pair, java: JavaClient, *, killed: bool = False) -> Iterator[Server]:
+    """A slave that the master knows; at the end it has all that the master has."""
+    master = java.server
+    with pair.slave(killed=killed) as slave:
+        wait_until(lambda: ha_status(java, master)["SlaveNum"] == "1", TIMEOUT_S, "slave")
+        yield slave
+        end = ha_status(java, master)["MasterCommitLogMaxOffset"]
+        wait_until(
+            lambda: ha_status(java, slave)["CommitLogMaxOffset"] == end, TIMEOUT_S, "copied log"
+        )
+        wait_until(lambda: acked(java, master) == [(end, "0", "OK")], TIMEOUT_S, "report")
+
+
+def ha_status(java: JavaClient, server: Server) -> dict[str, str]:
+    """What ``mqadmin haStatus`` prints of a broker, but for the table of slaves."""
+    printed = java.mqadmin("haStatus", "-b", server.broker)
+    return dict(re.findall(r"^#(\w+)\t(\S+)$", printed, re.MULTILINE))
+
+
+def acked(java: JavaClient, master: Server) -> list[tuple[str, str, str]]:
+    """Of each slave of a master: up to where it has the log, how far it is behind, its state."""
+    printed = java.mqadmin("haStatus", "-b", master.broker)
+    rows = [line.split() for line in printed.splitlines() if re.match(r"[\d.]+:\d+ ", line)]
+    return [(row[1], row[2], row[4]) for row in rows]
+
+
+def knows_topic(slave: Server) -> bool:
+    """Whether a slave has learned from its master which topics there are."""
+    files = (path for path in (slave.store / "config").rglob("*") if path.is_file())
+    return any(TOPIC.encode() in path.read_bytes() for path in files)
+
+
+def test_a_slave_has_what_its_master_has_whoever_is_killed(pair: Pair) -> None:
+    with pair.master(sync=False, killed=True) as master:
+        java = JavaClient(pair.driver, master)
+        java.create_topic(TOPIC, QUEUES)
+        with following(pair, java, killed=True):
+            bodies = sent(java, 100, 0)
+        java.close()
+    with pair.master(sync=True) as master:
+        java = JavaClient(pair.driver, master)
+        for _ in range(KILL_ROUNDS):
+            with following(pair, java, killed=True):
+                bodies += sent(java, 50, len(bodies))
+        with following(pair, java) as slave:
+            bodies += sent(java, 50, len(bodies))
+            wait_until(lambda: knows_topic(slave), TIMEOUT_S, "topics of the slave")
+        java.close()
+    found = diff(Layout(pair.directory / "master"), Layout(pair.directory / "slave"))
+    parts = {"log", "queues"} & {it.part for it in found.differences}
+    assert (parts, found.queues) == (set(), [])
+    assert found.log_compared[1] > 100_000

@@ -1,0 +1,350 @@
+"""A script of `mqadmin` commands, and what they print, as four pairs must agree on it.
+
+The pairs are upstream's tool and ours, on the original broker and on Firearrow: each runs the
+script on a fresh cluster, and gets what is in ``tests/data/mqadmin``, where each command has a
+file. It is upstream's on the original broker; ``FIREARROW_WRITE_GOLDEN=1`` writes it anew
+(``tests/interop/test_mqadmin_twin.py``).
+
+The commands of a stage don't depend on each other: upstream's run at once, as each takes seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from firearrow.cli.mqadmin.entry import run
+
+GOLDEN: Final = Path(__file__).parent / "data" / "mqadmin"
+
+TOPICS_FILE: Final = [
+    {"topicName": "MqaListA", "readQueueNums": 3, "writeQueueNums": 2},
+    {"topicName": "MqaListB", "perm": 4, "attributes": {"+message.type": "DELAY"}},
+]
+GROUPS_FILE: Final = [{"groupName": "MqaListGroup", "retryMaxTimes": 7}]
+_POLICY: Final = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
+
+CREATE: Final = f"""
+updateTopic -b BROKER -t MqaPlain -r 4 -w 4
+updateTopic -c DefaultCluster -t MqaOrder -r 2 -w 2 -o true
+updateTopic -b BROKER -t MqaFifo -a +message.type=FIFO -u true -s true
+updateTopic -b BROKER -t MqaGone
+updateTopic -c NoCluster -t MqaNone
+updateTopic -b BROKER -t SCHEDULE_TOPIC_XXXX
+updateTopicList -b BROKER -f DIR/topics.json
+updateTopicList -b BROKER -f DIR/nothing.json
+updateSubGroup -b BROKER -g MqaGroup -r 3 -q 2
+updateSubGroup -c DefaultCluster -g MqaRetry -p '{_POLICY}' --attributes +lite.bind.topic=MqaPlain
+updateSubGroup -b BROKER -g MqaPast
+updateSubGroupList -b BROKER -f DIR/groups.json
+updateKvConfig -s MqaSpace -k key -v value
+"""
+SEND: Final = (
+    """
+sendMessage -t MqaPlain -p one -k k1 -c TagA -b broker-a -i 0
+sendMessage -t MqaPlain -p two -k k2 -c TagB -b broker-a -i 1
+sendMessage -t MqaPlain -p three -b broker-a -i 2
+sendMessage -t MqaPlain -p refused -i 1
+""",
+    "sendMessage -t MqaPlain -p 'four 四' -k 'k1 k4' -c TagB -b broker-a -i 0",
+)
+LOOK: Final = """
+topicRoute -t MqaPlain
+topicRoute -t MqaPlain -l
+topicRoute -t MqaNone
+topicStatus -t MqaPlain
+topicStatus -t MqaFifo
+topicStatus -t MqaNone
+topicClusterList -t MqaPlain
+allocateMQ -t MqaPlain -i 10.0.0.1,10.0.0.2,10.0.0.3
+updateOrderConf -t MqaOrder -m get
+updateOrderConf -t MqaNone -m get
+getConsumerConfig -g MqaGroup
+getConsumerConfig -g MqaRetry
+getConsumerConfig -g MqaListGroup
+getConsumerConfig -g MqaNone
+clusterList
+clusterList -m
+clusterList -c NoCluster
+statsAll -t MqaPlain
+statsAll -t MqaFifo -a
+producerConnection -g MqaNone -t MqaPlain
+consumerConnection -g MqaNone
+consumerStatus -g MqaNone
+consumerProgress -g MqaNone
+queryMsgByKey -t MqaPlain -k k1
+queryMsgByKey -t MqaPlain -k k4 -m 1
+queryMsgByKey -t MqaPlain -k TagB -p T
+queryMsgByKey -t MqaPlain -k none
+queryMsgByKey -t MqaPlain -k k1 -p X
+queryMsgByOffset -t MqaPlain -b broker-a -i 0 -o 1
+queryMsgByOffset -t MqaPlain -b broker-a -i 0 -o 0 -f UTF-8
+queryMsgByOffset -t MqaPlain -b broker-a -i 3 -o 0
+queryMsgTraceById -i none
+printMsg -t MqaPlain
+printMsg -t MqaPlain -s 'TagA || TagC' -d false
+printMsgByQueue -t MqaPlain -a broker-a -i 0 -p true -d true
+printMsgByQueue -t MqaPlain -a broker-a -i 0 -f true
+consumeMessage -t MqaPlain -b broker-a -i 0
+consumeMessage -t MqaPlain -b broker-a -i 0 -o 1
+consumeMessage -t MqaPlain -b broker-a -i 0 -o 9
+consumeMessage -t MqaPlain -c 1
+consumeMessage -t MqaPlain -c 0
+consumeMessage -t MqaPlain -i 0
+queryCq -t MqaPlain -q 0 -i 0
+queryCq -t MqaPlain -q 0 -i 1 -c 1 -b BROKER -g MqaGroup
+exportMetadata -c DefaultCluster -f DIR/all
+exportMetadata -b BROKER -t -f DIR/topics
+exportMetadata -b BROKER -g -f DIR/groups
+getBrokerLiteInfo -b BROKER -d
+getParentTopicInfo -p MqaNone
+brokerConsumeStats -b BROKER
+checkRocksdbCqWriteProgress -c NoCluster -n NS
+rocksDBConfigToJson -p DIR/none -t topics
+exportMetadataInRocksDB -p DIR/none -t topics
+switchTimerEngine -b BROKER -e X
+deleteKvConfig -s MqaSpace -k key
+exportPopRecord -b BROKER -d false
+"""
+CHANGES: Final = (
+    """
+resetOffsetByTime -g MqaGroup -t MqaPlain -s 1000
+setConsumeMode -b BROKER -t MqaPlain -g MqaGroup -m POP -q 3
+setConsumeMode -c DefaultCluster -t MqaFifo -g MqaGroup -m PULL
+updateTopicPerm -t MqaFifo -p 4 -b BROKER
+updateTopicPerm -t MqaListA -p 6 -c DefaultCluster
+updateOrderConf -t MqaOrder -m put -v broker-a:7
+updateBrokerConfig -b BROKER -k fileReservedTime -v 48
+updateBrokerConfig -c DefaultCluster -k maxMessageSize -v 4194304
+updateNamesrvConfig -k listenBacklog -v 1
+deleteTopic -t MqaGone -c DefaultCluster
+deleteSubGroup -g MqaPast -b BROKER -r true
+cleanExpiredCQ -b BROKER
+cleanExpiredCQ -c NoCluster
+deleteExpiredCommitLog -b BROKER
+cleanUnusedTopic
+""",
+    """
+consumerProgress -g MqaGroup
+consumerProgress -g MqaGroup -t MqaPlain
+updateTopicPerm -t MqaFifo -p 4 -b BROKER
+updateOrderConf -t MqaOrder -m get
+topicRoute -t MqaGone
+getConsumerConfig -g MqaPast
+""",
+    """
+skipAccumulatedMessage -g MqaGroup -t MqaPlain
+updateOrderConf -t MqaOrder -m delete
+wipeWritePerm -b broker-a
+wipeWritePerm -b broker-none
+""",
+    """
+consumerProgress -g MqaGroup -t MqaPlain
+topicRoute -t MqaPlain -l
+""",
+    """
+resetOffsetByTime -g MqaGroup -t MqaPlain -s 0 -b BROKER -q 0 -o 1
+addWritePerm -b broker-a
+cloneGroupOffset -s MqaGroup -d MqaRetry -t MqaPlain
+""",
+    """
+consumerProgress -g MqaGroup -t MqaPlain
+brokerConsumeStats -b BROKER -l 1
+""",
+)
+USERS: Final = (
+    """
+createUser -b BROKER -u alice -p secret -t Normal
+createUser -c DefaultCluster -u bob -p secret
+""",
+    """
+getUser -b BROKER -u alice
+getUser -c DefaultCluster -u nobody
+listUser -b BROKER
+listUser -c DefaultCluster -f bob
+createAcl -b BROKER -s User:alice -r Topic:MqaPlain,Group:* -a Pub,Sub -i 10.0.0.1 -d Allow
+createAcl -c DefaultCluster -s User:bob -r Topic:MqaFifo -a Pub -d Deny
+""",
+    "updateUser -b BROKER -u bob -s disable",
+    """
+listUser -c DefaultCluster
+getAcl -b BROKER -s User:alice
+getAcl -c DefaultCluster -s User:bob
+listAcl -b BROKER
+listAcl -c DefaultCluster -s alice -r MqaPlain
+copyUser -f BROKER -t BROKER -u alice
+copyAcl -f BROKER -t BROKER -s User:alice
+""",
+    "updateAcl -b BROKER -s User:bob -r Topic:MqaFifo -a Sub -d Allow",
+    "listAcl -c DefaultCluster",
+    """
+deleteAcl -b BROKER -s User:bob -r Topic:MqaFifo
+deleteAcl -c DefaultCluster -s User:alice
+""",
+    "deleteUser -b BROKER -u alice",
+    "listUser -b BROKER",
+)
+"""On brokers that keep users; beside the changes, and behind them."""
+
+STAGES: Final = (
+    CREATE,
+    *SEND,
+    LOOK,
+    *(f"{both}\n{users}" for both, users in zip_longest(CHANGES, USERS, fillvalue="")),
+)
+
+ONLY_ORIGINAL: Final = (
+    """
+haStatus -b BROKER
+resetMasterFlushOffset -b BROKER -o 1
+""",
+    """
+exportConfigs -c DefaultCluster -f DIR/configs
+exportMetrics -c DefaultCluster -f DIR/metrics
+""",
+)
+"""What Firearrow's broker does not serve yet, or knows other keys of."""
+
+_CHANGED: Final = STAGES.index(LOOK) + 1
+STAGES_OF_ORIGINAL: Final = (
+    *STAGES[:_CHANGED],
+    f"{ONLY_ORIGINAL[0]}\n{STAGES[_CHANGED]}",
+    *STAGES[_CHANGED + 1 : -1],
+    f"{STAGES[-1]}\n{ONLY_ORIGINAL[1]}",
+)
+
+WAITED_FOR: Final = ("MqaPlain", "MqaOrder", "MqaFifo", "MqaListA", "MqaListB", "MqaGone")
+"""Topics that the name server must know before the second stage."""
+
+_MASKS: Final = (
+    (r"FD[0-9A-F]{54}|\b[0-9A-F]{32}\b", "ID"),
+    (r"\b(ID) +(?=\d)", r"\1 "),  # a column whose width is that of ids
+    (r"(@ID@)\d+ *$", r"\1OFFSET"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "TIME"),
+    (r"\b1[5-9]\d{11}\b", "MS"),
+    (r"\b127\.0\.0\.1:\d+", "ADDRESS"),
+    (r"(CommitLog Offset: +|commitLogOffset=|storeSize=|physicOffset=|physicSize=)\d+", r"\1N"),
+    (r"(#MasterCommitLogMaxOffset\t)\d+", r"\1N"),
+    (r"bodyCRC=\d+", "bodyCRC=N"),
+)
+
+
+class Place(NamedTuple):
+    """A cluster, and a directory for files."""
+
+    namesrv: str
+    broker: str
+    directory: Path
+
+
+Runner = Callable[[Sequence[Sequence[str]]], Sequence[str]]
+"""Runs the commands of a stage and gives what each printed."""
+
+
+def prepare(directory: Path) -> None:
+    """Write the files that commands read."""
+    (directory / "topics.json").write_text(json.dumps(TOPICS_FILE))
+    (directory / "groups.json").write_text(json.dumps(GROUPS_FILE))
+
+
+def printed(
+    place: Place, stages: Iterable[str], runner: Runner, wait: Callable[[], None]
+) -> dict[str, str]:
+    """Run a script; what each command printed, masked, by its name, call after call.
+
+    ``wait`` returns when the name server knows the topics of the first stage.
+    """
+    prepare(place.directory)
+    found: dict[str, str] = {}
+    for stage in stages:
+        lines = [line for line in stage.splitlines() if line.strip()]
+        commands = [_words(line, place) for line in lines]
+        for line, words, text in zip(lines, commands, runner(commands), strict=True):
+            shown = masked(text + "".join(_files(words)), place)
+            if words[0] == "queryMsgByKey":  # the original's oldest is first, our newest
+                shown = "\n".join(sorted(shown.splitlines()))
+            found[words[0]] = found.get(words[0], "") + f"$ {line}\n{shown}\n"
+        if stage is CREATE:
+            wait()
+    return found
+
+
+def _words(line: str, place: Place) -> list[str]:
+    values = {"BROKER": place.broker, "NS": place.namesrv, "DIR": str(place.directory)}
+    name, *rest = [_filled(word, values) for word in shlex.split(line)]
+    return [name, *rest] if "-n" in rest else [name, "-n", place.namesrv, *rest]
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    head, slash, tail = word.partition("/")
+    return f"{values.get(head, head)}{slash}{tail}"
+
+
+def _files(words: Sequence[str]) -> Iterator[str]:
+    """What an export has written."""
+    if words[0] in ("exportMetadata", "exportConfigs", "exportMetrics"):
+        for path in sorted(Path(words[words.index("-f") + 1]).glob("*.json")):
+            yield f"\n{path.name}:\n{path.read_text()}"
+
+
+def masked(text: str, place: Place) -> str:
+    """A text without what two runs can't agree on."""
+    text = text.replace(str(place.directory), "DIR")
+    for pattern, name in _MASKS:
+        text = re.sub(pattern, name, text, flags=re.MULTILINE)
+    return _without_rates(text)
+
+
+_RATES: Final = (
+    (r"^(DefaultCluster +broker-a +0 +ADDRESS +V5_5_0).*", r"\1 RATES"),
+    (r"^(DefaultCluster +broker-a +)(\d+ +){3}\d+", r"\1COUNTS"),
+    (r"^(Mqa\w+ +(?:\w+ +)?\d+) +\d+\.\d\d.*", r"\1 RATES"),
+    (r"^(ADDRESS +default +\d+) .*", r"\1 COUNTS"),
+    (r"(OK, )\d\d$", r"\1TOPICS"),
+    (r"(TPS: )\d+\.\d+", r"\1RATE"),
+    (r'("\w*(?:Tps|Ratio|AverageSize|Num)":)"?[\d.]+"?', r"\1N"),
+    (r'("(?:timestamp|counter|stateVersion)":)\d+', r"\1N"),
+)
+
+
+def _without_rates(text: str) -> str:
+    for pattern, name in _RATES:
+        text = re.sub(pattern, name, text, flags=re.MULTILINE)
+    return text
+
+
+def ours(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Run commands by ours, one after the other, and give what each prints."""
+    return [run_ours(words)[0] for words in commands]
+
+
+def run_ours(words: Sequence[str]) -> tuple[str, str, int]:
+    """Run a command by ours: what it prints, what it says on standard error, its exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(words)
+    return out.getvalue(), err.getvalue(), code
+
+
+def golden(name: str) -> str:
+    """What a command prints."""
+    return (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def write_golden(found: Mapping[str, str]) -> None:
+    """Write what each command prints."""
+    for name, text in found.items():
+        (GOLDEN / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+def writes_golden() -> bool:
+    """Whether the files are to be written."""
+    return bool(os.environ.get("FIREARROW_WRITE_GOLDEN"))

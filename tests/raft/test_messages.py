@@ -1,0 +1,66 @@
+"""Messages as bytes: what nodes send is read, and anything else is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firearrow.raft import (
+    Append,
+    Appended,
+    AskVote,
+    Entry,
+    Install,
+    Message,
+    Snapshot,
+    Vote,
+    decode_messages,
+    encode_messages,
+)
+
+
+def test_messages_come_back_from_their_bytes() -> None:
+    entries = [Entry(4, 2, b"x"), Entry(5, 3)]
+    messages: list[Message] = [
+        AskVote(sender="n0", to="n1", term=3, last_index=5, last_term=2, is_trial=True),
+        Vote(sender="n1", to="n0", term=3, is_granted=True, is_trial=True),
+        Append(
+            sender="n0", to="n1", term=3, previous_index=3, previous_term=2, entries=entries,
+            committed=4,
+        ),
+        Appended(sender="n1", to="n0", term=3, index=3, is_refused=True, hint_index=2, hint_term=1),
+        Install(sender="n0", to="n1", term=3, snapshot=Snapshot(2, 1, b"state")),
+    ]  # fmt: skip
+    assert decode_messages(encode_messages(messages)) == messages
+
+
+@pytest.mark.parametrize(
+    ("previous", "entries", "term"),
+    [
+        ((3, 2), [Entry(5, 2)], 2),
+        ((3, 2), [Entry(4, 1)], 2),
+        ((3, 2), [Entry(4, 3)], 2),
+        ((3, 2), [Entry(4, 2), Entry(4, 2)], 2),
+    ],
+)
+def test_entries_that_do_not_follow_are_refused(
+    previous: tuple[int, int], entries: list[Entry], term: int
+) -> None:
+    index, previous_term = previous
+    message = Append(
+        sender="n0", to="n1", term=term, previous_index=index, previous_term=previous_term,
+        entries=entries, committed=0,
+    )  # fmt: skip
+    with pytest.raises(msgspec.DecodeError):
+        decode_messages(encode_messages([message]))
+
+
+@given(st.binary())
+def test_any_bytes_are_messages_or_refused(data: bytes) -> None:
+    try:
+        messages = decode_messages(data)
+    except msgspec.DecodeError:
+        return
+    assert decode_messages(encode_messages(list(messages))) == messages

@@ -1,0 +1,108 @@
+"""Scrapes of metrics, as values by family and labels; and what the original's looks like.
+
+``tests/data/metrics/rocketmq-5.5.0.txt`` is a scrape of the original broker after the traffic of
+`tests.metricstraffic`; ``FIREARROW_RECORD=1`` has ``tests/interop/test_metrics.py`` take it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+GOLDEN = Path(__file__).parent / "data" / "metrics" / "rocketmq-5.5.0.txt"
+COMMON = {"cluster", "node_id", "node_type", "otel_scope_name"}
+_LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_PARTS = re.compile(r"_(bucket|sum|count)$")
+
+Labels = frozenset[tuple[str, str]]
+
+
+class Scraped(NamedTuple):
+    """A family: its kind, and its values by name and labels, without those that all have."""
+
+    kind: str
+    values: dict[tuple[str, Labels], float]
+
+    @property
+    def labels(self) -> set[str]:
+        """The names of all labels."""
+        return {name for _, labels in self.values for name, _ in labels}
+
+    @property
+    def bounds(self) -> list[str]:
+        """The bounds of a histogram, in their order."""
+        found = {dict(labels).get("le") for _, labels in self.values} - {None}
+        return sorted((bound for bound in found if bound), key=float)
+
+    def value(self, **labels: str) -> float:
+        """The one value with these labels, among others."""
+        wanted = set(labels.items())
+        [found] = [value for (_, own), value in self.values.items() if wanted <= own]
+        return found
+
+
+def parse(text: str) -> Mapping[str, Scraped]:
+    """Read a scrape; AssertionError for what Prometheus would not take."""
+    families: dict[str, Scraped] = {}
+    current = ""
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, current, kind = line.split(" ")
+            assert current not in families, f"{current} comes twice"
+            families[current] = Scraped(kind, {})
+        elif not line.startswith("# HELP "):
+            found = _LINE.fullmatch(line)
+            assert found, line
+            name, written, number = found.groups()
+            is_histogram = families[current].kind == "histogram"
+            assert (_PARTS.sub("", name) if is_histogram else name) == current, line
+            labels = _LABEL.findall(written or "")
+            assert ",".join(f'{key}="{value}"' for key, value in labels) == (written or ""), line
+            assert len({key for key, _ in labels}) == len(labels), line
+            own = frozenset((key, value) for key, value in labels if key not in COMMON)
+            assert (name, own) not in families[current].values, f"{line} comes twice"
+            families[current].values[name, own] = float(number)
+    for name, family in families.items():
+        assert family.kind != "histogram" or _is_sound(family), f"{name} does not add up"
+    return families
+
+
+def _is_sound(family: Scraped) -> bool:
+    """Whether each bucket has at least what the one before it has, and the last has all."""
+    rows: dict[Labels, dict[float, float]] = {}
+    counts: dict[Labels, float] = {}
+    for (name, labels), value in family.values.items():
+        rest = frozenset(pair for pair in labels if pair[0] != "le")
+        if name.endswith("_bucket"):
+            rows.setdefault(rest, {})[float(dict(labels)["le"])] = value
+        elif name.endswith("_count"):
+            counts[rest] = value
+    ordered = {rest: [value for _, value in sorted(row.items())] for rest, row in rows.items()}
+    return counts.keys() == rows.keys() and all(
+        values == sorted(values) and values[-1] == counts[rest] for rest, values in ordered.items()
+    )
+
+
+def golden() -> Mapping[str, Scraped]:
+    """The scrape of the original."""
+    return parse(GOLDEN.read_text(encoding="utf-8"))
+
+
+async def get(port: int, path: str = "/metrics") -> tuple[int, str]:
+    """Ask by HTTP, as others do: gives the status and the text."""
+
+    def ask() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+                return int(answer.status), str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(ask)

@@ -1,0 +1,110 @@
+"""What `Containerfile` and the unit for systemd run does what they expect of it.
+
+Neither an engine for containers nor systemd is needed: their commands are run as they stand there,
+but for the ports and the store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from configparser import ConfigParser
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.pages import ROOT
+
+UNIT = ROOT / "packaging" / "firearrow.service"
+BIN = Path(sys.executable).parent
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def unit() -> ConfigParser:
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
+    parser.read(UNIT)
+    return parser
+
+
+@contextmanager
+def served(command: Sequence[str], store: Path) -> Iterator[tuple[str, str]]:
+    """Run servers on free ports; gives the ports. They must end well by SIGTERM."""
+    at = command.index("--store") + 1
+    changed = [*command[:at], str(store), *command[at + 1 :]]
+    changed += ["--namesrv-port", "0", "--broker-port", "0"]
+    with subprocess.Popen(
+        [BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        found = re.fullmatch(
+            r"ready namesrv=\S+:(\d+) broker=\S+:(\d+)\n", process.stdout.readline()
+        )
+        assert found
+        yield found[1], found[2]
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    assert (store / "checkpoint").exists()
+    assert not (store / "abort").exists()
+
+
+def test_a_container_serves_and_knows_whether_it_does(tmp_path: Path) -> None:
+    given = dict(instructions())
+    assert json.loads(given["ENTRYPOINT"]) == ["firearrow"]
+    command = json.loads(given["CMD"])
+    assert command[command.index("--store") + 1].startswith(given["VOLUME"])
+    python, option, code = json.loads(given["HEALTHCHECK"].partition(" CMD ")[2])
+    assert python == "python"
+    with served(command, tmp_path / "store") as (name_server, broker):
+        code = code.replace("9876", name_server).replace("10911", broker)
+        subprocess.run([sys.executable, option, code], check=True)
+    ended = subprocess.run([sys.executable, option, code], stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == 1
+
+
+def test_a_container_is_built_of_what_is_here_for_a_user_without_rights() -> None:
+    ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
+    copied = [rest.split()[:-1] for word, rest in instructions() if word == "COPY"]
+    names = {name for names in copied for name in names if not name.startswith(("-", "/"))}
+    assert {f"!{name}" for name in names} <= set(ignored)
+    assert all((ROOT / name).exists() for name in names)
+    given = dict(instructions())
+    assert given["USER"] != "0"
+    assert given["EXPOSE"] == "9876 10911"
+
+
+def test_a_service_serves_and_stops(tmp_path: Path) -> None:
+    service = unit()["Service"]
+    line = service["ExecStart"].replace("${STATE_DIRECTORY}", str(tmp_path))
+    options = service["Environment"].strip('"').removeprefix("FIREARROW_OPTIONS=")
+    program, *command = shlex.split(line.replace("$FIREARROW_OPTIONS", options))
+    assert program == "/opt/firearrow/bin/firearrow"
+    store = Path(command[command.index("--store") + 1])
+    with served(command, store):
+        assert service["KillSignal"] == "SIGTERM"
+    assert service["Restart"] == "on-failure"
+
+
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    """By systemd's own reader where it is installed, else by the names of its sections only."""
+    assert unit().sections() == ["Unit", "Service", "Install"]
+    analyze = shutil.which("systemd-analyze")
+    if analyze is not None:
+        copy = tmp_path / UNIT.name
+        text = UNIT.read_text(encoding="utf-8")
+        copy.write_text(text.replace("/opt/firearrow/bin/firearrow", str(BIN / "firearrow")))
+        done = subprocess.run(
+            [analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False
+        )
+        assert UNIT.name not in done.stderr
+        assert done.returncode == 0

@@ -1,0 +1,281 @@
+"""Write what monitoring takes, below `packaging/`: a dashboard for Grafana, alerts for Prometheus.
+
+Both name metrics of RocketMQ 5, which the original broker has as well. `tests/test_monitoring.py`
+checks that the files are those that this writes, and that each metric in them exists.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from firearrow.broker.metrics.families import ROWS
+
+PACKAGING: Final = Path(__file__).parent.parent / "packaging"
+DASHBOARD: Final = PACKAGING / "grafana-dashboard.json"
+ALERTS: Final = PACKAGING / "prometheus-alerts.yml"
+_WIDTH: Final = 24  # of a dashboard, in Grafana's units
+_PANEL_HEIGHT: Final = 8
+_METRIC: Final = re.compile(r"\brocketmq_\w+")
+_OF: Final = '{cluster=~"$cluster",node_id=~"$broker"}'
+
+
+class Panel(NamedTuple):
+    """A chart: what it shows, by which expressions and their legends, in which unit of Grafana."""
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+
+
+class Alert(NamedTuple):
+    """When to wake somebody, and what to say."""
+
+    name: str
+    expression: str
+    minutes: int
+    severity: str
+    summary: str
+
+
+def _rate(name: str, by: str) -> str:
+    return f"sum by ({by}) (rate(rocketmq_{name}{_OF}[$__rate_interval]))"
+
+
+def _sum(name: str, by: str) -> str:
+    return f"sum by ({by}) (rocketmq_{name}{_OF})"
+
+
+def _quantile(share: float, name: str, by: str) -> str:
+    return f"histogram_quantile({share}, {_rate(f'{name}_bucket', f'le, {by}')})"
+
+
+BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
+    (
+        "Traffic",
+        (
+            Panel("Messages in", ((_rate("messages_in_total", "topic"), "{{topic}}"),), "cps"),
+            Panel(
+                "Messages out",
+                ((_rate("messages_out_total", "consumer_group, topic"),
+                  "{{consumer_group}} {{topic}}"),),
+                "cps",
+            ),
+            Panel(
+                "Bytes",
+                (
+                    (_rate("throughput_in_total", "node_id"), "in {{node_id}}"),
+                    (_rate("throughput_out_total", "node_id"), "out {{node_id}}"),
+                ),
+                "Bps",
+            ),
+            Panel(
+                "Size of a message",
+                ((_quantile(0.95, "message_size", "topic"), "95 % {{topic}}"),),
+                "bytes",
+            ),
+        ),
+    ),
+    (
+        "Groups",
+        (
+            Panel("Not consumed", ((_sum("consumer_lag_messages", "consumer_group, topic"),
+                                    "{{consumer_group}} {{topic}}"),)),
+            Panel(
+                "Age of the first",
+                ((_sum("consumer_lag_latency_milliseconds", "consumer_group, topic"),
+                  "{{consumer_group}} {{topic}}"),),
+                "ms",
+            ),
+            Panel("In hand", ((_sum("consumer_inflight_messages", "consumer_group, topic"),
+                               "{{consumer_group}} {{topic}}"),)),
+            Panel("Dead letters", ((_rate("send_to_dlq_messages_total", "consumer_group"),
+                                    "{{consumer_group}}"),), "cps"),
+        ),
+    ),
+    (
+        "Requests and clients",
+        (
+            Panel("Requests", ((_rate("rpc_latency_milliseconds_count", "request_code"),
+                                "{{request_code}}"),), "reqps"),
+            Panel(
+                "How long they take",
+                ((_quantile(0.99, "rpc_latency_milliseconds", "request_code"),
+                  "99 % {{request_code}}"),),
+                "ms",
+            ),
+            Panel(
+                "Connections",
+                (
+                    (_sum("producer_connections", "node_id"), "producers {{node_id}}"),
+                    (_sum("consumer_connections", "node_id"), "consumers {{node_id}}"),
+                ),
+            ),
+            Panel("Requests that wait", ((_sum("processor_watermark", "processor"),
+                                          "{{processor}}"),)),
+        ),
+    ),
+    (
+        "Store",
+        (
+            Panel("Disk in use", ((_sum("storage_size_bytes", "node_id"), "{{node_id}}"),),
+                  "bytes"),
+            Panel(
+                "Behind",
+                (
+                    (_sum("storage_flush_behind_bytes", "node_id"), "not on the disk {{node_id}}"),
+                    (_sum("storage_dispatch_behind_bytes", "node_id"), "in no queue {{node_id}}"),
+                ),
+                "bytes",
+            ),
+            Panel("Age of the first message",
+                  ((_sum("storage_message_reserve_time_milliseconds", "node_id"),
+                    "{{node_id}}"),), "ms"),
+        ),
+    ),
+    (
+        "Times, transactions, POP",
+        (
+            Panel("Wait for their time", ((_sum("timing_messages", "topic"), "{{topic}}"),)),
+            Panel("The timer is late",
+                  ((_sum("timer_dequeue_latency_milliseconds", "node_id"), "{{node_id}}"),), "ms"),
+            Panel("Open transactions", ((_sum("half_messages", "topic"), "{{topic}}"),)),
+            Panel("Popped and come again",
+                  ((_rate("pop_revive_retry_messages_total", "consumer_group"),
+                    "{{consumer_group}}"),), "cps"),
+        ),
+    ),
+)  # fmt: skip
+
+# The limits are those of `firearrow check`: what is critical there wakes somebody here.
+RULES: Final = (
+    Alert("RocketmqBrokerDown", 'up{job="rocketmq"} == 0', 2, "critical",
+          "{{ $labels.instance }} does not answer"),
+    Alert("RocketmqLag", "rocketmq_consumer_lag_messages > 1e6", 5, "critical",
+          "{{ $labels.consumer_group }} is {{ $value }} messages behind in {{ $labels.topic }}"),
+    Alert("RocketmqLagOld", "rocketmq_consumer_lag_latency_milliseconds > 3600e3", 5, "critical",
+          "{{ $labels.consumer_group }} is an hour behind in {{ $labels.topic }}"),
+    Alert("RocketmqDeadLetters", "increase(rocketmq_send_to_dlq_messages_total[1h]) > 0", 0,
+          "warning", "{{ $labels.consumer_group }} has given up messages of {{ $labels.topic }}"),
+    Alert("RocketmqDispatchBehind", "rocketmq_storage_dispatch_behind_bytes > 256 * 1024 * 1024",
+          5, "critical", "{{ $labels.node_id }}: messages do not come into queues"),
+    Alert("RocketmqFlushBehind", "rocketmq_storage_flush_behind_bytes > 1024 * 1024 * 1024", 5,
+          "warning", "{{ $labels.node_id }}: the disk does not follow"),
+    Alert("RocketmqSlowSends",
+          "histogram_quantile(0.99, sum by (le, node_id) (rate("
+          'rocketmq_rpc_latency_milliseconds_bucket{request_code=~"send_.*"}[5m]))) > 200', 10,
+          "warning", "{{ $labels.node_id }}: one send of a hundred takes {{ $value }} ms"),
+    Alert("RocketmqRefuses",
+          'sum by (node_id, response_code) (rate(rocketmq_rpc_latency_milliseconds_count{'
+          'response_code=~"system_busy|service_not_available|flush_disk_timeout"}[5m])) > 0', 5,
+          "critical", "{{ $labels.node_id }} refuses requests: {{ $labels.response_code }}"),
+    Alert("RocketmqTimerLate", "rocketmq_timer_dequeue_latency_milliseconds > 60e3", 5, "critical",
+          "{{ $labels.node_id }}: messages are not delivered at their time"),
+    Alert("RocketmqOpenTransactions", "rocketmq_half_messages > 100e3", 10, "critical",
+          "{{ $labels.topic }}: {{ $value }} transactions that nobody decides"),
+)  # fmt: skip
+
+
+def metrics_in(text: str) -> set[str]:
+    """Give the names of metrics that a text has."""
+    return set(_METRIC.findall(text))
+
+
+def metrics_offered() -> set[str]:
+    """Give all names that a scrape may have."""
+    names: set[str] = set()
+    for row in ROWS:
+        name = row.family.name
+        parts = ("_bucket", "_count", "_sum") if row.family.kind == "histogram" else ("",)
+        names |= {name + part for part in parts}
+    return names
+
+
+def dashboard() -> str:
+    """Give the dashboard, as Grafana imports it."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, charts in BOARD:
+        panels.append({"type": "row", "title": title, "collapsed": False,
+                       "gridPos": {"h": 1, "w": _WIDTH, "x": 0, "y": top}})  # fmt: skip
+        top += 1
+        width = _WIDTH // len(charts)
+        panels += [_panel(chart, at * width, top, width) for at, chart in enumerate(charts)]
+        top += _PANEL_HEIGHT
+    for number, panel in enumerate(panels, 1):
+        panel["id"] = number
+    board = {
+        "title": "RocketMQ brokers",
+        "uid": "firearrow-brokers",
+        "tags": ["rocketmq", "firearrow"],
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [
+            {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus"},
+            _variable("cluster", "Cluster", "label_values(rocketmq_topic_number, cluster)"),
+            _variable("broker", "Broker",
+                      'label_values(rocketmq_topic_number{cluster=~"$cluster"}, node_id)'),
+        ]},
+        "panels": panels,
+    }  # fmt: skip
+    return json.dumps(board, indent=2) + "\n"
+
+
+def _variable(name: str, label: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name, "label": label, "type": "query", "query": query, "refresh": 2,
+        "multi": True, "includeAll": True, "datasource": {"type": "prometheus", "uid": "$source"},
+        "current": {"text": "All", "value": "$__all"},
+    }  # fmt: skip
+
+
+def _panel(panel: Panel, left: int, top: int, width: int) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "$source"}
+    return {
+        "type": "timeseries",
+        "title": panel.title,
+        "datasource": source,
+        "gridPos": {"h": _PANEL_HEIGHT, "w": width, "x": left, "y": top},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + at), "datasource": source, "expr": query,
+             "legendFormat": legend}
+            for at, (query, legend) in enumerate(panel.queries)
+        ],
+    }  # fmt: skip
+
+
+def alerts() -> str:
+    """Give the alerts, as a file of rules for Prometheus: strings as JSON, which YAML takes."""
+    lines = [
+        "# Written by `python -m tools.monitoring`: change it there.",
+        "groups:",
+        "  - name: rocketmq",
+        "    rules:",
+    ]
+    for rule in RULES:
+        lines += [
+            f"      - alert: {rule.name}",
+            f"        expr: {json.dumps(rule.expression)}",
+            f"        for: {rule.minutes}m",
+            "        labels:",
+            f"          severity: {rule.severity}",
+            "        annotations:",
+            f"          summary: {json.dumps(rule.summary)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write both files."""
+    DASHBOARD.write_text(dashboard(), encoding="utf-8")
+    ALERTS.write_text(alerts(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The reference of what Python programs import, from signatures and docstrings, as Markdown.
+
+What is read is the source, so that the text is the same whichever Python writes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+
+from firearrow import client, errors, testing
+
+LINE_CHARACTERS_MAX = 90
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def client_reference() -> str:
+    """Give what `firearrow.client` offers."""
+    return _module(client)
+
+
+def testing_reference() -> str:
+    """Give what `firearrow.testing` offers."""
+    return _module(testing)
+
+
+def error_table() -> str:
+    """Give the Markdown table of all errors, in the order in which they are declared."""
+    rows = ["| error | is a | when |", "|---|---|---|"]
+    for node in ast.parse(inspect.getsource(errors)).body:
+        if isinstance(node, ast.ClassDef):
+            bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
+            first = _text(node).partition("\n\n")[0].replace("\n", " ")
+            rows.append(f"| `{node.name}` | {bases} | {first} |")
+    return "\n".join(rows) + "\n"
+
+
+def _module(module: ModuleType) -> str:
+    names = sorted(module.__all__, key=str.lower)
+    return "\n".join(part for name in names for part in _thing(name, getattr(module, name)))
+
+
+def _thing(name: str, thing: object) -> Iterator[str]:
+    """A public name: a class with its members, or a function."""
+    assert inspect.isclass(thing) or inspect.isfunction(thing), name
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
+    yield f"### {name}\n"
+    if isinstance(node, Function):
+        yield f"{_signature(name, node)}\n\n{_text(node)}\n"
+        return
+    assert isinstance(node, ast.ClassDef)
+    yield f"{_constructor(name, node)}\n\n{_text(node)}\n"
+    for member in node.body:
+        if isinstance(member, Function) and not member.name.startswith("_"):
+            yield _member(name, member)
+
+
+def _constructor(name: str, node: ast.ClassDef) -> str:
+    for member in node.body:
+        if isinstance(member, Function) and member.name == "__init__":
+            return _signature(name, member)
+    if any(ast.unparse(base).endswith("Enum") for base in node.bases):
+        members = (it.targets[0] for it in node.body if isinstance(it, ast.Assign))
+        return "\n".join(f"    {name}.{ast.unparse(member)}" for member in members)
+    fields = [ast.unparse(it) for it in node.body if isinstance(it, ast.AnnAssign)]
+    return _call(name, fields) if fields else f"    {name}"
+
+
+def _member(owner: str, node: Function) -> str:
+    decorators = {ast.unparse(it) for it in node.decorator_list}
+    if "overload" in decorators:
+        return ""
+    if "property" in decorators:
+        returns = f": {ast.unparse(node.returns)}" if node.returns else ""
+        return f"- `{node.name}{returns}` – {_text(node, inside=True)}\n"
+    awaited = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
+    if "asynccontextmanager" in decorators:
+        awaited = "async with "
+    signature = _signature(f"{awaited}{node.name}", node)
+    return f"#### {owner}.{node.name}\n\n{signature}\n\n{_text(node)}\n"
+
+
+def _signature(name: str, node: Function) -> str:
+    """A call, on one line or with a line for each argument; indented, which makes it code."""
+    arguments = node.args
+    count = len(arguments.args) - len(arguments.defaults)
+    defaults = [None] * count + list(arguments.defaults)
+    plain = [_argument(it, default) for it, default in zip(arguments.args, defaults, strict=True)]
+    if arguments.args and arguments.args[0].arg in ("self", "cls"):
+        plain = plain[1:]
+    if arguments.vararg is not None:
+        plain.append(f"*{_argument(arguments.vararg, None)}")
+    elif arguments.kwonlyargs:
+        plain.append("*")
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    plain += [_argument(it, default) for it, default in named]
+    if arguments.kwarg is not None:
+        plain.append(f"**{_argument(arguments.kwarg, None)}")
+    gives = "" if node.returns is None else ast.unparse(node.returns)
+    return _call(name, plain, "" if gives in ("", "None") else f" -> {gives}")
+
+
+def _argument(node: ast.arg, default: ast.expr | None) -> str:
+    annotation = f": {ast.unparse(node.annotation)}" if node.annotation else ""
+    if default is None:
+        return f"{node.arg}{annotation}"
+    return f"{node.arg}{annotation} = {ast.unparse(default)}"
+
+
+def _call(name: str, arguments: list[str], gives: str = "") -> str:
+    line = f"    {name}({', '.join(arguments)}){gives}"
+    if len(line) <= LINE_CHARACTERS_MAX:
+        return line
+    inner = "".join(f"        {argument},\n" for argument in arguments)
+    return f"    {name}(\n{inner}    ){gives}"
+
+
+def _text(node: ast.ClassDef | Function, *, inside: bool = False) -> str:
+    """The docstring as Markdown; ``inside`` a list, on one line."""
+    text = ast.get_docstring(node) or ""
+    text = re.sub(r"``(.+?)``", r"`\1`", text)
+    text = re.sub(r"::$", ":", text, flags=re.MULTILINE)
+    return text.replace("\n", " ") if inside else text
