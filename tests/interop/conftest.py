@@ -29,11 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what the server last said."""
+    """Show with a failure what the server and the Java process last said."""
     report = yield
-    client = getattr(item, "funcargs", {}).get("java")
-    if report.failed and isinstance(client, JavaClient):
-        logs = sorted(client.server.logs.glob("*.log"))
+    if report.failed:
+        used = getattr(item, "funcargs", {})
+        client, driver = used.get("java"), used.get("driver")
+        logs = sorted(client.server.logs.glob("*.log")) if isinstance(client, JavaClient) else []
+        logs += [driver.log] if isinstance(driver, Driver) else []
         report.sections += [(f"the end of {log}", _tail(log)) for log in logs]
     return report
 

@@ -40,11 +40,14 @@ class JavaError(Exception):
 
 
 class Driver:
-    """The running Java process. Calls are answered one after the other."""
+    """The running Java process. Calls are answered one after the other; it logs to ``log``."""
 
-    def __init__(self, requests: IO[bytes], answers: IO[bytes], kill: Callable[[], None]) -> None:
+    def __init__(
+        self, requests: IO[bytes], answers: IO[bytes], kill: Callable[[], None], log: Path
+    ) -> None:
         self._requests = requests
         self.kill = kill
+        self.log = log
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=(answers,), daemon=True)
         self._reader.start()
@@ -82,6 +85,7 @@ def running_driver(directory: Path, *options: str) -> Iterator[Driver]:
         f"-Duser.home={directory}",
         f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}",
         "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+        "-Dcom.rocketmq.remoting.client.connect.timeout=30000",
     )
     command = java_command("interop.Driver", jvm=jvm)
     pipe = subprocess.PIPE
@@ -91,7 +95,7 @@ def running_driver(directory: Path, *options: str) -> Iterator[Driver]:
     ):
         assert process.stdin is not None
         assert process.stdout is not None
-        driver = Driver(process.stdin, process.stdout, process.kill)
+        driver = Driver(process.stdin, process.stdout, process.kill, directory / "driver.log")
         try:
             yield driver
         finally:
