@@ -55,22 +55,17 @@ def plain_copy(content: Content) -> PlainCopy | None:
     if content.sys_flag & TRANSACTION_PREPARED:  # or rolled back: such a one is not delayed
         return None
     stored = _closed(content.properties)
+    if _has_one(stored, _WAITS):  # and so no RETRY_TOPIC
+        topic = content.topic
+        kept = stored.replace(_WAITS, _WAITS_NOT)
+        notes = _first_notes(topic, content.store_host)
+        return PlainCopy(b"%b%b%016X\x02" % (kept, notes, content.physical_offset), topic)
     at = stored.rfind(_RETRY_TOPIC) + 1
-    if at:
-        notes = _NOTES.fullmatch(stored, at)
-        kept = stored[:at]
-        if notes is None or not _has_one(kept, _WAITS_NOT):
-            return None
-        return PlainCopy(kept + notes[1], str(notes[2], "utf-8", "replace"))
-    if not _has_one(stored, _WAITS):
+    again = _NOTES.fullmatch(stored, at) if at else None
+    kept = stored[:at]
+    if again is None or not _has_one(kept, _WAITS_NOT):
         return None
-    topic = content.topic
-    kept = stored.replace(_WAITS, _WAITS_NOT)
-    return PlainCopy(
-        b"%bRETRY_TOPIC\x01%b\x02ORIGIN_MESSAGE_ID\x01%b%016X\x02"
-        % (kept, topic.encode(), _id_prefix(content.store_host), content.physical_offset),
-        topic,
-    )
+    return PlainCopy(kept + again[1], str(again[2], "utf-8", "replace"))
 
 
 def copy_of(content: Content) -> Draft:
@@ -106,7 +101,7 @@ def _is_usual(stored: bytes) -> bool:
     of the time."""
     others = stored.count(b"_")
     for name in _USUAL:
-        if stored.find(name) >= 0:
+        if others and stored.find(name) >= 0:
             others -= 1
     return not others and stored.find(b"DELAY") < 0
 
@@ -116,7 +111,9 @@ def _closed(stored: bytes) -> bytes:
     return stored if stored[-1:] == _PAIR_END else stored + _PAIR_END
 
 
-@lru_cache(maxsize=64)  # brokers whose messages are in one log
-def _id_prefix(store_host: bytes) -> bytes:
-    """The offset message ids of a broker, without the offset."""
-    return encode_offset_id(unpack_host(store_host), 0)[:-_OFFSET_DIGITS].encode()
+@lru_cache(maxsize=1024)  # topics, usually of one broker
+def _first_notes(topic: str, store_host: bytes) -> bytes:
+    """What a copy says of a message of a topic that fails for the first time; the offset, with
+    which the id of the message ends, is to follow."""
+    prefix = encode_offset_id(unpack_host(store_host), 0)[:-_OFFSET_DIGITS]
+    return f"RETRY_TOPIC\x01{topic}\x02ORIGIN_MESSAGE_ID\x01{prefix}".encode()

@@ -9,7 +9,6 @@ Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,6 +42,7 @@ REPEATS_MAX: Final = 20_000
 """Messages of which is known that they were sent back just now, and as many that are dead since
 then: 4 to 8 MB each."""
 WAYS_MAX: Final = 1000  # groups of which the way is remembered: some 1 MB
+WAITS_MAX: Final = 64  # levels and queues of which a way has the properties ready
 
 
 SEVERAL_MAX: Final = 256
@@ -52,12 +52,25 @@ SEVERAL_MAX: Final = 256
 class _Way:
     """Where the failed messages of a group wait, as long as the configuration is as it was."""
 
-    __slots__ = ("config", "queues", "real_topic")
+    __slots__ = ("_real_topic", "_waits", "config", "queues")
 
     def __init__(self, config: SubscriptionGroupConfig, retry: TopicConfig) -> None:
         self.config = config
         self.queues = _retry_queues(config, retry)
-        self.real_topic = names.retry_topic(config.group_name).encode()
+        self._real_topic = names.retry_topic(config.group_name).encode()
+        self._waits: dict[tuple[int, int], bytes] = {}
+
+    def waits(self, level: int, queue_id: int) -> bytes:
+        """The properties of a copy that say how long it waits, and for which queue."""
+        found = self._waits.get((level, queue_id))
+        if found is None:
+            if len(self._waits) >= WAITS_MAX:
+                self._waits.clear()
+            found = self._waits[level, queue_id] = (
+                b"DELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02"
+                % (level, self._real_topic, queue_id)
+            )
+        return found
 
 
 class SendBackProcessor:
@@ -80,7 +93,7 @@ class SendBackProcessor:
         self._clock = context.clock
         self._chance = context.chance
         self._sync_flush = context.store.sync_flush
-        self._delayed: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
+        self._sent_back: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
         self._dead: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
         self._ways: dict[str, _Way] = {}
         self._delay_queues = 0
@@ -107,15 +120,16 @@ class SendBackProcessor:
         # as after a reset of its group, is not one that was asked for again. Java: keeps both.
         key = header.group, header.offset
         now = self._clock.monotonic()
-        if self._dead.has(key, now) or (not is_dead and self._delayed.has(key, now)):
+        if self._dead.has(key, now) or (not is_dead and self._sent_back.has(key, now)):
             return Response()
         if is_dead:
             self._put(copy_of(content), 0, header, config, is_dead=True)
             self._dead.note(key, now + REPEAT_SECONDS)
+            self._sent_back.note(key, now + REPEAT_SECONDS)
         else:
             level = header.delay_level or FIRST_RETRY_LEVEL + times
             self._put(copy_of(content), level, header, config, is_dead=False)
-            self._delayed.note(key, now + self._repeat_seconds(level))
+            self._sent_back.note(key, now + self._repeat_seconds(level))
         if self._sync_flush:
             self._store.flush_soon()
         return bare_frame(request.opaque, request.binary)
@@ -138,53 +152,50 @@ class SendBackProcessor:
         ways = self._known_ways()
         store, now = self._store, self._clock.monotonic()
         content_at, highest = store.content_at, store.delays.highest
-        dead, delayed = self._dead.has, self._delayed.has
+        was_sent_back = self._sent_back.has
         levels: dict[int, tuple[ConsumeQueue, float]] = {}
         copies: list[NewMessage] = []
         noted: dict[tuple[str, int], float] = {}
-        origins: list[tuple[str, str]] = []
+        origins: dict[tuple[str, str], int] = {}
         for _, request in requests:
             header = request.ext
             if type(header) is not SendBack:
                 break
             group, offset = key = header.group, header.offset
             way = ways.get(group) or self._find_way(group)
-            if way is None or key in noted or dead(key, now):
+            if way is None or key in noted or was_sent_back(key, now):
                 break
             try:
                 content = content_at(offset)
             except MessageError:
                 break
             times = content.reconsume_times
-            if delayed(key, now) or times >= times_max_of(
-                way.config, request.version, header.max_reconsume_times
-            ):
+            if times >= times_max_of(way.config, request.version, header.max_reconsume_times):
                 break
             level = min(header.delay_level or FIRST_RETRY_LEVEL + times, highest)
             if not 0 < level <= self._delay_queues:
                 break
-            copy = None if content.sys_flag & INNER_BATCH else plain_copy(content)
+            sys_flag = content.sys_flag
+            copy = None if sys_flag & INNER_BATCH else plain_copy(content)
             if copy is None:
                 break
-            stored = b"%bDELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
-                copy.stored,
-                level,
-                way.real_topic,
-                self._queue_id(way.queues),
-            )
+            stored, origin = copy.stored, copy.origin
+            queue_id = self._chance.randrange(way.queues) if way.queues > 1 else 0
+            stored += way.waits(level, queue_id)
             if len(stored) > properties.PROPERTIES_BYTES_MAX:
                 break
             place = levels.get(level)
             if place is None:
                 queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
                 place = levels[level] = queue, now + self._repeat_seconds(level)
-            copies.append(again(place[0], content, stored, content.sys_flag, times + 1))
-            noted[key] = place[1]
-            origins.append((group, copy.origin))
+            queue, noted[key] = place
+            copies.append(again(queue, content, stored, sys_flag, times + 1))
+            counted = group, origin
+            origins[counted] = origins.get(counted, 0) + 1
         if not copies or store.put_several(copies, self._clock.now_ms()) is None:
             return []
-        self._delayed.note_all(noted)
-        for (group, origin), count in Counter(origins).items():
+        self._sent_back.note_all(noted)
+        for (group, origin), count in origins.items():
             if self._topics.get(origin) is not None:  # senders may write any name there
                 self._stats.sent_back(group, origin, count)
         if self._sync_flush:
