@@ -56,10 +56,14 @@ def one_by_one(segment: Segment, entries: bytes, wants: Callable[[bytes], bool])
 
 
 def random_records(chance: Random) -> list[bytes]:
-    """Records of few shapes and some of none, from hosts and of topics that mostly are the same."""
+    """Records of few shapes and some of none, from hosts and of topics that mostly are the same;
+    often of one size, for which their values, or the bytes of their bodies, make up."""
     names = chance.sample(NAMES, 4)
     values = chance.sample(VALUES, chance.choice((2, 4, len(VALUES))))
-    rare, long = chance.choice((0, 0.02, 0.5)), chance.choice((3, 3, 40))
+    rare, long = chance.choice((0, 0.02, 0.5)), chance.choice((1, 3, 3, 40))
+    evened = chance.choice(("", "values", "bodies"))
+    if evened == "values":
+        values = [value for value in values if len(value) == len(values[0])]
     records = []
     for _ in range(chance.randrange(1, 120)):
         text = "".join([f"{name}\x01{chance.choice(values)}\x02" for name in names])
@@ -69,6 +73,8 @@ def random_records(chance: Random) -> list[bytes]:
         topic = chance.choice(TOPICS) if chance.random() < rare else "T"
         host = chance.choice(HOSTS) if chance.random() < rare else HOSTS[0]
         body = bytes(chance.choice((9, chance.randrange(20))))
+        if evened:
+            body = bytes(max(200 - len(text.encode()) if evened == "bodies" else 9, 0))
         records.append(record_of(text.encode(), topic, body, host))
     return records
 
@@ -163,3 +169,15 @@ def test_few_and_long_ones_are_asked_about_one_by_one() -> None:
         segment, entries = stored([record_of(text)] * count)
         assert answers_of(segment, entries, counted([b"1"], calls)).all()
         assert len(calls) == count == len(entries) // ENTRY_BYTES
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 7, 39, 84, 87, 88, -1])
+@pytest.mark.parametrize("number", [0, 1, 39])
+def test_one_of_many_alike_is_damaged(number: int, at: int) -> None:
+    record = record_of(b"k\x01k\x02n\x011\x02")
+    segment, entries = stored([record] * 40)
+    segment.map[number * len(record) + at % len(record)] ^= 0x10
+    asked = counted([b"2"], [])
+    expected = one_by_one(segment, entries, asked.wants)
+    for _ in range(2):
+        assert answers_of(segment, entries, asked).tolist() == expected

@@ -179,16 +179,16 @@ class Reader:
                 return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
             following = queue_offset + len(entries) // ENTRY_BYTES
             numbers = range(queue_offset, following)
-        is_own = int.from_bytes(entries[:8], "big") >= self._own_from()
-        if only_resident and not is_own:
+        is_sound = int.from_bytes(entries[:8], "big") >= self._own_from()
+        if only_resident and not is_sound:
             most = min(count_max, self._recent_limits[0]) if chosen is None else len(numbers)
-            self._check_resident(queue, numbers, entries, tag_codes, most)
+            is_sound = self._check_resident(queue, numbers, entries, tag_codes, most)
         if chosen is not None and known is None:
             numbers, entries, following = self._looks.wanted_entries(
                 queue, entries, queue_offset, chosen, self._counts(count_max)
             )
         if tag_codes is None and entries:
-            result = self._collect_all(queue, numbers, entries, following, lowest, is_own)
+            result = self._collect_all(queue, numbers, entries, following, lowest, is_sound)
             if result is not None:
                 return result
         numbered = zip(numbers, ENTRY.iter_unpack(entries), strict=True)
@@ -208,14 +208,15 @@ class Reader:
         entries: bytes,
         following: int,
         lowest: int,
-        is_own: bool,
+        is_sound: bool,
     ) -> GetResult | None:
         """Copy the records of all entries, if they are sound, in one file and within the limits;
-        ``following`` is where to go on then. Those that are the process's own need no look."""
+        ``following`` is where to go on then. With ``is_sound`` they need no look: they are the
+        process's own, or were checked."""
         queue_offset, first = numbers[0], int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
         recent = first >= recent_from
-        sound = is_own or self._are_checked(queue, queue_offset, numbers[-1] + 1)
+        sound = is_sound or self._are_checked(queue, queue_offset, numbers[-1] + 1)
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
@@ -261,11 +262,14 @@ class Reader:
         entries: bytes,
         codes: frozenset[int] | None,
         most: int,
-    ) -> None:
+    ) -> bool:
         """Raise `Fetch` unless the records that a pull will touch, and those that are checked with
-        them, are in memory: of the first ``most`` entries, or of those that have tag codes."""
-        if self._is_resident_as_a_whole(queue, numbers, entries):
-            return
+        them, are in memory: of the first ``most`` entries, or of those that have tag codes. Tell
+        whether they were found sound before."""
+        checked = self._checked.get(queue)
+        is_sound = checked is not None and checked.has(numbers[0], numbers[-1] + 1)
+        if self._is_resident_as_a_whole(entries, is_sound):
+            return is_sound
         places = [
             (physical, size)
             for physical, size, code in ENTRY.iter_unpack(entries)
@@ -290,21 +294,19 @@ class Reader:
                 break
         if missing:
             raise Fetch(missing)
+        return is_sound
 
-    def _is_resident_as_a_whole(
-        self, queue: ConsumeQueue, numbers: Sequence[int], entries: bytes
-    ) -> bool:
+    def _is_resident_as_a_whole(self, entries: bytes, is_sound: bool) -> bool:
         """Whether all from the first to the last record of entries is in memory, if they are near
         each other: without a walk over the entries, which costs a pull of old messages half as much
         again, and one by a filter, with its hundreds of entries, more than all the rest. Of records
-        that were checked nothing behind them is asked: a tenth of the pop of a single message."""
+        that are sound nothing behind them is asked: a tenth of the pop of a single message."""
         first = int.from_bytes(entries[:8], "big")
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
         end_of_last = last + size
         if not first <= last or end_of_last - first > _NEEDED_BYTES:
             return False
-        checked = self._checked.get(queue)
-        if checked is not None and checked.has(numbers[0], numbers[-1] + 1):
+        if is_sound:
             end = end_of_last
             if self._resident.knows(first, end):
                 return True
