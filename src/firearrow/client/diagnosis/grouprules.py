@@ -54,13 +54,12 @@ def disabled(facts: GroupFacts) -> Iterator[Finding]:
     for broker, config in facts.configs.items():
         if not config.consume_enable:
             evidence = f"consumeEnable=false on {broker}"
-            cure = f"Enable it: `firearrow group create {facts.group}`, with its other options."
+            cure = f"Enable it: `firearrow group create {facts.group} --enabled`."
             yield Finding("disabled", Level.CRITICAL, facts.group, evidence, cure)
         if not config.consume_broadcast_enable and BROADCASTING in facts.models:
             evidence = f"it broadcasts, and consumeBroadcastEnable=false on {broker}"
             cure = (
-                f"Allow it (`firearrow group create {facts.group}`, with its other options), or "
-                "use clustering."
+                f"Allow it (`firearrow group create {facts.group} --broadcast`), or use clustering."
             )
             yield Finding("disabled", Level.CRITICAL, facts.group, evidence, cure)
     for broker, topic in facts.forbidden:
@@ -70,8 +69,8 @@ def disabled(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def no_topic(facts: GroupFacts) -> Iterator[Finding]:
-    """A topic is not there, or nobody subscribes to it."""
-    wanted = _subscriptions(facts)
+    """A topic is not there, or nobody subscribes to it or polls queues of it."""
+    wanted = _subscriptions(facts) | {queue.topic for queue in facts.owners()}
     for topic in facts.topics:
         if facts.routes.get(topic) is None:
             cure = "Check its name and the namespace, or create it."
@@ -229,8 +228,11 @@ def stuck_messages(facts: GroupFacts) -> Iterator[Finding]:
                 since_ms = max(held.last_consume_timestamp, head.stored_ms)
                 waits_ms = facts.now_ms - since_ms
                 if waits_ms > IDLE_MS:
-                    why = f"has been in hand for {waits_ms // 1000} s: its handler does not end, "
-                    yield _stuck(client, queue, held, head, f"{why}or fails each time")
+                    what = "its handler does not end, or fails each time"
+                    if client.info and not client.info.is_push:
+                        what = "the application does not poll it"
+                    why = f"has been in hand for {waits_ms // 1000} s: {what}"
+                    yield _stuck(client, queue, held, head, why)
             elif client.info and client.info.is_ordered and _fails(client, queue.topic):
                 yield _stuck(client, queue, held, head, "fails each time, and the queue waits")
 
@@ -344,7 +346,10 @@ def silent_clients(facts: GroupFacts) -> Iterator[Finding]:
         if client.info is None:
             addresses = {one.client_addr for all_ in client.connections.values() for one in all_}
             evidence = f"does not say how it is ({', '.join(sorted(addresses))}): {client.error}"
-            cure = "Pull and POP consumers may not answer; a push consumer that does not may hang."
+            cure = (
+                "POP consumers do not answer, nor do some that pull; any other that does not may "
+                "hang."
+            )
             yield Finding("silent-client", Level.WARNING, client.client_id, evidence, cure)
 
 
