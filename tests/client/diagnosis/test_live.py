@@ -294,6 +294,37 @@ def test_queues_that_are_polled_need_no_subscription() -> None:
     watched(scenario)
 
 
+def test_who_comes_and_goes_is_named() -> None:
+    async def scenario(world: Watched) -> None:
+        await world.send(4)
+        await world.consumer(take)
+        for _ in range(3):
+            assert "rebalances" not in await world.findings()
+            consumer = await world.consumer(take)
+            await asyncio.sleep(SOON)
+            await consumer.stop()
+        await asyncio.sleep(SOON)
+        found = (await world.findings())["rebalances"]
+        assert "in the last 10 min its members changed 7 times on broker-a: " in found.evidence
+        assert f"{consumer.session.client_id} joined 1x and left 1x, left 30 s ago" in (
+            found.evidence
+        )
+        await asyncio.sleep(600)
+        assert "rebalances" not in await world.findings()
+
+    watched(scenario)
+
+
+def test_who_came_and_went_is_named_when_all_are_gone() -> None:
+    async def scenario(world: Watched) -> None:
+        for _ in range(3):
+            consumer = await world.consumer(take)
+            await consumer.stop()
+        assert {"offline", "rebalances"} <= {*await world.findings()}
+
+    watched(scenario)
+
+
 def test_what_waits_is_told_in_messages_and_in_time() -> None:
     async def scenario(world: Watched) -> None:
         consumer = await world.consumer(take)

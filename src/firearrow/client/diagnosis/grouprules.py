@@ -11,6 +11,7 @@ from firearrow.wire.bodies import PERM_READ
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     CLUSTERING,
+    MemberChange,
     MessageQueue,
     ProcessQueueInfo,
     SubscriptionData,
@@ -20,9 +21,11 @@ from firearrow.wire.codes import version_name
 OFTEN: Final = 3  # failures of one message, from which on it is taken for a poison message
 RECENT_MS: Final = 60 * 60 * 1000  # a message that failed before is of no interest
 SOON_MS: Final = 10 * 60 * 1000
-MANY: Final = 10  # messages that came again in this time
+MANY: Final = 10  # messages that came again in that time
 POISON_MAX: Final = 5  # poison messages that are named
 SLOW_MS: Final = 200.0  # a message, in the handler
+LEAVES_MIN: Final = 3  # clients that left in that time, which make a finding
+STORIES_MAX: Final = 5  # clients that are told of
 
 Rule = Callable[[GroupFacts], Iterator[Finding]]
 
@@ -166,6 +169,49 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
                 f"{len(there)} clients",
                 "A rebalance may be under way: look again in 20 s. Else see its log.",
             )
+
+
+def rebalances(facts: GroupFacts) -> Iterator[Finding]:
+    """Members leave and join again and again, and each time all divide the queues anew.
+
+    Only Firearrow's brokers know who did.
+    """
+    recent = {
+        broker: [one for one in changes if facts.now_ms - one.at <= SOON_MS]
+        for broker, changes in facts.changes.items()
+    }
+    broker, changes = max(recent.items(), key=lambda it: len(it[1]), default=("", []))
+    if sum(not one.joined for one in changes) < LEAVES_MIN:
+        return
+    last = {one.client_id: one for one in changes}
+    told = sorted(last, key=lambda it: (-_changes_of(it, changes), -last[it].at, it))
+    texts = [_story(facts, it, changes, last[it]) for it in told[:STORIES_MAX]]
+    if len(told) > STORIES_MAX:
+        texts.append(f"and {len(told) - STORIES_MAX} more clients")
+    yield Finding(
+        "rebalances",
+        Level.WARNING,
+        facts.group,
+        f"in the last {SOON_MS // 60_000} min its members changed {len(changes)} times on "
+        f"{broker}: {'; '.join(texts)}",
+        "Each change has all members divide the queues anew, and some messages come twice. See "
+        "why they leave: restarts, a process that does nothing for long, lost connections. A "
+        "rollout looks like this, too.",
+    )
+
+
+def _changes_of(client_id: str, changes: Sequence[MemberChange]) -> int:
+    return sum(one.client_id == client_id for one in changes)
+
+
+def _story(
+    facts: GroupFacts, client_id: str, changes: Sequence[MemberChange], last: MemberChange
+) -> str:
+    joined = sum(one.client_id == client_id and one.joined for one in changes)
+    left = _changes_of(client_id, changes) - joined
+    parts = [f"{verb} {count}x" for verb, count in (("joined", joined), ("left", left)) if count]
+    ago = max(0, facts.now_ms - last.at) // 1000
+    return f"{client_id} {' and '.join(parts)}, {'joined' if last.joined else 'left'} {ago} s ago"
 
 
 def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
@@ -396,6 +442,7 @@ RULES: Final[Sequence[Rule]] = (
     unlike_subscriptions,
     mixed_models,
     no_queue,
+    rebalances,
     unowned_queues,
     held_locks,
     stuck_messages,
