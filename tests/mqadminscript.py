@@ -16,12 +16,21 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from firearrow.cli.mqadmin.entry import run
+from tests.interop.servers import WITH_USERS
+from tests.litesubscriber import subscribed
+
+SETTINGS: Final = {**WITH_USERS, "enableLmq": "true", "enableMultiDispatch": "true"}
+"""Of the brokers that the script runs on: with users and lite topics."""
+ENDLESS: Final = {"clusterRT": 2}
+"""Commands that go on until they are stopped, and the lines that are waited for."""
 
 GOLDEN: Final = Path(__file__).parent / "data" / "mqadmin"
 
@@ -37,6 +46,7 @@ updateTopic -b BROKER -t MqaPlain -r 4 -w 4
 updateTopic -c DefaultCluster -t MqaOrder -r 2 -w 2 -o true
 updateTopic -b BROKER -t MqaFifo -a +message.type=FIFO -u true -s true
 updateTopic -b BROKER -t MqaGone
+updateTopic -b BROKER -t MqaLite -r 1 -w 1 -a +message.type=LITE
 updateTopic -c NoCluster -t MqaNone
 updateTopic -b BROKER -t SCHEDULE_TOPIC_XXXX
 updateTopicList -b BROKER -f DIR/topics.json
@@ -44,6 +54,7 @@ updateTopicList -b BROKER -f DIR/nothing.json
 updateSubGroup -b BROKER -g MqaGroup -r 3 -q 2
 updateSubGroup -c DefaultCluster -g MqaRetry -p '{_POLICY}' --attributes +lite.bind.topic=MqaPlain
 updateSubGroup -b BROKER -g MqaPast
+updateSubGroup -b BROKER -g MqaLiteGroup --attributes +lite.bind.topic=MqaLite
 updateSubGroupList -b BROKER -f DIR/groups.json
 updateKvConfig -s MqaSpace -k key -v value
 """
@@ -53,8 +64,14 @@ sendMessage -t MqaPlain -p one -k k1 -c TagA -b broker-a -i 0
 sendMessage -t MqaPlain -p two -k k2 -c TagB -b broker-a -i 1
 sendMessage -t MqaPlain -p three -b broker-a -i 2
 sendMessage -t MqaPlain -p refused -i 1
+sendMsgStatus -b broker-a -c 2 -s 20
+checkMsgSendRT -t MqaListA -a 3 -s 16
 """,
-    "sendMessage -t MqaPlain -p 'four 四' -k 'k1 k4' -c TagB -b broker-a -i 0",
+    """
+sendMessage -t MqaPlain -p 'four 四' -k 'k1 k4' -c TagB -b broker-a -i 0
+clusterRT -c DefaultCluster -a 2 -s 16 -i 3600
+clusterRT -a 3 -s 16 -i 3600 -p true -m room
+""",
 )
 LOOK: Final = """
 topicRoute -t MqaPlain
@@ -106,6 +123,18 @@ exportMetadata -b BROKER -t -f DIR/topics
 exportMetadata -b BROKER -g -f DIR/groups
 getBrokerLiteInfo -b BROKER -d
 getParentTopicInfo -p MqaNone
+getParentTopicInfo -p MqaPlain
+getParentTopicInfo -p MqaLite
+getLiteTopicInfo -p MqaNone -l a
+getLiteTopicInfo -p MqaLite -l none
+getLiteTopicInfo -p MqaLite -l a -s
+getLiteClientInfo -p MqaLite -g MqaLiteGroup -c nobody
+getLiteClientInfo -p MqaLite -g MqaLiteGroup -c mqa-client -s
+getLiteGroupInfo -p MqaLite -g MqaLiteGroup
+getLiteGroupInfo -p MqaLite -g MqaLiteGroup -k 1
+getLiteGroupInfo -p MqaLite -g MqaLiteGroup -l a
+triggerLiteDispatch -p MqaLite -g MqaLiteGroup
+triggerLiteDispatch -p MqaLite -g MqaLiteGroup -b broker-none
 brokerConsumeStats -b BROKER
 checkRocksdbCqWriteProgress -c NoCluster -n NS
 rocksDBConfigToJson -p DIR/none -t topics
@@ -113,6 +142,9 @@ exportMetadataInRocksDB -p DIR/none -t topics
 switchTimerEngine -b BROKER -e X
 deleteKvConfig -s MqaSpace -k key
 exportPopRecord -b BROKER -d false
+exportPopRecord -c DefaultCluster -d false
+exportPopRecord -c NoCluster
+exportPopRecord -b BROKER
 """
 CHANGES: Final = (
     """
@@ -131,6 +163,8 @@ cleanExpiredCQ -b BROKER
 cleanExpiredCQ -c NoCluster
 deleteExpiredCommitLog -b BROKER
 cleanUnusedTopic
+getLiteGroupInfo -p MqaLite -g MqaNone
+triggerLiteDispatch -p MqaLite -g MqaNone -c mqa-client
 """,
     """
 consumerProgress -g MqaGroup
@@ -221,7 +255,15 @@ STAGES_OF_ORIGINAL: Final = (
     f"{STAGES[-1]}\n{ONLY_ORIGINAL[1]}",
 )
 
-WAITED_FOR: Final = ("MqaPlain", "MqaOrder", "MqaFifo", "MqaListA", "MqaListB", "MqaGone")
+WAITED_FOR: Final = (
+    "MqaPlain",
+    "MqaOrder",
+    "MqaFifo",
+    "MqaListA",
+    "MqaListB",
+    "MqaGone",
+    "MqaLite",
+)
 """Topics that the name server must know before the second stage."""
 
 _MASKS: Final = (
@@ -234,6 +276,11 @@ _MASKS: Final = (
     (r"(CommitLog Offset: +|commitLogOffset=|storeSize=|physicOffset=|physicSize=)\d+", r"\1N"),
     (r"(#MasterCommitLogMaxOffset\t)\d+", r"\1N"),
     (r"bodyCRC=\d+", "bodyCRC=N"),
+    (r"rt=\d+ms", "rt=N"),
+    (r"^(broker-a +\d +true +)\d+$", r"\1N"),
+    (r"(Avg RT: |DefaultCluster\|broker-a\|)\d+(\.\d\d)?", r"\1N"),
+    (r"^(DefaultCluster +broker-a +)\d+\.\d\d +(?=\d+ +\d+ *$)", r"\1N "),
+    (r"\(\d+ s ago\)", "(N s ago)"),
 )
 
 
@@ -264,23 +311,35 @@ def printed(
     """
     prepare(place.directory)
     found: dict[str, str] = {}
-    for stage in stages:
-        lines = [line for line in stage.splitlines() if line.strip()]
-        commands = [_words(line, place) for line in lines]
-        for line, words, text in zip(lines, commands, runner(commands), strict=True):
-            shown = masked(text + "".join(_files(words)), place)
-            if words[0] == "queryMsgByKey":  # the original's oldest is first, our newest
-                shown = "\n".join(sorted(shown.splitlines()))
-            found[words[0]] = found.get(words[0], "") + f"$ {line}\n{shown}\n"
-        if stage is CREATE:
-            wait()
+    with contextlib.ExitStack() as stack:
+        for stage in stages:
+            _run_stage(place, stage, runner, found)
+            if stage is CREATE:
+                wait()
+                lite = subscribed(place.broker, "MqaLite", "MqaLiteGroup", "mqa-client")
+                stack.enter_context(lite)
     return found
+
+
+def _run_stage(place: Place, stage: str, runner: Runner, found: dict[str, str]) -> None:
+    lines = [line for line in stage.splitlines() if line.strip()]
+    commands = [_words(line, place) for line in lines]
+    for line, words, text in zip(lines, commands, runner(commands), strict=True):
+        shown = masked(text + "".join(_files(words)), place)
+        if words[0] == "queryMsgByKey":  # the original's oldest is first, our newest
+            shown = "\n".join(sorted(shown.splitlines()))
+        found[words[0]] = found.get(words[0], "") + f"$ {line}\n{shown}\n"
 
 
 def _words(line: str, place: Place) -> list[str]:
     values = {"BROKER": place.broker, "NS": place.namesrv, "DIR": str(place.directory)}
+    return words_of(line, values, place.namesrv)
+
+
+def words_of(line: str, values: Mapping[str, str], namesrv: str) -> list[str]:
+    """The words of a line of a script, with what stands for addresses and directories filled in."""
     name, *rest = [_filled(word, values) for word in shlex.split(line)]
-    return [name, *rest] if "-n" in rest else [name, "-n", place.namesrv, *rest]
+    return [name, *rest] if "-n" in rest else [name, "-n", namesrv, *rest]
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
@@ -323,7 +382,18 @@ def _without_rates(text: str) -> str:
 
 def ours(commands: Sequence[Sequence[str]]) -> list[str]:
     """Run commands by ours, one after the other, and give what each prints."""
-    return [run_ours(words)[0] for words in commands]
+    return [_begun(words) if words[0] in ENDLESS else run_ours(words)[0] for words in commands]
+
+
+def _begun(words: Sequence[str]) -> str:
+    """What a command prints first, which goes on until it is stopped."""
+    command = [sys.executable, "-m", "firearrow", "mqadmin", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = 1 if "-p" in words else ENDLESS[words[0]]
+        text = "".join(process.stdout.readline() for _ in range(lines))
+        process.terminate()
+    return text
 
 
 def run_ours(words: Sequence[str]) -> tuple[str, str, int]:

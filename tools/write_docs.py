@@ -1,5 +1,7 @@
 """Write the parts of `docs/` that come from the code; `tests/test_docs.py` checks that they do.
 
+So is the file that help is read from (`firearrow.cli.helpdata`).
+
 A generated part stands between two comments that name it:
 
     <!-- generated: store keys -->
@@ -15,10 +17,12 @@ from pathlib import Path
 from cyclopts import App
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.cli.app import PROGRAM, build_app
-from firearrow.cli.commands import COMMANDS
+from firearrow.cli.app import build_app
+from firearrow.cli.commands import COMMANDS, PROGRAM
 from firearrow.cli.described import Described, Option, described, subcommands
 from firearrow.cli.examples import EXAMPLES
+from firearrow.cli.helpdata import FILE as HELP_FILE
+from firearrow.cli.helpdata import as_json
 from firearrow.cli.mqadmin.table import ROWS, Row
 from firearrow.cli.summaries import as_sentence
 from firearrow.config.demands import DEMANDS
@@ -79,6 +83,17 @@ def _commands(app: App, name: str) -> Iterator[Described]:
         yield described(app, name)
     for command in subcommands(app):
         yield from _commands(app[command], f"{name} {command}")
+
+
+def help_data() -> bytes:
+    """Give what `firearrow.cli.helpdata` reads: of every command, and of groups of them."""
+    return as_json(_all(build_app(), PROGRAM))
+
+
+def _all(app: App, name: str) -> Iterator[Described]:
+    yield described(app, name)
+    for command in subcommands(app):
+        yield from _all(app[command], f"{name} {command}")
 
 
 def _option_table(command: Described) -> str:
@@ -185,13 +200,16 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Rewrite the pages that have generated parts."""
+    """Rewrite the pages that have generated parts, and what help is read from."""
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text(encoding="utf-8")
         fresh = render(page)
         if fresh != page:
             path.write_text(fresh, encoding="utf-8")
             print(f"wrote {path}")
+    if not HELP_FILE.exists() or HELP_FILE.read_bytes() != help_data():
+        HELP_FILE.write_bytes(help_data())
+        print(f"wrote {HELP_FILE}")
     return 0
 
 

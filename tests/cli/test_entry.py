@@ -41,7 +41,7 @@ def heed_sigint() -> None:
 @pytest.mark.parametrize("how", [["-m", "firearrow"], ["-c", script()]], ids=["module", "script"])
 @pytest.mark.parametrize(
     ("command", "module"),
-    [("--help", "cyclopts"), ("store verify .", "shutil"), ("serve", "asyncio")],
+    [("errors 1", "cyclopts"), ("store verify .", "shutil"), ("serve", "asyncio")],
 )
 def test_ctrl_c_in_the_middle_of_an_import_is_one_line(
     how: list[str], command: str, module: str, tmp_path: Path

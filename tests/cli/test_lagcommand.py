@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from firearrow.cli.lagcommand import lag_table
 from firearrow.cli.queueprogress import Progress
-from firearrow.client.blocking import PullConsumer
+from firearrow.client.blocking import Producer, PullConsumer
 from firearrow.wire.client_bodies import MessageQueue
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, shop
 
 FOUND = [
     Progress("a", MessageQueue("t", "b", 0), 5, 10, 0, 3_000, 2),
@@ -48,3 +50,40 @@ def test_a_group_is_as_far_as_it_has_committed(shell: Shell) -> None:
     assert (offline["group"], offline["lag"], offline["filteredLag"]) == ("billing", 3, None)
     assert shell.rows("lag", "x*") == []
     assert shell.fails("lag", "gone")[0] == 3
+
+
+def test_what_an_expression_selects_is_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Orders 0, 2, 4 are in the first queue, 1, 3, 5 in the second; all but 0 and 3 are paid."""
+    with shop(monkeypatch, enablePropertyFilter=True) as cluster:
+        shell = Shell(cluster, capsys)
+        with PullConsumer(cluster.name_server, group="late", auto_commit=False) as consumer:
+            consumer.subscribe("orders", sql="number > 1 AND TAGS = 'paid'")
+            words = ("lag", "late", "--topic", "orders", "--by", "queue", "--filtered")
+
+            def counted() -> list[tuple[int, int]]:
+                return [(row["lag"], row["filteredLag"]) for row in shell.rows(*words)]
+
+            shell.commit("late", 0, 0)
+            assert counted() == [(3, 2), (3, 1)]
+            shell.commit("late", 2, 2)
+            assert counted() == [(1, 1), (1, 1)]
+            shell.commit("late", 3, 3)
+            assert counted() == [(0, 0), (0, 0)]
+
+
+def test_more_than_one_answer_holds_is_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shop(monkeypatch, enablePropertyFilter=True) as cluster:
+        shell = Shell(cluster, capsys)
+        with Producer(cluster.name_server, group="shop") as producer:
+            queue = producer.queues("orders")[1]
+            for number in range(100):
+                producer.send("orders", b"x", properties={"number": str(number)}, queue=queue)
+        with PullConsumer(cluster.name_server, group="late", auto_commit=False) as consumer:
+            consumer.subscribe("orders", sql="number >= 10")
+            shell.commit("late", 3, 3)
+            [row] = shell.rows("lag", "late", "--topic", "orders", "--filtered")
+            assert (row["lag"], row["filteredLag"]) == (100, 90)

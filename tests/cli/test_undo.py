@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from firearrow.client.admin import Admin
 from firearrow.testing import BlockingCluster
@@ -78,6 +79,50 @@ def test_a_topic_is_made_again_without_its_messages(shell: Shell, tmp_path: Path
     assert states(shell.rows(*undo)) == ["would be changed"]
     assert states(shell.rows(*undo, "--apply")) == ["changed"]
     assert shell.rows("topic", "show", "payments") == before
+
+
+def test_what_is_not_given_of_a_topic_stays(shell: Shell, tmp_path: Path) -> None:
+    made = ("--perm", "r", "--type", "FIFO", "--ordered", "--attribute", "cleanup.policy=DELETE")
+    shell.text("topic", "create", "invoices", "--queues", "3", *made)
+    [before] = shell.rows("topic", "show", "invoices")
+    shell.text("topic", "create", "invoices", "--perm", "r")
+    assert [*tmp_path.iterdir()] == []  # nothing has changed
+    told = shell.text("topic", "create", "invoices", "--queues", "5", "--no-ordered")
+    [undo] = [path.name for path in tmp_path.glob("firearrow-undo-invoices-*.json")]
+    assert told.endswith(f"`firearrow topic undo {undo}` sets what was before.\n")
+    after = {**before, "readQueues": 5, "writeQueues": 5, "isOrdered": False}
+    assert shell.rows("topic", "show", "invoices") == [after]
+    assert states(shell.rows("topic", "undo", undo, "--apply")) == ["changed"]
+    assert shell.rows("topic", "show", "invoices") == [before]
+    shell.text("topic", "create", "invoices", "--perm", "rw", "--undo-file", "perm.json")
+    assert shell.rows("topic", "show", "invoices") == [{**before, "perm": "rw"}]
+    change = ("--attribute", "cleanup.policy=COMPACTION", "--undo-file", "perm.json")
+    assert shell.fails("topic", "create", "invoices", *change)[0] == 1
+    assert shell.rows("topic", "show", "invoices") == [{**before, "perm": "rw"}]
+
+
+def test_what_is_not_given_of_a_group_stays(shell: Shell, tmp_path: Path) -> None:
+    shell.text("group", "create", "dunning", "--retries", "3", "--ordered", "--no-broadcast")
+
+    async def change(admin: Admin, address: str) -> None:
+        config = await admin.groups.config(address, "dunning")
+        added = {"+lite.bind.topic": "orders"}
+        longer = replace(config, consume_timeout_minute=30, retry_queue_nums=2, attributes=added)
+        await admin.groups.create(address, longer)
+
+    on_cluster(shell, change)
+    [before] = shell.rows("group", "show", "dunning")
+    assert (before["consumeTimeoutMinutes"], before["retryQueues"]) == (30, 2)
+    shell.text("group", "create", "dunning")
+    assert [*tmp_path.iterdir()] == []  # nothing has changed
+    told = shell.text("group", "create", "dunning", "--disabled", "--undo-file", "off.json")
+    assert told.endswith("`firearrow group undo off.json` sets what was before.\n")
+    assert shell.rows("group", "show", "dunning") == [{**before, "isEnabled": False}]
+    shell.text("group", "create", "dunning", "--enabled", "--broadcast", "--no-ordered")
+    after = {**before, "mayBroadcast": True, "isOrdered": False}
+    assert shell.rows("group", "show", "dunning") == [after]
+    assert states(shell.rows("group", "undo", "off.json", "--apply")) == ["changed"]
+    assert shell.rows("group", "show", "dunning") == [before]
 
 
 def test_a_group_is_made_again_where_it_was(shell: Shell) -> None:

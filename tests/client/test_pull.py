@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from firearrow.client.admin import Admin
 from firearrow.client.message import Message
 from firearrow.client.pull import PullConsumer
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import StartFrom
 from firearrow.errors import ClientError, ConfigError
+from firearrow.wire.client_bodies import ConsumerRunningInfo, MessageQueue
 from tests.client.cluster import Cluster, clustered
 from tests.client.consuming import GROUP, Sender, committed, make_topic, until_in_time
 
@@ -62,6 +64,49 @@ def test_assigned_queues_and_no_others_are_polled(root: Path) -> None:
 
     # A broker answers 0 for a group that it does not know while it has all of a queue in memory.
     clustered(root, main, store={"access_message_in_memory_max_ratio": 0})
+
+
+def test_it_tells_administrators_of_itself(root: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with (
+            cluster.session() as session,
+            Admin.of([cluster.name_server]) as admin,
+            pulling(cluster, auto_commit=False) as consumer,
+        ):
+            await make_topic(cluster, session)
+            await Sender(session).send(8, queue=1, properties={"TAGS": "A"})
+            await consumer.subscribe("T", tags="A || B")
+            await asyncio.sleep(30)
+            address = f"127.0.0.1:{cluster.brokers['a'].port}"
+            client_id = consumer.session.client_id
+
+            async def told(*, stacks: bool = False) -> ConsumerRunningInfo:
+                return await admin.groups.running_info(address, GROUP, client_id, stacks=stacks)
+
+            info = await told(stacks=True)
+            assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+            assert info.properties["PROP_NAMESERVER_ADDR"] == f"{cluster.name_server};"
+            assert int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) > 0
+            assert (info.properties["autoCommit"], info.is_paused) == ("false", False)
+            assert [(one.topic, one.sub_string) for one in info.subscription_set] == [
+                ("T", "A || B")
+            ]
+            assert {queue.queue_id for queue in info.mq_table} == {0, 1, 2, 3}
+            assert info.jstack is not None
+            held = info.mq_table[MessageQueue("T", "a", 1)]
+            assert (held.cached_msg_count, held.cached_msg_max_offset) == (8, 7)
+            assert held.last_pull_timestamp > 0
+            assert len(await poll_all(consumer, 8)) == 8
+            held = (await told()).mq_table[MessageQueue("T", "a", 1)]
+            assert held.cached_msg_count == 0
+            assert held.commit_offset <= 0, "nobody has committed"
+            await consumer.commit()
+            consumer.pause(QUEUES)
+            info = await told()
+            assert info.mq_table[MessageQueue("T", "a", 1)].commit_offset == 8
+            assert (info.is_paused, info.jstack) == (True, None)
+
+    clustered(root, main)
 
 
 def test_subscribers_share_the_queues(root: Path) -> None:

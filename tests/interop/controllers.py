@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from firearrow.net.client import Client
+from firearrow.wire.codes import ResponseCode
+from tests.controllerscript import DATA, NAMES, WITHIN_S
 from tests.interop.servers import (
     BROKER_NAME,
     CLUSTER_NAME,
@@ -19,6 +23,7 @@ from tests.interop.servers import (
     write_properties,
 )
 from tests.interop.toolchain import java_command
+from tests.interop.waiting import wait_until
 
 GROUP = "controllers"
 JVM = ("-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m")
@@ -61,6 +66,27 @@ def controllers(kind: Kind, directory: Path, size: int) -> Iterator[Controllers]
             started = running(_command(kind, conf, directory), log, ROCKETMQ_HOME=str(directory))
             group.processes[name] = stack.enter_context(started)
         yield group
+
+
+async def _leads(address: str) -> bool:
+    """Whether a controller answers as the leader. The original says ``isLeader`` before it does."""
+    client = Client()
+    try:
+        return (await client.answer(address, DATA, {}, NAMES)).code == ResponseCode.SUCCESS
+    except OSError:
+        return False
+    finally:
+        await client.close()
+
+
+def wait_for_leader(group: Controllers) -> str:
+    """Wait until a controller leads; give its name."""
+
+    def leading() -> str | None:
+        names = [name for name in group.processes if asyncio.run(_leads(group.addresses[name]))]
+        return names[0] if names else None
+
+    return wait_until(leading, WITHIN_S, "a controller that leads")
 
 
 def _command(kind: Kind, conf: Path, directory: Path) -> list[str]:

@@ -8,217 +8,32 @@ comes back.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from firearrow.net.client import Client
 from firearrow.wire import fastjson
-from firearrow.wire.codes import RequestCode as Code
-from firearrow.wire.codes import ResponseCode
-from firearrow.wire.frame import AnyCommand
-from tests.interop.controllers import Controllers, OriginalBroker, controllers, name_server
+from tests.controllerscript import (
+    DATA,
+    NAMES,
+    WITHIN_S,
+    printed_by_tools,
+    tell_all,
+    with_common_keys,
+)
+from tests.interop.controllers import (
+    Controllers,
+    OriginalBroker,
+    controllers,
+    name_server,
+    wait_for_leader,
+)
 from tests.interop.driver import Driver
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Kind
 from tests.interop.waiting import wait_until
-
-WITHIN_S = 60
-NAMED = {"clusterName": CLUSTER_NAME, "brokerName": BROKER_NAME}
-ADDRESSES = {1: "127.0.0.1:1001", 2: "127.0.0.1:1002", 3: "127.0.0.1:1003"}
-
-Ask = Callable[..., Awaitable[AnyCommand]]
-
-
-def apply(broker_id: int, code: str = "") -> dict[str, Any]:
-    return {
-        **NAMED,
-        "appliedBrokerId": broker_id,
-        "registerCheckCode": code or f"127.0.0.1:100{broker_id};7",
-    }
-
-
-def register(broker_id: int, address: str = "") -> dict[str, Any]:
-    where = address or ADDRESSES.get(broker_id, "127.0.0.1:9")
-    return {**NAMED, "brokerId": broker_id, "brokerAddress": where, "invokeTime": 1}
-
-
-def beat(broker_id: int, **fields: Any) -> dict[str, Any]:
-    return {
-        **NAMED, "brokerId": broker_id, "brokerAddr": ADDRESSES[broker_id], "epoch": 1,
-        "maxOffset": 100, "confirmOffset": 100, "heartbeatTimeoutMills": 600_000,
-        "electionPriority": 7, **fields,
-    }  # fmt: skip
-
-
-def alter(*, master: int = 1, epoch: int = 1, name: str = BROKER_NAME) -> dict[str, Any]:
-    return {"brokerName": name, "masterBrokerId": master, "masterEpoch": epoch, "invokeTime": 1}
-
-
-def in_sync(*ids: int, epoch: int) -> bytes:
-    return fastjson.dumps({"syncStateSet": ids, "syncStateSetEpoch": epoch})
-
-
-def elect(broker_id: int, *, designate: bool = False) -> dict[str, Any]:
-    return {**NAMED, "brokerId": broker_id, "designateElect": designate, "invokeTime": 1}
-
-
-def clean(ids: str | None, name: str = BROKER_NAME, *, living: bool = False) -> dict[str, Any]:
-    fields: dict[str, Any] = {"clusterName": CLUSTER_NAME, "brokerName": name}
-    if ids is not None:
-        fields["brokerControllerIdsToClean"] = ids
-    return {**fields, "isCleanLivingBroker": living, "invokeTime": 1}
-
-
-NAMES = fastjson.dumps([BROKER_NAME, "unknown"])
-ALTER, ELECT = Code.CONTROLLER_ALTER_SYNC_STATE_SET, Code.CONTROLLER_ELECT_MASTER
-REGISTER, APPLY = Code.CONTROLLER_REGISTER_BROKER, Code.CONTROLLER_APPLY_BROKER_ID
-NEXT, INFO = Code.CONTROLLER_GET_NEXT_BROKER_ID, Code.CONTROLLER_GET_REPLICA_INFO
-DATA, CLEAN, BEAT = (
-    Code.CONTROLLER_GET_SYNC_STATE_DATA,
-    Code.CLEAN_BROKER_DATA,
-    Code.BROKER_HEARTBEAT,
-)
-
-# Brokers 1 and 2 are in sync in the end, 3 is not.
-FIRST: list[tuple[int, dict[str, Any], bytes]] = [
-    (NEXT, NAMED, b""),
-    (INFO, {"brokerName": BROKER_NAME}, b""),
-    (DATA, {}, NAMES),
-    (ELECT, elect(1), b""),
-    (ALTER, alter(), in_sync(1, epoch=0)),
-    (REGISTER, register(1), b""),
-    (CLEAN, clean(None), b""),
-    (APPLY, apply(2), b""),
-    (APPLY, apply(1), b""),
-    (APPLY, apply(1), b""),
-    (APPLY, apply(1, "127.0.0.1:9;9"), b""),
-    (NEXT, NAMED, b""),
-    (REGISTER, register(1), b""),
-    (REGISTER, register(2), b""),
-    (INFO, {"brokerName": BROKER_NAME}, b""),
-    (BEAT, beat(1), b""),
-    (ELECT, elect(1), b""),
-    (ELECT, elect(1), b""),
-    (REGISTER, register(1), b""),
-    (APPLY, apply(2), b""),
-    (APPLY, apply(3), b""),
-    (REGISTER, register(2, "127.0.0.1:9"), b""),
-    (REGISTER, register(2), b""),
-    (REGISTER, register(3), b""),
-    (ALTER, alter(name="unknown"), in_sync(1, epoch=1)),
-    (ALTER, alter(), in_sync(1, epoch=1)),
-    (ALTER, alter(master=2), in_sync(1, 2, epoch=1)),
-    (ALTER, alter(epoch=7), in_sync(1, 2, epoch=1)),
-    (ALTER, alter(), in_sync(1, 2, epoch=7)),
-    (ALTER, alter(), in_sync(1, 9, epoch=1)),
-    (ALTER, alter(), in_sync(1, 2, epoch=1)),
-    (BEAT, beat(2), b""),
-    (BEAT, beat(3), b""),
-    (ALTER, alter(), in_sync(2, epoch=1)),
-    (ALTER, alter(), in_sync(1, 2, epoch=1)),
-    (INFO, {"brokerName": BROKER_NAME}, b""),
-    (DATA, {}, NAMES),
-    (ELECT, elect(3, designate=True), b""),
-    (ELECT, elect(9, designate=True), b""),
-    (ELECT, elect(2), b""),
-    (CLEAN, clean("1"), b""),
-    (CLEAN, clean(None), b""),
-    (CLEAN, clean("3"), b""),
-    (CLEAN, clean(None, "unknown"), b""),
-    (BEAT, {key: value for key, value in beat(1).items() if key != "brokerId"}, b""),
-    (Code.GET_BROKER_EPOCH_CACHE, {}, b""),
-    (Code.NOTIFY_BROKER_ROLE_CHANGED, {}, b""),
-]  # fmt: skip
-# Broker 1 is lost, and then 2: nobody in sync lives.
-LATER: list[tuple[int, dict[str, Any], bytes]] = [
-    (ELECT, elect(3), b""),
-    (ELECT, elect(3, designate=True), b""),
-    (REGISTER, register(3), b""),
-    (DATA, {}, NAMES),
-    (CLEAN, clean("1"), b""),
-    (NEXT, NAMED, b""),
-    (DATA, {}, NAMES),
-    (BEAT, beat(2), b""),
-    (ELECT, elect(2), b""),
-    (DATA, {}, NAMES),
-    (CLEAN, clean("3", living=True), b""),
-    (DATA, {}, NAMES),
-    (NEXT, NAMED, b""),
-]
-
-
-def shown(answer: AnyCommand) -> tuple[int, str | None, dict[str, str], Any]:
-    """What is compared of an answer; of the body what it says, not how."""
-    body = json.loads(fastjson.with_quoted_keys(answer.body)) if answer.body else None
-    return answer.code, answer.remark, dict(answer.ext or {}), body
-
-
-class Talk:
-    """Requests to one controller; each broker has a connection of its own."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.clients: dict[int, Client] = {}
-
-    async def ask(self, code: int, fields: dict[str, Any], body: bytes = b"") -> AnyCommand:
-        broker_id = fields.get("brokerId", 0) if code == BEAT else 0
-        client = self.clients.setdefault(broker_id, Client())
-        return await client.answer(self.address, code, fields, body, timeout_seconds=10)
-
-    async def run(self, steps: list[tuple[int, dict[str, Any], bytes]]) -> list[Any]:
-        return [
-            (code, fields, shown(await self.ask(code, fields, body)))
-            for code, fields, body in steps
-        ]
-
-    async def lose(self, broker_id: int, master: int | None) -> Any:
-        """Have a broker lost, and wait until there is another master; give what is known then."""
-        await self.clients.pop(broker_id).close()
-        while True:
-            answer = shown(await self.ask(DATA, {}, NAMES))
-            found = answer[3]["replicasInfoTable"][BROKER_NAME]
-            if found.get("masterBrokerId") == master and (master or found["masterEpoch"] == 5):
-                return answer
-            await asyncio.sleep(0.05)
-
-    async def close(self) -> None:
-        for client in self.clients.values():
-            await client.close()
-
-
-async def tell_all(address: str) -> list[Any]:
-    talk = Talk(address)
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            first = await talk.run(FIRST)
-            lost = [await talk.lose(1, 2), await talk.lose(2, None)]
-            return [*first, *lost, *await talk.run(LATER)]
-    finally:
-        await talk.close()
-
-
-async def leads(address: str) -> bool:
-    """Whether a controller answers as the leader. The original says ``isLeader`` before it does."""
-    client = Client()
-    try:
-        return (await client.answer(address, DATA, {}, NAMES)).code == ResponseCode.SUCCESS
-    except OSError:
-        return False
-    finally:
-        await client.close()
-
-
-def wait_for_leader(group: Controllers) -> str:
-    """Wait until a controller leads; give its name."""
-
-    def leading() -> str | None:
-        names = [name for name in group.processes if asyncio.run(leads(group.addresses[name]))]
-        return names[0] if names else None
-
-    return wait_until(leading, WITHIN_S, "a controller that leads")
+from tests.mqadminscript import golden, ours, run_ours, write_golden, writes_golden
 
 
 class Followed(NamedTuple):
@@ -268,24 +83,29 @@ def test_brokers_get_the_same_answers(twins: dict[Kind, Controllers]) -> None:
         assert our == their
 
 
-async def prepare(address: str) -> Talk:
-    """Have two brokers in sync, of which 1 is master, and one that is gone."""
-    talk = Talk(address)
-    steps = [step for step in FIRST if step[0] in (APPLY, REGISTER, BEAT)]
-    steps += [(ELECT, elect(1), b""), (ALTER, alter(), in_sync(1, 2, epoch=1))]
-    await talk.run(steps)
-    await talk.clients.pop(3).close()
-    return talk
-
-
 def test_tools_print_the_same(twins: dict[Kind, Controllers], driver: Driver) -> None:
-    ours, theirs = (printed_by_tools(twins[kind], driver) for kind in twins)
-    assert "#ControllerLeaderId\tn0" in ours["getControllerMetaData"]
-    assert "#SyncStateSetNums\t2" in ours["getSyncStateSet"]
+    """Upstream's tool and ours, on a controller of each kind."""
+
+    def theirs(commands: Sequence[Sequence[str]]) -> Sequence[str]:
+        found: list[str] = driver.call("mqadmin.all", list[str], commands=commands)
+        return found
+
+    printed = {
+        (kind, runner): printed_by_tools(group.all_addresses, runner)
+        for kind, group in twins.items()
+        for runner in (theirs, ours)
+    }
+    upstream = printed["real", theirs]
     # The original elects, but its tool can't read its answer.
-    assert "#BrokerMasterAddr\t127.0.0.1:1002\n#MasterEpoch\t2\n" in ours.pop("electMaster")
-    assert theirs.pop("electMaster") == ""
-    assert ours == theirs
+    assert "#MasterEpoch" not in upstream["electMaster"]
+    upstream["electMaster"] = printed["firearrow", theirs]["electMaster"]
+    assert printed["real", ours] == upstream
+    assert printed["firearrow", ours] == printed["firearrow", theirs]
+    if writes_golden():
+        write_golden(with_common_keys(upstream))
+    for found in printed.values():
+        for name, text in with_common_keys(found).items():
+            assert text == golden(name), name
 
 
 def mqadmin(driver: Driver, namesrv: str, *commands: list[str]) -> list[str]:
@@ -293,44 +113,6 @@ def mqadmin(driver: Driver, namesrv: str, *commands: list[str]) -> list[str]:
     words = [[*command, "-n", namesrv] for command in commands]
     printed: list[str] = driver.call("mqadmin.all", list[str], commands=words)
     return printed
-
-
-def printed_by_tools(group: Controllers, driver: Driver) -> dict[str, str]:
-    address = group.all_addresses
-    broker = ["-bn", BROKER_NAME, "-c", CLUSTER_NAME]
-
-    def run(*commands: list[str]) -> list[str]:
-        texts = mqadmin(
-            driver, address, *([name, "-a", address, *rest] for name, *rest in commands)
-        )
-        return [text.replace(address, "CONTROLLER") for text in texts]
-
-    def printed() -> dict[str, str]:
-        meta, state = run(["getControllerMetaData"], ["getSyncStateSet", "-b", BROKER_NAME])
-        (elected,) = run(["electMaster", "-b", "2", *broker])
-        changed, cleaned = run(
-            ["updateControllerConfig", "-k", "electMasterMaxRetryCount", "-v", "2"],
-            ["cleanBrokerMetadata", "-b", "3", *broker],
-        )
-        config, after = run(["getControllerConfig"], ["getSyncStateSet", "-b", BROKER_NAME])
-        return {
-            "getControllerMetaData": meta,
-            "getSyncStateSet": state,
-            "electMaster": elected,
-            "updateControllerConfig": changed,
-            "cleanBrokerMetadata": cleaned,
-            "getControllerConfig": "".join(re.findall(r"(?m)^electMasterMax.*\n", config)),
-            "getSyncStateSet then": after,
-        }
-
-    async def prepared() -> dict[str, str]:
-        talk = await prepare(address)
-        try:
-            return await asyncio.to_thread(printed)
-        finally:
-            await talk.close()
-
-    return asyncio.run(prepared())
 
 
 def test_original_brokers_follow_our_controllers(followed: Followed, driver: Driver) -> None:
@@ -358,6 +140,10 @@ def test_original_brokers_follow_our_controllers(followed: Followed, driver: Dri
     in_sync, epochs = mqadmin(
         driver, namesrv, ["getSyncStateSet", *at, *of_name], ["getBrokerEpoch", *of_name]
     )
+    for command, text in (("getSyncStateSet", in_sync), ("getBrokerEpoch", epochs)):
+        controller = at if command == "getSyncStateSet" else []
+        own = run_ours([command, "-n", namesrv, *controller, *of_name])
+        assert own[0] == text, own[1]
     assert f"#MasterAddr\t{second.address}\n#MasterEpoch\t2\n#SyncStateSetEpoch\t4\n" in in_sync
     assert f"#brokerAddr\t{second.address}\n#brokerId\t0\n" in epochs
     ids = {one["brokerAddress"]: str(one["brokerId"]) for one in state["inSyncReplicas"]}

@@ -7,6 +7,7 @@ on offsets.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.cli.queueprogress import of_group, with_wanted
 from firearrow.client import (
     Message,
     Producer,
@@ -27,6 +29,7 @@ from firearrow.client import (
     SimpleConsumer,
     StartFrom,
 )
+from firearrow.client.admin import Admin
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.routequeues import subscribe_queues
 from firearrow.errors import TopicNotFound
@@ -288,6 +291,29 @@ def test_a_pull_consumer(served: Server, java: JavaClient, topic: str) -> None:
             [first, *_] = await consumer.poll()
             assert (first.queue, first.queue_offset) == (queue, 5)
         await shop.has_settled()
+
+    run(served, topic, main)
+
+
+def test_tools_see_a_consumer_that_polls(served: Server, java: JavaClient, topic: str) -> None:
+    """Upstream's tool reads what it says of itself; what its expression selects is counted."""
+
+    async def main(shop: Shop) -> None:
+        for price in ("6", "7", "8"):
+            await shop.send(8, properties={"price": price})
+        async with PullConsumer(shop.session, group=shop.group, auto_commit=False) as consumer:
+            await consumer.subscribe(topic, sql="price > 6")
+            await until(lambda: bool(consumer.assigned))
+            await consumer.commit(dict.fromkeys(consumer.assigned, 0))
+            words = ("-g", shop.group, "-i", shop.session.client_id, "-s")
+            told = await asyncio.to_thread(java.mqadmin, "consumerStatus", *words)
+            assert re.search(r"PROP_CONSUME_TYPE *: CONSUME_ACTIVELY", told), told
+            assert "price > 6" in told
+            assert "PullConsumer" in told, "stacks"
+            async with Admin.of([served.namesrv]) as admin:
+                found = await with_wanted(admin, await of_group(admin, shop.group, topic))
+            assert sum(one.lag for one in found) == 24
+            assert sum(one.wanted or 0 for one in found) == 16
 
     run(served, topic, main)
 

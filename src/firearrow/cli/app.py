@@ -7,23 +7,18 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
 
-from firearrow.cli.commands import COMMANDS
+from firearrow.cli.commands import COMMANDS, PROGRAM
 from firearrow.cli.described import Described, described
 from firearrow.cli.failures import carried_out, exit_code
-from firearrow.cli.helpscreen import help_screen
+from firearrow.cli.helpdata import HELP, before_end
 from firearrow.cli.listing import Output
 from firearrow.cli.refusals import WrongCommandLine, reason_of, refuse, without_command
-
-PROGRAM: Final = "firearrow"
-HELP: Final = ("--help", "-h")
-END_OF_OPTIONS: Final = "--"
 
 
 def build_app() -> App:
@@ -46,9 +41,6 @@ def run_app(words: Sequence[str]) -> int:
     """Run a command line and give its exit code; SystemExit for one that can't be read."""
     app = build_app()
     command, is_group = find(app, words)
-    if asks_for_help(words):
-        sys.stdout.write(help_screen(command))
-        return 0
     try:
         function, bound, _ = app.parse_args(list(words), exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -61,20 +53,11 @@ def run_app(words: Sequence[str]) -> int:
         refuse(command, str(error))
 
 
-def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether one of the options is that for help."""
-    return any(word in HELP for word in _options(words))
-
-
 def find(app: App, words: Sequence[str]) -> tuple[Described, bool]:
     """Give the command that a command line names, and whether it is but a group of commands."""
-    chain, apps, _ = app.parse_commands([word for word in _options(words) if word not in HELP])
+    chain, apps, _ = app.parse_commands(list(before_end(words)))
     found = apps[-1]
     return described(found, " ".join([PROGRAM, *chain])), found.default_command is None
-
-
-def _options(words: Sequence[str]) -> Sequence[str]:
-    return words[: words.index(END_OF_OPTIONS)] if END_OF_OPTIONS in words else words
 
 
 def _carry_out(function: Callable[..., Any], bound: inspect.BoundArguments) -> int:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+PROGRAM: Final = "firearrow"
+
 
 class Listed(NamedTuple):
     """A row of `COMMANDS`; ``place`` is ``module:name`` below `firearrow.cli`."""

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from firearrow.cli.app import PROGRAM, build_app
+from firearrow.cli.app import build_app
+from firearrow.cli.commands import PROGRAM
 
 
 def completion(

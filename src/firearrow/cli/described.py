@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cyclopts import App
-from cyclopts.argument import Argument
+if TYPE_CHECKING:  # who only reads of commands need not wait for it
+    from cyclopts import App
+    from cyclopts.argument import Argument
 
 
 class Option(NamedTuple):

@@ -60,7 +60,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow group list": ("firearrow group list 'bill*'",),
     "firearrow group show": ("firearrow group show billing --json",),
-    "firearrow group create": ("firearrow group create billing --retries 3",),
+    "firearrow group create": (
+        "firearrow group create billing --retries 3",
+        "firearrow group create billing --disabled",
+    ),
     "firearrow group delete": ("firearrow group delete billing --apply",),
     "firearrow group undo": (
         "firearrow group undo firearrow-undo-billing-20260131T080000Z.json --apply",

@@ -22,8 +22,9 @@ from firearrow.cli.fleet import (
 )
 from firearrow.cli.groupundo import GroupUndo, group_now, made_again
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import switch, valued
+from firearrow.cli.parameters import either, switch, valued
 from firearrow.cli.reports import Cell, Table
+from firearrow.cli.restoring import alters, changed, given_of
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server
@@ -142,29 +143,39 @@ async def create_group(
     /,
     *,
     retries: Annotated[
-        int, valued("N", "tries before a message is a dead letter (default: 16)")
-    ] = 16,
+        int | None, valued("N", "tries before a message is a dead letter (new: 16)")
+    ] = None,
     ordered: Annotated[
-        bool, switch("consumes in order: brokers lend queues to one client")
-    ] = False,
-    disabled: Annotated[bool, switch("gets no messages for the time being")] = False,
-    broadcast: Annotated[bool, Parameter(help="clients may each get all (default: yes)")] = True,
+        bool | None, either("consumes in order: brokers lend queues to one client")
+    ] = None,
+    disabled: Annotated[
+        bool | None, either("gets no messages for the time being", off="--enabled")
+    ] = None,
+    broadcast: Annotated[bool | None, either("clients may each get all (new: yes)")] = None,
+    undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Make a consumer group on each broker, or change it."""
-    config = SubscriptionGroupConfig(
-        group_name=name,
-        consume_enable=not disabled,
+    """Make a consumer group on each broker, or change what is given of it."""
+    given = given_of(
+        consume_enable=None if disabled is None else not disabled,
         consume_broadcast_enable=broadcast,
         consume_message_orderly=ordered,
         retry_max_times=retries,
     )
+    note = ""
     async with cluster.admin() as admin:
-        for master in masters_in(await admin.cluster(), of_cluster):
-            await admin.groups.create(master.address, config)
-        output.show(await _configured(admin, name))
+        was = await group_now(admin, name, with_offsets=False)
+        had = {it.broker: it.config for it in was.configs}
+        masters = masters_in(await admin.cluster(), of_cluster)
+        if any(alters(had[it.broker], given, {}) for it in masters if it.broker in had):
+            path = write_undo(undo_file, name, was)
+            note = f"`firearrow group undo {path}` sets what was before."
+        for master in masters:
+            config = had.get(master.broker, SubscriptionGroupConfig(name))
+            await admin.groups.create(master.address, changed(config, given, {}))
+        output.show(replace(await _configured(admin, name), note=note))
 
 
 @app.command(name="delete")
@@ -208,7 +219,7 @@ async def undo(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Make a consumer group again that was deleted, and have it go on where it was."""
+    """Make a consumer group again that was deleted, where it was, or set what a change set."""
     undone = read_undo(file, GroupUndo)
     async with cluster.admin() as admin:
         table = await made_again(admin, undone, apply=apply)

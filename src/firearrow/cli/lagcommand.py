@@ -40,8 +40,8 @@ async def lag(
     filtered: Annotated[
         bool,
         switch(
-            "also count the messages that a group's tags select, exactly: reads the entries "
-            "of all that is behind"
+            "also count the messages that a group's tags or expression select, exactly: looks "
+            "at all that is behind"
         ),
     ] = False,
     at_least: Annotated[int, valued("N", "rows with this lag or more (default: 0)")] = 0,
@@ -83,7 +83,7 @@ def lag_table(
         rows.append(row)
     note = ""
     if filtered and any(row[-1] is None for row in rows):
-        note = "filteredLag is only known of groups that are online and select by tags."
+        note = "filteredLag is only known of groups that are online."
     columns = [*KEYS[kind], *VALUES, *([FILTERED] if filtered else [])]
     return Table("Lag", columns, rows, note)
 

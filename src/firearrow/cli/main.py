@@ -2,7 +2,8 @@
 
 0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line, 3
 that what was asked for is not there. Only `store` ends with 1 for damage, 2 for an error.
-Commands import what they need when they run, so that `--version` and `--help` stay instant.
+Commands import what they need when they run, and help is read from a file, so that `--version` and
+`--help` stay instant.
 """
 
 import sys
@@ -41,6 +42,13 @@ def _run(words: Sequence[str]) -> int:
         from firearrow.cli.mqadmin.entry import run  # all other words are upstream's
 
         return run(words[1:])
+    from firearrow.cli.helpdata import asks_for_help, command_in
+
+    if asks_for_help(words):
+        from firearrow.cli.helpscreen import help_screen
+
+        sys.stdout.write(help_screen(command_in(words)))
+        return 0
     from firearrow.cli.app import run_app
 
     return run_app(words)

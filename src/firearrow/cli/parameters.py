@@ -30,6 +30,11 @@ def switch(text: str, *, name: str | None = None) -> Parameter:
     return Parameter(name=name, negative="", help=text)
 
 
+def either(text: str, *, off: str | None = None) -> Parameter:
+    """Give an option that is on, off by ``off`` (``--no-NAME``), or not said at all."""
+    return Parameter(negative=off, help=text)
+
+
 def valued(
     value: str | None,
     text: str,

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from firearrow.cli.fleet import addresses_by_broker, masters_in
+from firearrow.cli.queuereading import Place, read
 from firearrow.client.admin import Admin
 from firearrow.client.admin.many import gathered
+from firearrow.client.queues import Queue
 from firearrow.message.names import is_system_group
 from firearrow.wire.client_bodies import (
     ConsumeStats,
@@ -31,7 +33,7 @@ class Progress(NamedTuple):
     consumed_ms: int
     behind_ms: int | None = None
     wanted: int | None = None
-    """How many of the messages behind the offset the group's tags select; None if not counted."""
+    """How many of the messages behind the offset the group's filter selects; None if unknown."""
 
     @property
     def lag(self) -> int:
@@ -110,7 +112,11 @@ async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
 
 
 async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
-    """Add how many messages a group's tags select, by reading the entries of its queues."""
+    """Add how many messages a group's filter selects: exactly, by looking at each of them.
+
+    Of tags a broker gives the entries of the queues; for an expression by SQL92 it looks at the
+    messages themselves, and what the expression selects is read.
+    """
     addresses = addresses_by_broker(await admin.cluster())
 
     async def ask(it: Progress) -> Progress:
@@ -120,21 +126,29 @@ async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
 
 
 async def _wanted(admin: Admin, address: str, it: Progress) -> int | None:
-    """Count; None where the group is offline, or selects by something else than tags."""
+    """Count; None where the group is offline, so that nobody knows what it selects."""
     at, count = max(it.offset, 0), 0
     while at < it.end:
         page = await admin.brokers.entries(
             address, it.queue.topic, it.queue.queue_id, at, min(ENTRIES, it.end - at), it.group
         )
         data = page.subscription_data
-        if data is None or not is_by_tags(data.expression_type):
+        if data is None:
             return None
+        if not is_by_tags(data.expression_type):
+            place = Place(_as_queue(it.queue), address)
+            selected = read(admin, place, at, it.end, sql=data.sub_string)
+            return sum([1 async for _ in selected])
         entries = page.queue_data or []
         if not entries:
             break  # the rest is gone: retention was faster
         count += sum(_selects(data, entry.tags_code) for entry in entries)
         at += len(entries)
     return count
+
+
+def _as_queue(queue: MessageQueue) -> Queue:
+    return Queue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 def _selects(data: SubscriptionData, tags_code: int) -> bool:

@@ -73,12 +73,15 @@ async def span(
 
 
 async def read(
-    admin: Admin, place: Place, start: int, end: int, tags: str = ALL
+    admin: Admin, place: Place, start: int, end: int, tags: str = ALL, sql: str = ""
 ) -> AsyncGenerator[Found, None]:
-    """Give the messages of a queue from one offset up to, and without, another."""
+    """Give the messages of a queue from one offset up to, and without, another.
+
+    Of those only what one of the tags or an expression by SQL92 selects.
+    """
     while start < end:
         pulled = await admin.messages.pull(
-            place.address, place.queue, start, min(BATCH, end - start), tags=tags
+            place.address, place.queue, start, min(BATCH, end - start), tags=tags, sql=sql
         )
         for message in chosen(pulled.messages, tags):
             if message.queue_offset < end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import Annotated, Final, Literal
 
@@ -21,8 +22,9 @@ from firearrow.cli.fleet import (
     told_by_masters,
 )
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import repeated, switch, valued
+from firearrow.cli.parameters import either, repeated, switch, valued
 from firearrow.cli.reports import Cell, Table, as_moment
+from firearrow.cli.restoring import alters, changed, given_of
 from firearrow.cli.topicundo import TopicUndo, config_or_none, made_again, topic_now
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
 from firearrow.cli.values import pair
@@ -33,6 +35,7 @@ from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 
 TYPE: Final = "message.type"
+NEW_QUEUES: Final = 8  # on each broker, of a topic that is made
 PERMS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
 LIST: Final = ("topic", "type", "brokers", "readQueues", "writeQueues", "perm")
 SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdered", "attributes")
@@ -132,31 +135,41 @@ async def create_topic(
     topic: Topic,
     /,
     *,
-    queues: Annotated[int, valued("N", "queues on each broker (default: 8)")] = 8,
+    queues: Annotated[int | None, valued("N", "queues on each broker (new: 8)")] = None,
     perm: Annotated[
-        Literal["rw", "r", "w"], Parameter(help="may be read, written or both (default: rw)")
-    ] = "rw",
+        Literal["rw", "r", "w"] | None, Parameter(help="may be read, written or both (new: rw)")
+    ] = None,
     message_type: Annotated[
         Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"] | None,
         Parameter(name="--type", help="kind of messages that it is for"),
     ] = None,
-    ordered: Annotated[bool, switch("senders keep to the queues that they know")] = False,
+    ordered: Annotated[bool | None, either("senders keep to the queues that they know")] = None,
     attribute: Annotated[
         tuple[tuple[str, str], ...],
         repeated("KEY=VALUE", "sets one of the topic's attributes; may be repeated", pair),
     ] = (),
+    undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Make a topic on each broker, or change it."""
+    """Make a topic on each broker, or change what is given of it."""
     attributes = dict(attribute) | ({TYPE: message_type} if message_type else {})
-    changes = {f"+{name}": value for name, value in attributes.items()}
-    config = TopicConfig(topic, queues, queues, PERMS[perm], order=ordered, attributes=changes)
+    given = given_of(
+        read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered
+    )
+    note = ""
     async with cluster.admin() as admin:
-        for master in masters_in(await admin.cluster(), of_cluster):
-            await admin.topics.create(master.address, config)
-        output.show(await _configured(admin, topic))
+        was = await topic_now(admin, topic)
+        had = {it.broker: it.config for it in was.configs}
+        masters = masters_in(await admin.cluster(), of_cluster)
+        if any(alters(had[it.broker], given, attributes) for it in masters if it.broker in had):
+            path = write_undo(undo_file, topic, was)
+            note = f"`firearrow topic undo {path}` sets what was before."
+        for master in masters:
+            config = had.get(master.broker, TopicConfig(topic, NEW_QUEUES, NEW_QUEUES))
+            await admin.topics.create(master.address, changed(config, given, attributes))
+        output.show(dataclasses.replace(await _configured(admin, topic), note=note))
 
 
 @app.command(name="delete")
@@ -198,7 +211,7 @@ async def undo(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Make a topic again that was deleted, without its messages."""
+    """Make a topic again that was deleted, without its messages, or set what a change set."""
     undone = read_undo(file, TopicUndo)
     async with cluster.admin() as admin:
         states = await made_again(admin, undone, apply=apply)

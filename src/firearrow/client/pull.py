@@ -34,14 +34,23 @@ from firearrow.client.processqueue import Limits
 from firearrow.client.queues import Queue
 from firearrow.client.rebalance import Rebalancing
 from firearrow.client.routequeues import subscribe_queues
+from firearrow.client.runninginfo import running_info
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom, to_start
 from firearrow.client.subscription import subscription_to
 from firearrow.client.tasks import Tasks
 from firearrow.errors import ClientError, ConfigError
+from firearrow.net.client import Asked
 from firearrow.wire.allocation import AVG, Strategy
-from firearrow.wire.client_bodies import CLUSTERING, CONSUME_ACTIVELY, SUBSCRIBE_ALL, ConsumerData
+from firearrow.wire.client_bodies import (
+    CLUSTERING,
+    CONSUME_ACTIVELY,
+    PAUSED,
+    SUBSCRIBE_ALL,
+    ConsumerData,
+)
 from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Response
 
 POLL_SECONDS: Final = 5.0
 AUTO_COMMIT_SECONDS: Final = 5.0
@@ -86,6 +95,7 @@ class PullConsumer:
         self._ready: deque[tuple[LitePulls, list[Message]]] = deque()
         self._cached = 0
         self._arrived = asyncio.Event()
+        self._started_ms = 0
         self._state = "new"
 
     @property
@@ -98,6 +108,16 @@ class PullConsumer:
         subscriptions = list(self.member.subscriptions.values())
         start = self.member.settings.start_from.value
         return ConsumerData(self.group, CONSUME_ACTIVELY, CLUSTERING, start, subscriptions)
+
+    def _running_info(self, asked: Asked) -> Response:
+        """307: how it is set, what it wants and what it has."""
+        pulls = self._pulls.values()
+        is_paused = bool(pulls) and all(one.is_paused for one in pulls)
+        settings = {"autoCommit": str(self._auto_commit).lower(), PAUSED: str(is_paused).lower()}
+        queues = [one.assigned for one in pulls]
+        return running_info(
+            self.member, CONSUME_ACTIVELY, self._started_ms, settings, queues, asked
+        )
 
     # --- its life ---
 
@@ -122,9 +142,11 @@ class PullConsumer:
             await self.session.start()
         self._committed_at = asyncio.get_running_loop().time()
         self.session.add_consumer(self)
+        self._started_ms = self.session.clock.now_ms()
         self.session.on(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _: self._rebalancing.soon(), self.group
         )
+        self.session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info, self.group)
         self._tasks.every(
             PERSIST_SECONDS,
             self._persist,

@@ -15,25 +15,23 @@ from firearrow.client.handlers import Failure
 from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
-from firearrow.client.stacks import stacks_text
+from firearrow.client.runninginfo import running_info
 from firearrow.errors import BrokerError
 from firearrow.message.record import decode_record
 from firearrow.net.client import Asked
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
+    CONSUME_PASSIVELY,
     PAUSED,
-    ConsumerRunningInfo,
     ConsumerStatus,
     DirectResult,
     MessageQueue,
-    ProcessQueueInfo,
     ResetOffsets,
     body_of,
 )
-from firearrow.wire.codes import PROTOCOL_VERSION, RequestCode, ResponseCode, version_name
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 
-MiB: Final = 1024 * 1024
 RESET_SECONDS_MAX: Final = 10.0  # for handlers of queues that go on elsewhere
 
 
@@ -94,49 +92,18 @@ class Answers:
         """307: how the consumer is set, what it wants and what it has."""
         member = self._member
         settings = {
-            "PROP_NAMESERVER_ADDR": ";".join(member.calls.session.name_servers.addresses) + ";",
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
             "PROP_CONSUMEORDERLY": str(member.is_ordered).lower(),
             "PROP_THREADPOOL_CORE_SIZE": str(
                 max((one.concurrency for one in member.registrations.values()), default=0)
             ),
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._consumer.started_ms),
-            "PROP_CLIENT_VERSION": version_name(PROTOCOL_VERSION),
-            "consumerGroup": member.group,
-            "messageModel": "CLUSTERING" if member.is_clustering else "BROADCASTING",
-            "consumeFromWhere": member.settings.start_from.value,
             "maxReconsumeTimes": str(member.reconsume_times_max),
             PAUSED: str(member.is_paused).lower(),
         }
-        rates, topics = member.rates, sorted(member.subscriptions)
-        now = asyncio.get_running_loop().time()
-        wants_stacks = asked.command.ext.get("jstackEnable") == "true"
-        info = ConsumerRunningInfo(
-            settings,
-            list(member.subscriptions.values()),
-            {MessageQueue(*queue): self._info(one) for queue, one in sorted(member.queues.items())},
-            status_table={} if rates is None else {it: rates.status(it, now) for it in topics},
-            jstack=stacks_text() if wants_stacks else None,
-        )
-        return Response(body=fastjson.dumps(info))
-
-    def _info(self, assigned: AssignedQueue) -> ProcessQueueInfo:
-        cache = assigned.cache
-        now, now_ms = asyncio.get_running_loop().time(), self._member.calls.session.clock.now_ms()
-        self._member.note_progress(assigned)
-        first = cache.first_offset
-        return ProcessQueueInfo(
-            commit_offset=self._member.offsets.get(assigned.queue),
-            cached_msg_min_offset=first or 0,
-            cached_msg_max_offset=0 if first is None else cache.next_offset - 1,
-            cached_msg_count=len(cache),
-            cached_msg_size_in_mib=cache.bytes // MiB,
-            locked=assigned.is_locked,
-            droped=assigned.is_dropped,
-            last_lock_timestamp=now_ms - int((now - assigned.last_lock) * 1000),
-            last_pull_timestamp=now_ms - int((now - assigned.last_pull) * 1000),
-            last_consume_timestamp=now_ms - int((now - assigned.last_consumed) * 1000),
-        )
+        queues = member.queues.values()
+        for assigned in queues:
+            member.note_progress(assigned)
+        started_ms = self._consumer.started_ms
+        return running_info(member, CONSUME_PASSIVELY, started_ms, settings, queues, asked)
 
     async def consume(self, asked: Asked) -> Response:
         """309: have the handler consume a message, whatever becomes of it."""

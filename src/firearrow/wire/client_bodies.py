@@ -175,14 +175,26 @@ class Connection(Body, frozen=True):
     version: int = 0
 
 
+class MemberChange(Body, frozen=True):
+    """203: a client has joined a group at a time (ms), or left it."""
+
+    at: int
+    client_id: str
+    joined: bool
+
+
 class ConsumerConnection(Body, frozen=True):
-    """203: who is in a consumer group and what it subscribes to."""
+    """203: who is in a consumer group and what it subscribes to.
+
+    ``member_changes`` are Firearrow's own, for who asks for them: who joined and left lately.
+    """
 
     connection_set: list[Connection] = []
     subscription_table: dict[str, SubscriptionData] = {}
     consume_type: str | None = None
     message_model: str | None = None
     consume_from_where: str | None = None
+    member_changes: list[MemberChange] | None = None
 
 
 class ProducerConnection(Body, frozen=True):

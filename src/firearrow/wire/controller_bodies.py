@@ -1,7 +1,7 @@
 """Bodies that controllers exchange with brokers and tools: who is master, and who has all it has.
 
 Source: upstream ``org.apache.rocketmq.remoting.protocol.body``: ``SyncStateSet``,
-``ElectMasterResponseBody``, ``BrokerReplicasInfo``.
+``ElectMasterResponseBody``, ``BrokerReplicasInfo``, ``EpochEntryCache``.
 """
 
 from __future__ import annotations
@@ -50,3 +50,21 @@ class ReplicasTable(Body, frozen=True):
     """1006: those of several names."""
 
     replicas_info_table: dict[str, Replicas]
+
+
+class Epoch(Body, frozen=True):
+    """A stretch of a log that one master has written."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int
+
+
+class EpochCache(Body, frozen=True):
+    """1007: the stretches of a broker's log. The last one ends at ``max_offset``."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    epoch_list: list[Epoch]
+    max_offset: int

@@ -198,9 +198,16 @@ class SendBack(Header):
 
 
 class ConsumerGroupHeader(Header):
-    """38, 203, 40: a consumer group."""
+    """38, 40: a consumer group."""
 
     consumer_group: str
+
+
+class ConsumersOfGroup(Header):
+    """203: a consumer group; ``with_changes`` (Firearrow's own): and who joined and left it."""
+
+    consumer_group: str
+    with_changes: bool | None = None
 
 
 class AskConsumer(Header):

@@ -222,7 +222,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.CONTROLLER_INVALID_REPLICAS: Meaning(
         "A set of slaves in sync names a broker that the controller does not know.",
-        "See with `getSyncStateSet` of RocketMQ's mqadmin which brokers there are.",
+        "See with `firearrow mqadmin getSyncStateSet` which brokers there are.",
     ),
     Code.CONTROLLER_MASTER_NOT_AVAILABLE: Meaning(
         "The master is lost, and no broker that had all its messages is there to follow it.",
@@ -238,7 +238,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.CONTROLLER_NOT_LEADER: Meaning(
         "This controller does not lead its group now, or could not have the others agree.",
-        "Ask the one that `getControllerMetaData` of RocketMQ's mqadmin names; brokers do so by "
+        "Ask the one that `firearrow mqadmin getControllerMetaData` names; brokers do so by "
         "themselves. If there is none, see that most controllers run and reach each other.",
     ),
     Code.CONTROLLER_BROKER_METADATA_NOT_EXIST: Meaning(

@@ -189,7 +189,7 @@ _ROWS: Final = (
         CLUSTER_GET,
     ),
     Row(Code.GET_TOPIC_STATS_INFO, BROKER, headers.TopicHeader, None, TOPIC_GET),
-    Row(Code.GET_CONSUMER_CONNECTION_LIST, BROKER, headers.ConsumerGroupHeader, None, GROUP_GET),
+    Row(Code.GET_CONSUMER_CONNECTION_LIST, BROKER, headers.ConsumersOfGroup, None, GROUP_GET),
     Row(Code.GET_PRODUCER_CONNECTION_LIST, BROKER, headers.ProducerGroupHeader, None, CLUSTER_GET),
     Row(
         Code.WIPE_WRITE_PERM_OF_BROKER, NAME_SERVER, headers.BrokerNameHeader, None, CLUSTER_UPDATE

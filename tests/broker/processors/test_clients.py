@@ -195,6 +195,25 @@ def test_connections_of_a_group_are_printed_as_java_does(broker: FakeBroker) -> 
     )
 
 
+def test_who_joined_and_left_is_told_to_who_asks_for_it(broker: FakeBroker) -> None:
+    asked: dict[str, str | int | bool] = {"consumerGroup": "HG", "withChanges": True}
+    assert broker.call(203, asked).code == 206
+    broker.ask(34, body=heartbeat())
+    broker.ask(34, body=heartbeat())  # it is there already
+    now_ms = broker.clock.now_ms()
+    joined = {"at": now_ms, "clientId": "c1", "joined": True}
+    found = broker.ask(203, asked)
+    assert (len(found["connectionSet"]), found["memberChanges"]) == (1, [joined])
+    broker.ask(35, {"clientID": "c1", "consumerGroup": "HG"})
+    left = {**joined, "joined": False}
+    assert broker.ask(203, asked) == {
+        "connectionSet": [],
+        "memberChanges": [joined, left],
+        "subscriptionTable": {},
+    }
+    assert broker.call(203, {"consumerGroup": "HG"}).code == 206
+
+
 def test_a_consumer_that_tells_little_is_told_of_little(broker: FakeBroker) -> None:
     broker.ask(34, body={"clientID": "x1", "consumerDataSet": [{"groupName": "NUL"}]})
     assert broker.ask(203, {"consumerGroup": "NUL"}).keys() == {

@@ -103,10 +103,11 @@ def test_how_far_a_group_is(tmp_path: Path) -> None:
         first = await pop(caller, maxMsgNum=1)
         await ack(caller, first, "a", 0)
         found = await asked(caller, GROUP, group="G", topK=5)
+        assert found["lagCountTopK"][0].pop("earliestUnconsumedTimestamp") > 0
         assert found == {
             "earliestUnconsumedTimestamp": -1,
             "group": "G",
-            "lagCountTopK": [{"earliestUnconsumedTimestamp": -1, "lagCount": 2, "liteTopic": "a"}],
+            "lagCountTopK": [{"lagCount": 2, "liteTopic": "a"}],
             "lagTimestampTopK": [],
             "parentTopic": "P",
             "totalLagCount": 2,

@@ -13,6 +13,7 @@ from firearrow.wire.client_bodies import (
     Connection,
     ConsumerRunningInfo,
     ConsumeStatus,
+    MemberChange,
     MessageQueue,
     OffsetWrapper,
     PopProcessQueueInfo,
@@ -80,6 +81,16 @@ def ordered(lock_ms: int = LONG_AGO, **fields: Any) -> Client:
 STATUS = {"T": ConsumeStatus(consume_rt=250.0, consume_ok_tps=2.0)}
 FAILING = {"T": ConsumeStatus(consume_failed_tps=1.0)}
 STUCK = held(cached_msg_min_offset=7, last_consume_timestamp=LONG_AGO)
+
+CHANGES = [
+    MemberChange(NOW - 700_000, "x", False),  # too long ago
+    MemberChange(NOW - 400_000, "x", True),
+    *(
+        MemberChange(NOW - 3_000 + number * 400, "y", joined)
+        for number, joined in enumerate((True, False, True, False, True, False))
+    ),
+    MemberChange(NOW, "z", False),
+]
 
 CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (grouprules.unknown_group, facts(configs={}, unknown_on=["a"]), "not known to a", Level(2)),
@@ -243,6 +254,13 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
         "JAVA V4_9_3 (y), JAVA V5_5_0 (x)",
         Level(0),
     ),
+    (
+        grouprules.rebalances,
+        two(changes={"a": CHANGES}),
+        "a: y joined 3x and left 3x, left 1 s ago; z left 1x, left 0 s ago; x joined 1x, joined 4",
+        Level(1),
+    ),
+    (grouprules.rebalances, two(changes={"a": CHANGES[:5]}), "", Level(0)),
     (grouprules.untold, two(untold=["a: refused"]), "a: refused", Level(3)),
 ]
 

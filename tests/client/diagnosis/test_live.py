@@ -8,7 +8,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from firearrow.client import Message, Producer, PushConsumer, SimpleConsumer, StartFrom
+from firearrow.client import (
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    StartFrom,
+)
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis import checks, clusterfacts, groupfacts, grouprules, sends
 from firearrow.client.diagnosis.findings import Finding, Level
@@ -250,6 +257,70 @@ def test_a_consumer_that_pops_does_not_answer_and_is_no_trouble() -> None:
         async with SimpleConsumer(server, group="g", topics=["orders"], clock=clock):
             await asyncio.sleep(SOON)
             assert {*await world.findings()} == {"silent-client"}
+
+    watched(scenario)
+
+
+def test_a_consumer_that_polls_says_how_it_is() -> None:
+    async def scenario(world: Watched) -> None:
+        server, clock = world.time.cluster.name_server, world.time.clock
+        await world.send(4)
+        async with PullConsumer(server, group="g", start=StartFrom.FIRST, clock=clock) as consumer:
+            await consumer.subscribe("orders")
+            while await consumer.poll():
+                pass
+            assert await world.findings() == {}
+            await world.send(2)
+            await asyncio.sleep(LONG)
+            found = await world.findings()
+            assert "the application does not poll it" in found["stuck-message"].evidence
+            consumer.pause(consumer.assigned)
+            assert (await world.findings())["paused"].evidence == "says it is paused"
+
+    watched(scenario)
+
+
+def test_queues_that_are_polled_need_no_subscription() -> None:
+    async def scenario(world: Watched) -> None:
+        server, clock = world.time.cluster.name_server, world.time.clock
+        async with PullConsumer(server, group="g", start=StartFrom.FIRST, clock=clock) as consumer:
+            consumer.assign(await consumer.queues("orders"))
+            await world.send(4)
+            while await consumer.poll():
+                pass
+            await consumer.commit()
+            assert await world.findings() == {}
+
+    watched(scenario)
+
+
+def test_who_comes_and_goes_is_named() -> None:
+    async def scenario(world: Watched) -> None:
+        await world.send(4)
+        await world.consumer(take)
+        for _ in range(3):
+            assert "rebalances" not in await world.findings()
+            consumer = await world.consumer(take)
+            await asyncio.sleep(SOON)
+            await consumer.stop()
+        await asyncio.sleep(SOON)
+        found = (await world.findings())["rebalances"]
+        assert "in the last 10 min its members changed 7 times on broker-a: " in found.evidence
+        assert f"{consumer.session.client_id} joined 1x and left 1x, left 30 s ago" in (
+            found.evidence
+        )
+        await asyncio.sleep(600)
+        assert "rebalances" not in await world.findings()
+
+    watched(scenario)
+
+
+def test_who_came_and_went_is_named_when_all_are_gone() -> None:
+    async def scenario(world: Watched) -> None:
+        for _ in range(3):
+            consumer = await world.consumer(take)
+            await consumer.stop()
+        assert {"offline", "rebalances"} <= {*await world.findings()}
 
     watched(scenario)
 

@@ -40,6 +40,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import (
     ConsumerGroupHeader,
+    ConsumersOfGroup,
     GroupAndTopic,
     ProducerGroupHeader,
     UnregisterClient,
@@ -158,8 +159,12 @@ class ClientProcessor:
 
     def consumer_connections(self, _: Channel, request: AnyCommand) -> Answer:
         """203: the members of a consumer group and its subscriptions."""
-        name = fields_of(request, ConsumerGroupHeader).consumer_group
+        header = fields_of(request, ConsumersOfGroup)
+        name = header.consumer_group
         group = self._clients.consumer_group(name)
+        changes = self._clients.member_log.of(name) if header.with_changes else None
+        if group is None and changes:
+            return answer_in_steps(ConsumerConnection(member_changes=changes))
         if group is None:
             raise BrokerError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
@@ -170,6 +175,7 @@ class ClientProcessor:
             group.consume_type,
             group.message_model,
             group.consume_from_where,
+            changes,
         )
         return answer_in_steps(connections)
 

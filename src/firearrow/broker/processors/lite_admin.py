@@ -191,7 +191,7 @@ class LiteAdminProcessor:
     ) -> Generator[None, None, tuple[int, list[LiteLag]]]:
         """Go through the lite topics that the group has begun."""
         total = 0
-        heap: list[tuple[int, str]] = []
+        heap: list[tuple[int, str, int]] = []
         for number, queue in enumerate(self._store.topics_from(lite_queue(parent, ""))):
             if number % STEP_ITEMS == 0 or queue is None:
                 yield
@@ -204,12 +204,17 @@ class LiteAdminProcessor:
             lag = self._lite.popping.end(queue) - committed
             if lag > 0:
                 total += lag
-                item = lag, parts[1]
+                item = lag, parts[1], committed
                 if len(heap) < most:
                     heappush(heap, item)
                 else:
                     heappushpop(heap, item)
-        found = [LiteLag(UNKNOWN, lag, lite) for lag, lite in sorted(heap, reverse=True)]
+        found: list[LiteLag] = []
+        for lag, lite, committed in sorted(heap, reverse=True):
+            if len(found) % STEP_ITEMS == STEP_ITEMS - 1:
+                yield
+            since_ms = self._store.store_time_of(lite_queue(parent, lite), 0, committed)
+            found.append(LiteLag(since_ms, lag, lite))
         return total, found
 
     def dispatch(self, _: Channel, request: AnyCommand) -> Steps:

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import msgspec
 
 from firearrow.broker.events import GroupLeft, MembersChanged
+from firearrow.broker.state.memberlog import MemberLog
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
@@ -233,6 +234,7 @@ class ClientRegistry:
         self._producing: dict[str, dict[tuple[str, Channel], None]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
+        self.member_log: Final = MemberLog(clock)
         # The names of the groups that a connection is in: producers', consumers'.
         self._produces: GroupsOf = {}
         self._consumes: GroupsOf = {}
@@ -303,6 +305,8 @@ class ClientRegistry:
         joined = self._hear(group.members, member)
         self._consumes.setdefault(member.channel, {})[group.name] = None
         changed = False if keep else group.subscribe(data.subscription_data_set)
+        if joined:
+            self.member_log.note(group.name, member.client_id, joined=True)
         if joined or changed:
             self.changed(MembersChanged(group.name, notify))
 
@@ -336,8 +340,10 @@ class ClientRegistry:
     def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
         """A consumer says good-bye."""
         found = self._consumers.get(group)
-        if found is not None and found.members.pop(channel, None) is not None:
+        member = None if found is None else found.members.pop(channel, None)
+        if found is not None and member is not None:
             _leave(self._consumes, channel, group)
+            self.member_log.note(group, member.client_id, joined=False)
             self._member_left(found, notify=notify)
 
     def forget(self, channel: Channel) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -165,7 +164,7 @@ async def ha_status(run: Invocation) -> None:
             run.usage()
         if not run.has("i"):
             return
-        await asyncio.sleep(run.number("i", 3))
+        await run.pause(run.number("i", 3))
 
 
 def _print_ha(run: Invocation, address: str, status: HaStatus) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -33,7 +32,7 @@ async def list_clusters(run: Invocation) -> None:
             await _print_rates(run, clusters, info)
         if not run.has("i"):
             return
-        await asyncio.sleep(run.number("i"))
+        await run.pause(run.number("i"))
 
 
 async def _print_totals(run: Invocation, clusters: list[str], info: ClusterInfo) -> None:

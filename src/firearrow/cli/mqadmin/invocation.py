@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,6 +72,11 @@ class Invocation:
     def line(self, text: str = "") -> None:
         """Print a line."""
         sys.stdout.write(f"{text}\n")
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until a command goes on; what it has printed is out, also into a pipe."""
+        sys.stdout.flush()
+        await asyncio.sleep(seconds)
 
     def file_in(self, name: str) -> bytes | None:
         """What is in the file that an option names; if there is none, it says so."""

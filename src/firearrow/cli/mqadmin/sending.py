@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 from collections.abc import Iterator
@@ -179,7 +178,7 @@ async def cluster_times(run: Invocation) -> None:
                 break
             for broker in text_order(info.cluster_addr_table[cluster]):
                 await _measure(run, sending, cluster, broker, as_log=as_log)
-        await asyncio.sleep(run.number("i", ROUND_SECONDS))
+        await run.pause(run.number("i", ROUND_SECONDS))
 
 
 async def _measure(

@@ -64,7 +64,6 @@ _COMMON: Final = (Option("h", "help", False), Option("n", "namesrvAddr", True))
 _PLACES: Final = "b:brokerAddr=* c:clusterName=*"
 _ANY_PLACE: Final = "b:brokerAddr= c:clusterName="
 _AUTH: Final = "c:clusterName=* b:brokerAddr=*"
-_NO_CONTROLLER: Final = "commands for controllers are in RocketMQ's mqadmin only"
 _NO_CONTAINER: Final = "Firearrow has no broker containers: each broker is a process"
 _NO_COLD: Final = "Firearrow has no flow control of cold data"
 _NO_STATIC: Final = "Firearrow has no static topics"
@@ -147,13 +146,13 @@ ROWS: Final = (
     Row("exportMetadataInRocksDB", "rocks:export_metadata", "p:path=! t:configType=! j:jsonEnable=", "print topics or groups that RocksDB keeps, from its files"),
     Row("exportPopRecord", "exports:pop_records", "c:clusterName= b:brokerAddr= d:dryRun=", "have brokers move their books of pops into the log"),
     Row("haStatus", "brokers:ha_status", "c:clusterName= b:brokerAddr= i:interval=", "show how far replication is"),
-    Row("getSyncStateSet", "", "a:controllerAddress=! c:clusterName= b:brokerName= i:interval=", _NO_CONTROLLER),
-    Row("getBrokerEpoch", "", "c:clusterName=* b:brokerName=* i:interval=", _NO_CONTROLLER),
-    Row("getControllerMetaData", "", "a:controllerAddress=!", _NO_CONTROLLER),
-    Row("getControllerConfig", "", "a:controllerAddress=!", _NO_CONTROLLER),
-    Row("updateControllerConfig", "", "a:controllerAddress=! k:key=! v:value=!", _NO_CONTROLLER),
-    Row("electMaster", "", "a:controllerAddress=! b:brokerId=! bn:brokerName=! c:clusterName=!", _NO_CONTROLLER),
-    Row("cleanBrokerMetadata", "", "a:controllerAddress=! b:brokerControllerIdsToClean= bn:brokerName=! c:clusterName= l:cleanLivingBroker", _NO_CONTROLLER),
+    Row("getSyncStateSet", "controllers:in_sync", "a:controllerAddress=! c:clusterName= b:brokerName= i:interval=", "show who is master and who has all messages, as controllers know it"),
+    Row("getBrokerEpoch", "controllers:epochs", "c:clusterName=* b:brokerName=* i:interval=", "show which masters have written the log of brokers in controller mode"),
+    Row("getControllerMetaData", "controllers:group", "a:controllerAddress=!", "show who leads the controllers"),
+    Row("getControllerConfig", "controllers:get_config", "a:controllerAddress=!", "show the configuration of controllers"),
+    Row("updateControllerConfig", "controllers:update_config", "a:controllerAddress=! k:key=! v:value=!", "change a key of controllers' configuration"),
+    Row("electMaster", "controllers:elect", "a:controllerAddress=! b:brokerId=! bn:brokerName=! c:clusterName=!", "make a broker the master of its name"),
+    Row("cleanBrokerMetadata", "controllers:forget", "a:controllerAddress=! b:brokerControllerIdsToClean= bn:brokerName=! c:clusterName= l:cleanLivingBroker", "have controllers forget brokers"),
     Row("dumpCompactionLog", "", "f:file=", "Firearrow has no compacted topics"),
     Row("getColdDataFlowCtrInfo", "", _ANY_PLACE, _NO_COLD),
     Row("updateColdDataFlowCtrGroupConfig", "", f"{_ANY_PLACE} g:consumerGroup=! v:threshold=!", _NO_COLD),

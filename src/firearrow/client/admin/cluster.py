@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from firearrow.client.admin.auth import Auth
 from firearrow.client.admin.brokers import Brokers
 from firearrow.client.admin.calls import Calls
+from firearrow.client.admin.controllers import Controllers
 from firearrow.client.admin.groups import Groups
 from firearrow.client.admin.lite import Lite
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
@@ -83,6 +84,7 @@ class Admin:
         calls = Calls(client, name_servers)
         self.auth: Final = Auth(calls)
         self.brokers: Final = Brokers(calls)
+        self.controllers: Final = Controllers(calls)
         self.groups: Final = Groups(calls)
         self.lite: Final = Lite(calls)
         self.messages: Final = Messages(calls)

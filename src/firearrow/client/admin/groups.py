@@ -130,9 +130,15 @@ class Groups:
         )
         return found.consumer_id_list
 
-    async def consumers(self, address: str, group: str) -> ConsumerConnection:
-        """The clients of a consumer group and what they subscribe to."""
-        header = headers.ConsumerGroupHeader(group)
+    async def consumers(
+        self, address: str, group: str, *, with_changes: bool = False
+    ) -> ConsumerConnection:
+        """The clients of a consumer group and what they subscribe to.
+
+        ``with_changes``: and who joined and left lately, as far as the broker knows; RocketMQ's
+        brokers don't. Then a group without clients is no error.
+        """
+        header = headers.ConsumersOfGroup(group, with_changes or None)
         return await self._calls.read(
             address,
             Code.GET_CONSUMER_CONNECTION_LIST,

@@ -15,7 +15,7 @@ from firearrow.message.ids import OffsetId, decode_offset_id
 from firearrow.message.model import Message, MessageView
 from firearrow.message.record import decode_record, iter_records
 from firearrow.wire import headers
-from firearrow.wire.client_bodies import TAG, DirectResult
+from firearrow.wire.client_bodies import SQL92, TAG, DirectResult
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
 
@@ -121,9 +121,11 @@ class Messages:
         *,
         group: str = TOOLS_GROUP,
         tags: str = "*",
+        sql: str = "",
         wait_ms: int = 0,
     ) -> Pulled:
-        """Messages of a queue from an offset on that have one of the tags (``a || b``).
+        """Messages of a queue from an offset on that have one of the tags (``a || b``), or that
+        an expression selects (``sql``; BrokerError if the broker does not filter by it).
 
         Where there are none, the broker answers when one comes, after ``wait_ms`` at the latest.
         """
@@ -135,8 +137,8 @@ class Messages:
             count,
             SUBSCRIPTION_GIVEN | (MAY_WAIT if wait_ms else 0),
             suspend_timeout_millis=wait_ms,
-            subscription=tags,
-            expression_type=TAG,
+            subscription=sql or tags,
+            expression_type=SQL92 if sql else TAG,
         )
         about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
         answer = await self._calls.answer(

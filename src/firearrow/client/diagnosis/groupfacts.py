@@ -20,6 +20,7 @@ from firearrow.wire.client_bodies import (
     Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
+    MemberChange,
     MessageQueue,
     OffsetWrapper,
     SubscriptionGroupConfig,
@@ -74,6 +75,8 @@ class GroupFacts:
     unknown_on: Sequence[str] = ()
     forbidden: Sequence[tuple[str, str]] = ()  # broker, topic
     connections: Mapping[str, ConsumerConnection] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[MemberChange]] = field(default_factory=dict)
+    """Who joined and left, the oldest first; RocketMQ's brokers do not know it."""
     clients: Sequence[Client] = ()
     topics: Sequence[str] = ()
     routes: Mapping[str, Route | None] = field(default_factory=dict)
@@ -133,7 +136,9 @@ class _Collecting:
 
     async def collect(self, only: str | None) -> GroupFacts:
         configs, unknown_on, forbidden = await self._configs()
-        connections = await self._connections()
+        told = await self._connections()
+        connections = {name: one for name, one in told.items() if one.connection_set}
+        changes = {name: one.member_changes for name, one in told.items() if one.member_changes}
         clients = await self._clients(connections)
         topics = [only] if only else sorted(await self._topics(connections, clients))
         routes = {topic: await self._route(topic) for topic in topics}
@@ -148,6 +153,7 @@ class _Collecting:
             unknown_on,
             forbidden,
             connections,
+            changes,
             clients,
             topics,
             routes,
@@ -187,12 +193,14 @@ class _Collecting:
         found: dict[str, ConsumerConnection] = {}
         for name, address in self._masters.items():
             try:
-                found[name] = await self._admin.groups.consumers(address, self._group)
+                found[name] = await self._admin.groups.consumers(
+                    address, self._group, with_changes=True
+                )
             except FirearrowError:  # 206: nobody is there
                 continue
             except OSError as error:
                 self._note(name, error)
-        return {name: one for name, one in found.items() if one.connection_set}
+        return found
 
     async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[Client]:
         by_id: dict[str, dict[str, list[Connection]]] = {}

@@ -11,6 +11,7 @@ from firearrow.wire.bodies import PERM_READ
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     CLUSTERING,
+    MemberChange,
     MessageQueue,
     ProcessQueueInfo,
     SubscriptionData,
@@ -20,9 +21,11 @@ from firearrow.wire.codes import version_name
 OFTEN: Final = 3  # failures of one message, from which on it is taken for a poison message
 RECENT_MS: Final = 60 * 60 * 1000  # a message that failed before is of no interest
 SOON_MS: Final = 10 * 60 * 1000
-MANY: Final = 10  # messages that came again in this time
+MANY: Final = 10  # messages that came again in that time
 POISON_MAX: Final = 5  # poison messages that are named
 SLOW_MS: Final = 200.0  # a message, in the handler
+LEAVES_MIN: Final = 3  # clients that left in that time, which make a finding
+STORIES_MAX: Final = 5  # clients that are told of
 
 Rule = Callable[[GroupFacts], Iterator[Finding]]
 
@@ -54,13 +57,12 @@ def disabled(facts: GroupFacts) -> Iterator[Finding]:
     for broker, config in facts.configs.items():
         if not config.consume_enable:
             evidence = f"consumeEnable=false on {broker}"
-            cure = f"Enable it: `firearrow group create {facts.group}`, with its other options."
+            cure = f"Enable it: `firearrow group create {facts.group} --enabled`."
             yield Finding("disabled", Level.CRITICAL, facts.group, evidence, cure)
         if not config.consume_broadcast_enable and BROADCASTING in facts.models:
             evidence = f"it broadcasts, and consumeBroadcastEnable=false on {broker}"
             cure = (
-                f"Allow it (`firearrow group create {facts.group}`, with its other options), or "
-                "use clustering."
+                f"Allow it (`firearrow group create {facts.group} --broadcast`), or use clustering."
             )
             yield Finding("disabled", Level.CRITICAL, facts.group, evidence, cure)
     for broker, topic in facts.forbidden:
@@ -70,8 +72,8 @@ def disabled(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def no_topic(facts: GroupFacts) -> Iterator[Finding]:
-    """A topic is not there, or nobody subscribes to it."""
-    wanted = _subscriptions(facts)
+    """A topic is not there, or nobody subscribes to it or polls queues of it."""
+    wanted = _subscriptions(facts) | {queue.topic for queue in facts.owners()}
     for topic in facts.topics:
         if facts.routes.get(topic) is None:
             cure = "Check its name and the namespace, or create it."
@@ -169,6 +171,49 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
             )
 
 
+def rebalances(facts: GroupFacts) -> Iterator[Finding]:
+    """Members leave and join again and again, and each time all divide the queues anew.
+
+    Only Firearrow's brokers know who did.
+    """
+    recent = {
+        broker: [one for one in changes if facts.now_ms - one.at <= SOON_MS]
+        for broker, changes in facts.changes.items()
+    }
+    broker, changes = max(recent.items(), key=lambda it: len(it[1]), default=("", []))
+    if sum(not one.joined for one in changes) < LEAVES_MIN:
+        return
+    last = {one.client_id: one for one in changes}
+    told = sorted(last, key=lambda it: (-_changes_of(it, changes), -last[it].at, it))
+    texts = [_story(facts, it, changes, last[it]) for it in told[:STORIES_MAX]]
+    if len(told) > STORIES_MAX:
+        texts.append(f"and {len(told) - STORIES_MAX} more clients")
+    yield Finding(
+        "rebalances",
+        Level.WARNING,
+        facts.group,
+        f"in the last {SOON_MS // 60_000} min its members changed {len(changes)} times on "
+        f"{broker}: {'; '.join(texts)}",
+        "Each change has all members divide the queues anew, and some messages come twice. See "
+        "why they leave: restarts, a process that does nothing for long, lost connections. A "
+        "rollout looks like this, too.",
+    )
+
+
+def _changes_of(client_id: str, changes: Sequence[MemberChange]) -> int:
+    return sum(one.client_id == client_id for one in changes)
+
+
+def _story(
+    facts: GroupFacts, client_id: str, changes: Sequence[MemberChange], last: MemberChange
+) -> str:
+    joined = sum(one.client_id == client_id and one.joined for one in changes)
+    left = _changes_of(client_id, changes) - joined
+    parts = [f"{verb} {count}x" for verb, count in (("joined", joined), ("left", left)) if count]
+    ago = max(0, facts.now_ms - last.at) // 1000
+    return f"{client_id} {' and '.join(parts)}, {'joined' if last.joined else 'left'} {ago} s ago"
+
+
 def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
     """Nobody has a queue, or two have it."""
     if BROADCASTING in facts.models or not facts.clients:
@@ -229,8 +274,11 @@ def stuck_messages(facts: GroupFacts) -> Iterator[Finding]:
                 since_ms = max(held.last_consume_timestamp, head.stored_ms)
                 waits_ms = facts.now_ms - since_ms
                 if waits_ms > IDLE_MS:
-                    why = f"has been in hand for {waits_ms // 1000} s: its handler does not end, "
-                    yield _stuck(client, queue, held, head, f"{why}or fails each time")
+                    what = "its handler does not end, or fails each time"
+                    if client.info and not client.info.is_push:
+                        what = "the application does not poll it"
+                    why = f"has been in hand for {waits_ms // 1000} s: {what}"
+                    yield _stuck(client, queue, held, head, why)
             elif client.info and client.info.is_ordered and _fails(client, queue.topic):
                 yield _stuck(client, queue, held, head, "fails each time, and the queue waits")
 
@@ -344,7 +392,10 @@ def silent_clients(facts: GroupFacts) -> Iterator[Finding]:
         if client.info is None:
             addresses = {one.client_addr for all_ in client.connections.values() for one in all_}
             evidence = f"does not say how it is ({', '.join(sorted(addresses))}): {client.error}"
-            cure = "Pull and POP consumers may not answer; a push consumer that does not may hang."
+            cure = (
+                "POP consumers do not answer, nor do some that pull; any other that does not may "
+                "hang."
+            )
             yield Finding("silent-client", Level.WARNING, client.client_id, evidence, cure)
 
 
@@ -391,6 +442,7 @@ RULES: Final[Sequence[Rule]] = (
     unlike_subscriptions,
     mixed_models,
     no_queue,
+    rebalances,
     unowned_queues,
     held_locks,
     stuck_messages,

@@ -143,6 +143,7 @@ final class Admins {
 
     /** The objects of mqadmin's commands, some of which are good for one run only. */
     private static final class Commands extends MQAdminStartup {
+        private static final String ENDLESS = "clusterRT";
         private static final long BETWEEN_STARTS_MS = 25; // their client ids are the time
         private static final InheritableThreadLocal<PrintStream> OWN = new InheritableThreadLocal<>();
 
@@ -178,8 +179,13 @@ final class Admins {
                     thread.start();
                     Thread.sleep(BETWEEN_STARTS_MS);
                 }
-                for (Thread thread : threads) {
-                    thread.join();
+                JSONArray commands = arguments.getJSONArray("commands");
+                for (int i = 0; i < threads.size(); i++) {
+                    List<String> words = commands.getJSONArray(i).toList(String.class);
+                    if (words.get(0).equals(ENDLESS)) {
+                        interrupt(threads.get(i), printed.get(i), words.contains("-p") ? 1 : 2);
+                    }
+                    threads.get(i).join();
                 }
             } finally {
                 System.setOut(before);
@@ -189,6 +195,14 @@ final class Admins {
                 texts.add(own.toString(StandardCharsets.UTF_8));
             }
             return texts;
+        }
+
+        /** Ends a command that goes on for ever when it has printed so many lines; it sleeps then. */
+        private static void interrupt(Thread thread, ByteArrayOutputStream printed, int lines) throws Exception {
+            while (thread.isAlive() && printed.toString(StandardCharsets.UTF_8).lines().count() < lines) {
+                Thread.sleep(BETWEEN_STARTS_MS);
+            }
+            thread.interrupt();
         }
 
         /** Runs a command by an object of its own, as main0 does. */

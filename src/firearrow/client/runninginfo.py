@@ -1,0 +1,72 @@
+"""What a consumer says of itself (307): how it is set, what it wants, what it has, how fast it is.
+
+Source: upstream ``MQClientInstance#consumerRunningInfo``, and that of each kind of consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from firearrow.client.member import AssignedQueue, Member
+from firearrow.client.stacks import stacks_text
+from firearrow.net.client import Asked
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import ConsumerRunningInfo, MessageQueue, ProcessQueueInfo
+from firearrow.wire.codes import PROTOCOL_VERSION, version_name
+from firearrow.wire.command import Response
+
+MiB: Final = 1024 * 1024
+
+
+def running_info(
+    member: Member,
+    consume_type: str,
+    started_ms: int,
+    settings: Mapping[str, str],
+    queues: Iterable[AssignedQueue],
+    asked: Asked,
+) -> Response:
+    """Answer 307; ``settings`` are those that only consumers of its kind have."""
+    session = member.calls.session
+    all_settings = {
+        "PROP_NAMESERVER_ADDR": ";".join(session.name_servers.addresses) + ";",
+        "PROP_CONSUME_TYPE": consume_type,
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_CLIENT_VERSION": version_name(PROTOCOL_VERSION),
+        "consumerGroup": member.group,
+        "messageModel": "CLUSTERING" if member.is_clustering else "BROADCASTING",
+        "consumeFromWhere": member.settings.start_from.value,
+        **settings,
+    }
+    rates, topics = member.rates, sorted(member.subscriptions)
+    now = asyncio.get_running_loop().time()
+    wants_stacks = asked.command.ext.get("jstackEnable") == "true"
+    ordered = sorted(queues, key=lambda one: one.queue)
+    info = ConsumerRunningInfo(
+        all_settings,
+        list(member.subscriptions.values()),
+        {MessageQueue(*one.queue): _of_queue(member, one, now) for one in ordered},
+        status_table={} if rates is None else {it: rates.status(it, now) for it in topics},
+        jstack=stacks_text() if wants_stacks else None,
+    )
+    return Response(body=fastjson.dumps(info))
+
+
+def _of_queue(member: Member, assigned: AssignedQueue, now: float) -> ProcessQueueInfo:
+    cache = assigned.cache
+    now_ms = member.calls.session.clock.now_ms()
+    first = cache.first_offset
+    return ProcessQueueInfo(
+        commit_offset=member.offsets.get(assigned.queue),
+        cached_msg_min_offset=first or 0,
+        cached_msg_max_offset=0 if first is None else cache.next_offset - 1,
+        cached_msg_count=len(cache),
+        cached_msg_size_in_mib=cache.bytes // MiB,
+        locked=assigned.is_locked,
+        droped=assigned.is_dropped,
+        last_lock_timestamp=now_ms - int((now - assigned.last_lock) * 1000),
+        last_pull_timestamp=now_ms - int((now - assigned.last_pull) * 1000),
+        last_consume_timestamp=now_ms - int((now - assigned.last_consumed) * 1000),
+    )
