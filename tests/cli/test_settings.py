@@ -202,6 +202,22 @@ def test_the_description_is_a_configuration_file(conf: Path, tmp_path: Path) -> 
     assert properties.loads(first.describe())["brokerName"] == "from-file"
 
 
+def test_the_description_has_no_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    user = '{"username":"root","password":"Kanarienvogel"}'
+    path.write_text(
+        f"initAuthenticationUser={user}\ninitAuthenticationUsr={user}\n"
+        "innerClientAuthenticationCredentials={}\n"
+    )
+    planned = plan("serve", "--ephemeral", "-c", str(path), "--store", str(tmp_path / "store"))
+    text = planned.describe()
+    assert "# initAuthenticationUser is not shown\n" in text
+    assert "# initAuthenticationUsr is not shown\n" in text  # misspelt, but a secret
+    assert "Kanarienvogel" not in text + repr(planned)
+    assert planned.broker
+    assert planned.broker.init_authentication_user == user
+
+
 GROUP = "controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878\n"
 
 

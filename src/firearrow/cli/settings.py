@@ -34,6 +34,7 @@ from firearrow.config.table import (
     as_properties,
     keys,
     load,
+    public_properties,
     review,
     take,
 )
@@ -82,7 +83,10 @@ class ServerPlan(msgspec.Struct, frozen=True):
         raise AssertionError(f"no server has {type(options).__name__}")
 
     def describe(self) -> str:
-        """Give the whole configuration as properties text, a section for each server."""
+        """Give the whole configuration as properties text, a section for each server.
+
+        Of secrets only the keys are there, in comments.
+        """
         servers: dict[str, ServerConfig | None] = {
             "name server": self.namesrv,
             "controller": self.controller,
@@ -90,10 +94,16 @@ class ServerPlan(msgspec.Struct, frozen=True):
             "store": self.store,
         }
         return "\n".join(
-            f"# {title}\n{properties.dumps(as_properties(config))}"
+            f"# {title}\n{_described(config)}"
             for title, config in servers.items()
             if config is not None
         )
+
+
+def _described(config: ServerConfig) -> str:
+    told = public_properties(config)
+    hidden = [f"# {key} is not shown\n" for key in as_properties(config) if key not in told]
+    return properties.dumps(told) + "".join(hidden)
 
 
 def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:

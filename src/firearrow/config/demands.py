@@ -24,7 +24,8 @@ from firearrow.errors import ConfigError
 JVM_VARIABLES: Final = ("JAVA_OPT", "JAVA_OPT_EXT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 SHOWN_CHARS_MAX: Final = 200  # of a value: a remark and a line of the log hold no more
 _JVM_PROPERTY: Final = re.compile(r"-D(tls\.[\w.]+)=(\S*)")
-_SECRET: Final = re.compile(r"password|credentials|initAuthenticationUser", re.IGNORECASE)
+_SECRET: Final = re.compile(r"passw|secret|token|credentials|initAuthenticationUser", re.IGNORECASE)
+_HAS_SECRET: Final = re.compile(r"\W(password|secretKey)\W", re.IGNORECASE)
 
 
 class Demand(NamedTuple):
@@ -115,14 +116,17 @@ def jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, s
             yield variable, key, value.strip("\"'")
 
 
-def is_secret(key: str) -> bool:
-    """Whether the value of a key is for nobody but the server."""
-    return _SECRET.search(key) is not None
+def is_secret(key: str, value: str) -> bool:
+    """Whether the value of a key is for nobody but the server.
+
+    That of a misspelt key may be, too: users are written as ``{"username":...,"password":...}``.
+    """
+    return bool(_SECRET.search(key) or _HAS_SECRET.search(value))
 
 
 def shown(key: str, value: str) -> str:
     """Give ``key=value`` for one line to people, without the value where that is a secret."""
-    if is_secret(key):
+    if is_secret(key, value):
         return key
     if len(value) > SHOWN_CHARS_MAX:
         return f"{key}={value[:SHOWN_CHARS_MAX]!r}..."

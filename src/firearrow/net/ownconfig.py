@@ -15,8 +15,8 @@ C = TypeVar("C", bound=ServerConfig)
 
 
 def text_of(config: ServerConfig) -> bytes:
-    """Give all keys, sorted, one ``key=value`` a line."""
-    return properties.dumps(dict(sorted(table.as_properties(config).items()))).encode()
+    """Give all keys but those of secrets, sorted, one ``key=value`` a line."""
+    return properties.dumps(dict(sorted(table.public_properties(config).items()))).encode()
 
 
 def changed(
