@@ -6,6 +6,8 @@ were recorded, cut ones, and codes that no row is about. Nothing is done of it.
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,9 @@ from firearrow.wire.frame import AnyCommand, encode_request
 from firearrow.wire.requests import REQUESTS, TOPIC_PUB, ServedBy
 from firearrow.wire.signature import ACCESS_KEY, Credentials
 from tests.broker.everycode import ROWS, as_json, body_of, header_of, seen
-from tests.broker.serving import Serving, send_fields
-from tests.broker.signing import ROOT, Signer, protected, signing
-from tests.net.talker import talking
+from tests.broker.serving import Serving, send_fields, serving
+from tests.broker.signing import AUTHORIZED, ROOT, Signer, protected, signing
+from tests.net.talker import encrypted, talking
 
 REFUSED = 16
 OF_OTHERS = [int(row.code) for row in REQUESTS.values() if row.served_by is not ServedBy.BROKER]
@@ -118,6 +120,65 @@ def test_what_was_recorded_gives_no_right_to_another_request(tmp_path: Path) -> 
         assert seen(served) == before
 
     protected(tmp_path, main)
+
+
+@pytest.mark.parametrize("value", [True, 1, "x", {"a": 1}, [1], None])
+def test_nobody_can_say_that_a_request_is_admitted(tmp_path: Path, value: Any) -> None:
+    """By a field of the header that has the name which a command in memory has for that."""
+
+    async def main(served: Serving, _: Signer) -> None:
+        before = seen(served)
+        async with talking(served.port) as talker:
+            for row in ROWS:
+                header = {"code": int(row.code), "extFields": header_of(row), "opaque": 7}
+                text = as_json(header | {"(admitted)": value, "flag": 0, "version": 513})
+                body = body_of(row)
+                sizes = (4 + len(text) + len(body)).to_bytes(4) + len(text).to_bytes(4)
+                talker.write(sizes + text + body)
+                assert (await talker.answer()).code == REFUSED, row.code
+        assert seen(served) == before
+
+    protected(tmp_path, main)
+
+
+# --- what is encrypted ---
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+def test_who_encrypts_is_refused_alike(tmp_path: Path, certificate: Path, mode: str) -> None:
+    context = ssl.create_default_context(cafile=certificate)
+
+    async def main(served: Serving) -> None:
+        before = seen(served)
+        for credentials, remark in (
+            (None, "username cannot be null."),
+            (Credentials("root", "guessed"), "check signature failed."),
+        ):
+            async with encrypted(served.port, context) as talker:
+                signer = Signer(served, talker, False)
+                signer.credentials = credentials
+                for command in recorded(signer):
+                    answer = await _asked(signer, command)
+                    assert (answer.code, answer.remark) == (REFUSED, remark), command.code
+        assert seen(served) == before
+        async with encrypted(served.port, context) as talker:
+            root = Signer(served, talker, False)
+            assert (await root.send()).code == 0
+            async with encrypted(served.port, context) as other:
+                stranger = Signer(served, other, False)
+                stranger.credentials = await root.user("stranger")
+                assert "has no permission" in str((await stranger.send()).remark)
+
+    async def run() -> None:
+        config: dict[str, Any] = {
+            **AUTHORIZED,
+            "tls_server_mode": mode,
+            "tls_server_cert_path": str(certificate),
+        }
+        async with asyncio.timeout(30), serving(tmp_path, **config) as served:
+            await main(served)
+
+    asyncio.run(run())
 
 
 # --- what was cut ---

@@ -150,7 +150,7 @@ def test_what_is_asked_for_and_not_there_stops_the_start(
 ) -> None:
     with pytest.raises(ConfigError, match="aclEnable=true asks for"):
         plan(command, "--set", "aclEnable=true")
-    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.ciphers=ANY")
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.server.authClient=ANY")
     with pytest.raises(ConfigError, match="JAVA_OPT_EXT: tls"):
         plan(command)
 

@@ -7,8 +7,8 @@ thought of.
 
 What was allowed is remembered, a set for each code, until a user or a policy changes: so a send
 costs one look into a set besides its signature. Headers of the most frequent codes get their typed
-form then, which the processors would have got from the wire (`wire.frame`); a header in that form
-was checked before.
+form then, which the processors would have got from the wire (`wire.frame`). A request that is
+admitted says so, and is not looked at again.
 
 Source: upstream ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 """
@@ -124,9 +124,9 @@ class AccessControl:
         user_of, audit = self._authentication.user_of, self._audit
 
         def check(peer: Peer, request: AnyCommand) -> None:
-            ext = request.ext
-            if type(ext) is header:
+            if request.admitted_by is audit:
                 return
+            ext = request.ext
             try:
                 username = user_of(peer, request, ext)
                 if authorize is not None:
@@ -134,6 +134,7 @@ class AccessControl:
             except BrokerError as error:
                 audit.refused(ext.get(ACCESS_KEY, ""), peer.ip, name, code, error.remark)
                 raise
+            request.admitted_by = audit
             if header is not None:
                 request.ext = _typed(ext, header)
 

@@ -195,7 +195,7 @@ class Broker:
         Raises CannotListen when the port is taken, StoreError or an OSError that names the file
         when the store can't be opened, ConfigError when a state file can't be read.
         """
-        self.replicas = replicas = Replicas(self._store_config)
+        self.replicas = replicas = Replicas(self._store_config, self.config.tls_server_mode)
         bound = await self._server.bind(host, port)
         try:
             if self._measures:

@@ -6,8 +6,8 @@ messages are on a second broker, that data are elsewhere. To ignore them would o
 protected, or lose what was safe. So a server does not start with them, and a client can't set them.
 Values that ask for nothing, such as RocketMQ's defaults, pass.
 
-What RocketMQ has as properties of the JVM (``-Dtls.ciphers=...``, see `firearrow.config.tls`) is
-looked for in the variables that its start scripts read, too.
+What RocketMQ has as properties of the JVM (``-Dtls.server.mode=...``, see `firearrow.config.tls`)
+is looked for in the variables that its start scripts read, too.
 
     refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for the access control of
                                         RocketMQ 4, which this version does not have; remove the
@@ -47,12 +47,8 @@ _NONE: Final = ""
 DEMANDS: Final[Mapping[str, Demand]] = {
     # --- who may do what ---
     **_asking("the access control of RocketMQ 4", _OFF, "aclEnable"),
-    **_asking("a certificate of the server's own making", "(?i:true|false)",
-              "tls.test.mode.enable"),
     **_asking("checks of clients' certificates, which tls.server.need.client.auth alone asks for",
               "(?i:true|false)", "tls.server.authClient"),
-    **_asking("keys with a password", _NONE, "tls.server.keyPassword", "tls.client.keyPassword"),
-    **_asking("a choice of ciphers or versions of TLS", _NONE, "tls.ciphers", "tls.protocols"),
     # --- other brokers ---
     **_asking("replicas that decide among themselves", _FEW, "totalReplicas", "minInSyncReplicas"),
     **_asking("replicas that decide among themselves", _OFF,

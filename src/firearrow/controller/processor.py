@@ -6,7 +6,6 @@ Source: upstream ``ControllerRequestProcessor``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from firearrow.controller import decisions
@@ -17,8 +16,7 @@ from firearrow.controller.heartbeats import Heartbeats
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import Council
 from firearrow.errors import BrokerError
-from firearrow.files import replace_atomically
-from firearrow.net.ownconfig import changed, text_of
+from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire import headers
 from firearrow.wire.client_bodies import body_of
@@ -177,7 +175,7 @@ class Processor:
         black_list = {*always, *self.config.config_black_list.split(";")}
         config = changed(request, self.config, black_list, servers=KEY_GROUPS)
         if config is not None:
-            replace_atomically(Path(config.config_store_path), text_of(config))
+            save(config, config.config_store_path)
             self.config = config
         return Response()
 

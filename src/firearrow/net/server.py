@@ -176,7 +176,7 @@ class Peer(asyncio.Protocol):
         """Go on by a transport that encrypts (called by the server's door)."""
         self._transport = transport
         self._outgoing = Outgoing(transport, self._server.departures, self._server.budget)
-        self._wire = Connection(self._server.frame_bytes_max)
+        self._wire = Connection(self._server.frame_bytes_max, self._server.hot_decoders)
 
     def eof_received(self) -> bool:
         """Answer before the connection closes (called by asyncio)."""
