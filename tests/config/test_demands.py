@@ -33,7 +33,6 @@ GROUPS = ["broker", "store", "server", "client", "namesrv", "controller", "auth"
         "configManagerVersion=v2",
         "transientStorePoolEnable=true",
         "timerRocksDBEnable=true",
-        "metricsExporterType=OTLP_GRPC",
     ],
 )
 def test_a_demand_is_refused(pair: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,10 +20,12 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
+from tests import scrapes
 from tests.interop.controllers import Controllers, OriginalBroker, controllers, name_server
 from tests.interop.driver import Driver
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Kind
 from tests.interop.waiting import wait_until
+from tests.scrapes import Scraped
 
 WITHIN_S = 60
 NAMED = {"clusterName": CLUSTER_NAME, "brokerName": BROKER_NAME}
@@ -266,6 +268,33 @@ def test_brokers_get_the_same_answers(twins: dict[Kind, Controllers]) -> None:
     ours, theirs = asyncio.run(both())
     for our, their in zip(ours, theirs, strict=True):
         assert our == their
+    our_metrics, their_metrics = (scraped(twins[kind]) for kind in twins)
+    only_of_one = our_metrics.keys() ^ their_metrics.keys()
+    assert only_of_one <= {"active_broker_num"}  # the original leaves it out when nobody lives
+    for name, family in their_metrics.items():
+        if name in only_of_one:
+            continue
+        own = our_metrics[name]
+        assert (own.kind, own.labels, own.bounds) == (family.kind, family.labels, family.bounds)
+    counts = [requests_in(it) for it in (our_metrics, their_metrics)]
+    assert counts[0] == counts[1]
+
+
+def scraped(group: Controllers) -> Mapping[str, Scraped]:
+    """What a controller tells monitoring."""
+    status, text = asyncio.run(scrapes.get(group.metrics_ports["n0"]))
+    assert status == 200
+    return scrapes.parse(text, scrapes.COMMON_OF_CONTROLLER)
+
+
+def requests_in(families: Mapping[str, Scraped]) -> dict[str, float]:
+    """How many requests were answered well, but for those that are sent until there is a leader."""
+    found: dict[str, float] = {}
+    for (_, pairs), value in families["request_total"].values.items():
+        labels = dict(pairs)
+        if labels["request_handle_status"] == "success":
+            found[labels["request_type"]] = value
+    return {name: it for name, it in found.items() if not name.endswith("SYNC_STATE_DATA")}
 
 
 async def prepare(address: str) -> Talk:

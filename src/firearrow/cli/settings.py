@@ -27,7 +27,7 @@ from firearrow.cli.serveroptions import (
     ServerOptions,
 )
 from firearrow.config import properties
-from firearrow.config.demands import refuse, refuse_of_jvm
+from firearrow.config.demands import refuse, refuse_of_jvm, shown
 from firearrow.config.table import (
     Note,
     ServerConfig,
@@ -39,6 +39,7 @@ from firearrow.config.table import (
     take,
 )
 from firearrow.config.tls import TLS_FIELDS, with_tls
+from firearrow.errors import ConfigError
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
 
@@ -147,6 +148,11 @@ def _namesrv(options: NamesrvOptions, pairs: dict[str, str]) -> ServerPlan:
         pairs["configStorePath"] = str(options.file.absolute())
     namesrv, rest = take(NamesrvConfig, pairs)
     controller, rest = _in_name_server(namesrv, pairs, rest)
+    if rest.get("metricsExporterType", "DISABLE").strip() != "DISABLE":
+        raise ConfigError(
+            f"{shown('metricsExporterType', rest['metricsExporterType'])}: a name server has no "
+            "metrics, as in RocketMQ; remove the key to start it"
+        )
     return ServerPlan(
         namesrv=msgspec.structs.replace(namesrv, extra=rest),
         broker=None,

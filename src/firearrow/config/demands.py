@@ -80,7 +80,6 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("a disk shared by several brokers", _FEW, "replicasPerDiskPartition"),
     # --- what clients get ---
     **_asking("exclusion of slow consumer groups", _OFF, "disableConsumeIfConsumerReadSlowly"),
-    **_asking("export of metrics by OTLP or to the log", "DISABLE|PROM", "metricsExporterType"),
 }
 # fmt: on
 

@@ -30,6 +30,7 @@ from firearrow.raft import (
     Message,
     Node,
     Ready,
+    Role,
     Saved,
     Timing,
     decode_messages,
@@ -138,6 +139,11 @@ class Agreement:
     def leader(self) -> str:
         """The name of who leads; nothing if that is not known."""
         return self._node.leader
+
+    @property
+    def role(self) -> Role:
+        """What it is among the controllers."""
+        return self._node.role
 
     @property
     def trouble(self) -> str | None:

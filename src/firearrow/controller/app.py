@@ -22,6 +22,7 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.decisions import Decision
 from firearrow.controller.election import NOBODY_ASKED
 from firearrow.controller.heartbeats import Heartbeats, Identity
+from firearrow.controller.metrics import Sources, Tally, metrics_of
 from firearrow.controller.processor import Processor
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import Council, ReplicaState
@@ -29,6 +30,8 @@ from firearrow.errors import ConfigError
 from firearrow.events import Events
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
+from firearrow.net.exposition import Metrics
+from firearrow.net.operations import Operations, Page, pages_of_server
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
 from firearrow.raft import LogFile, OsFile
@@ -62,9 +65,10 @@ class Controller:
             self._begin,
             access,
         )
-        self._council = Council(state, self._agreement)
+        self._tally = tally = Tally(clock.monotonic)
+        self._council = Council(state, self._agreement, tally.now, tally.agreed_on)
         self._processor = Processor(
-            config, self._agreement, self._council, self._heartbeats, self._tell_brokers
+            config, self._agreement, self._council, self._heartbeats, self._tell_brokers, tally
         )
         events = Events()
         events.listen(ConnectionClosed, lambda closed: self._lose(closed.peer))
@@ -76,6 +80,7 @@ class Controller:
             memory_bytes_max=config.request_memory_bytes_max,
             tls=config,
         )
+        self.operations = Operations(config, self._pages(), self._metrics)
         self._address = members[config.controller_d_leger_self_id]
         self._client = Client(access=access)
         self._notices: set[asyncio.Task[None]] = set()
@@ -104,8 +109,10 @@ class Controller:
         services = await self._agreement.start()
         _, port = host_and_port(self._address)
         await self._server.start(self.config.bind_address, port)
+        await self.operations.bind(self.config.bind_address)
         scan_seconds = self.config.scan_inactive_master_interval / 1000
         self.services = [
+            self.operations,
             *services,
             Every("silent brokers", FIRST_SCAN_SECONDS, self._forget_silent, loop),
             Every("lost masters", scan_seconds, self._look_for_lost_masters, loop),
@@ -125,6 +132,37 @@ class Controller:
         await self._server.stop()
         await self._agreement.close()
         self._file.close()
+
+    # --- what is told ------------------------------------------------------------------------
+
+    def _metrics(self) -> Metrics:
+        return metrics_of(Sources(self.config, self._tally, self._agreement, self._heartbeats))
+
+    def _pages(self) -> dict[str, Page]:
+        return pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
+
+    def _reasons_against(self) -> list[str]:
+        """Why brokers are not served as they should be."""
+        reasons = [
+            f"{service.name}: {service.trouble}" for service in self.services if service.trouble
+        ]
+        if not self._agreement.leader:
+            reasons.append("agreement: no controller is known to lead")
+        return reasons
+
+    def _facts(self) -> dict[str, object]:
+        config, sets = self.config, self._council.sets
+        return {
+            "group": config.controller_d_leger_group,
+            "name": config.controller_d_leger_self_id,
+            "address": self._address,
+            "members": config.members(),
+            "leader": self._agreement.leader,
+            "leads": self._agreement.leads,
+            "brokers": sum(self._heartbeats.counts().values()),
+            "brokerNames": len(sets),
+            "withoutMaster": list(decisions.without_master(sets, self._heartbeats)),
+        }
 
     def _begin(self) -> None:
         self._began = self._clock.monotonic()
@@ -174,6 +212,8 @@ class Controller:
             )
 
         def then(decision: Decision) -> None:
+            found = self._council.sets.get(name)
+            self._tally.elected(found.cluster if found else "", name, decision.code)
             if decision.code == ResponseCode.SUCCESS:
                 self._tell_brokers(name, decision)
             elif decision.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and tries > 1:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from msgspec import field
 
+from firearrow.config.metrics import MetricsKeys
 from firearrow.config.table import (
     LIVE,
     CountLong,
@@ -18,7 +19,6 @@ from firearrow.config.table import (
     PositiveInt,
     PositiveLong,
 )
-from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 
 # The groups of RocketMQ's keys that belong to a controller, see `firearrow.config.table.load`.
@@ -30,7 +30,7 @@ def _at_home(*names: str) -> str:
     return str(Path.home().joinpath(*names))
 
 
-class ControllerConfig(TlsKeys, frozen=True):
+class ControllerConfig(MetricsKeys, frozen=True):
     """Which controllers there are, which one this is, and how it treats brokers."""
 
     # --- the group ---

@@ -13,6 +13,7 @@ from firearrow.controller.agreement import PEER_MESSAGES, Agreement
 from firearrow.controller.config import KEY_GROUPS, ControllerConfig
 from firearrow.controller.decisions import Decision
 from firearrow.controller.heartbeats import Heartbeats
+from firearrow.controller.metrics import Tally
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import Council
 from firearrow.errors import BrokerError
@@ -41,6 +42,7 @@ class Processor:
         council: Council,
         heartbeats: Heartbeats,
         on_elected: Callable[[str, Decision], None],
+        tally: Tally,
     ) -> None:
         self.config = config
         self._members = config.members()
@@ -48,9 +50,13 @@ class Processor:
         self._council = council
         self._heartbeats = heartbeats
         self._on_elected = on_elected
+        self._tally = tally
 
     def handlers(self) -> Mapping[int, Handler]:
         """The table: request code to handler."""
+        return self._tally.measured(self._handlers())
+
+    def _handlers(self) -> Mapping[int, Handler]:
         return {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter_sync_state_set,
             RequestCode.CONTROLLER_ELECT_MASTER: self.elect_master,
@@ -115,6 +121,7 @@ class Processor:
             )
 
         def tell(decision: Decision) -> None:
+            self._tally.elected(header.cluster_name or "", header.broker_name, decision.code)
             if decision.code == ResponseCode.SUCCESS:
                 self._on_elected(header.broker_name, decision)
 
@@ -203,13 +210,14 @@ class Processor:
     ) -> Answer:
         """Answer at once if that is possible, else later."""
         answers: list[Response] = []
-        is_open = False
+        is_open, since = False, self._tally.now()
 
         def then(decision: Decision) -> None:
             answer = _answer(decision)
             if is_open:
                 peer.owed -= 1
                 peer.reply(request, answer)
+                self._tally.answered(request.code, since)
             else:
                 answers.append(answer)
             tell(decision)
