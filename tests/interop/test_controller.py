@@ -275,7 +275,8 @@ def test_brokers_get_the_same_answers(twins: dict[Kind, Controllers]) -> None:
         if name in only_of_one:
             continue
         own = our_metrics[name]
-        assert (own.kind, own.labels, own.bounds) == (family.kind, family.labels, family.bounds)
+        assert (own.kind, own.labels) == (family.kind, family.labels)
+        assert [*map(float, own.bounds)] == [*map(float, family.bounds)]
     counts = [requests_in(it) for it in (our_metrics, their_metrics)]
     assert counts[0] == counts[1]
 

@@ -12,7 +12,6 @@ from firearrow.config.table import (
     AnyInt,
     CountInt,
     CountLong,
-    Host,
     KeyList,
     Name,
     OptionalHost,
@@ -68,13 +67,6 @@ class BrokerConfig(MetricsKeys, frozen=True):
     # --- connections ---
     namesrv_addr: Annotated[ServerList, "name servers to register with, `host:port` separated by `;`"] = ""
     listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 10911
-    bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
-    server_channel_max_idle_time_seconds: Annotated[PositiveInt, "seconds of silence after which a connection is closed"] = 120
-    request_memory_bytes_max: Annotated[
-        CountLong,
-        "bytes that unfinished requests and unread answers of all connections may hold together, "
-        "at least 64 MiB; 0: a quarter of the memory",
-    ] = 0
     register_name_server_period: Annotated[PositiveInt, "ms between registrations, held between 10 and 60 s"] = 30_000
     register_broker_timeout_mills: Annotated[PositiveInt, "ms that a name server has to answer a registration"] = 24_000
     compressed_register: Annotated[bool, "whether registrations are sent compressed"] = False

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from firearrow.config.listening import ListeningKeys
 from firearrow.config.table import OptionalHost, Port, PositiveLong
-from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 
 _LABEL: Final = r"[a-zA-Z_][a-zA-Z0-9_]*:[^,:\x00-\x1f\x7f]*"
@@ -31,7 +31,7 @@ MetricsHeaders = Annotated[
 ]
 
 
-class MetricsKeys(TlsKeys, frozen=True):
+class MetricsKeys(ListeningKeys, frozen=True):
     """Whether there are metrics, and who gets them."""
 
     # fmt: off

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -26,11 +25,11 @@ from firearrow.controller.metrics import Sources, Tally, metrics_of
 from firearrow.controller.processor import Processor
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import Council, ReplicaState
-from firearrow.errors import ConfigError
 from firearrow.events import Events
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
 from firearrow.net.exposition import Metrics
+from firearrow.net.notices import Notices
 from firearrow.net.operations import Operations, Page, pages_of_server
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
@@ -44,7 +43,6 @@ log = logging.getLogger(__name__)
 
 LOG_NAME: Final = "raft.log"
 FIRST_SCAN_SECONDS: Final = 2.0  # Java: DefaultBrokerHeartbeatManager#start
-NOTIFY_SECONDS_MAX: Final = 3.0  # a broker that can't be told in time asks by itself
 
 
 class Controller:
@@ -83,7 +81,7 @@ class Controller:
         self.operations = Operations(config, self._pages(), self._metrics)
         self._address = members[config.controller_d_leger_self_id]
         self._client = Client(access=access)
-        self._notices: set[asyncio.Task[None]] = set()
+        self._notices = Notices(self._client, "broker can't be told of its master")
         self._clock = clock
         self._began = 0.0  # to lead, or ceased to
         self._has_stopped = False
@@ -125,9 +123,7 @@ class Controller:
         self._has_stopped = True
         for service in reversed(self.services):
             await service.stop()
-        for notice in self._notices:
-            notice.cancel()
-        await asyncio.gather(*self._notices, return_exceptions=True)
+        await self._notices.stop()
         await self._client.close()
         await self._server.stop()
         await self._agreement.close()
@@ -238,19 +234,5 @@ class Controller:
         body = fastjson.dumps(in_sync)
         for broker_id, member in found.members.items():
             if member.address and self._heartbeats.is_alive(found.cluster, name, broker_id):
-                notice = asyncio.get_running_loop().create_task(
-                    self._tell(member.address, fields, body)
-                )
-                self._notices.add(notice)
-                notice.add_done_callback(self._notices.discard)
-
-    async def _tell(self, address: str, fields: Mapping[str, str | int], body: bytes) -> None:
-        code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
-        try:
-            async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                await self._client.send(address, code, fields, body)
-        except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
-            log.warning(
-                "broker can't be told of its master",
-                extra={"address": address, "error": error},
-            )
+                code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+                self._notices.send(member.address, code, fields, body)

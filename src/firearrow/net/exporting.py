@@ -21,7 +21,7 @@ from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
 from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, Sample, Value
 from firearrow.net.meter import Histogram
-from firearrow.services import Service
+from firearrow.services import Running
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ Send = Callable[[Labels, Sequence[Gathered]], None]
 """Sends what was gathered, with labels that all of it has; raises OSError if it can't."""
 
 
-class Exporting(Service):
+class Exporting(Running):
     """Sends metrics at an interval, the first time after one, by ``send`` in a thread."""
 
     def __init__(self, seconds: float, metrics: Callable[[], Metrics], send: Send) -> None:
@@ -72,26 +72,13 @@ class Exporting(Service):
         self._seconds = seconds
         self._metrics = metrics
         self._send = send
-        self._task: asyncio.Task[None] | None = None
         self._trouble: str | None = None
         self._say_again_at = 0.0
-
-    async def start(self) -> None:
-        """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Send nothing more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     @property
     def trouble(self) -> str | None:
         """Why the last could not be sent."""
-        if self._task is not None and self._task.done() and not self._task.cancelled():
-            return f"it has ended: {self._task.exception()!r}"
-        return self._trouble
+        return super().trouble or self._trouble
 
     async def _run(self) -> None:
         while True:
