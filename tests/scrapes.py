@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 GOLDEN = Path(__file__).parent / "data" / "metrics" / "rocketmq-5.5.0.txt"
 COMMON = {"cluster", "node_id", "node_type", "otel_scope_name"}
+COMMON_OF_CONTROLLER = {"address", "group", "peer_id", "otel_scope_name"}
 _LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PARTS = re.compile(r"_(bucket|sum|count)$")
@@ -46,8 +47,9 @@ class Scraped(NamedTuple):
         return found
 
 
-def parse(text: str) -> Mapping[str, Scraped]:
-    """Read a scrape; AssertionError for what Prometheus would not take."""
+def parse(text: str, common: Collection[str] = COMMON) -> Mapping[str, Scraped]:
+    """Read a scrape; AssertionError for what Prometheus would not take. Labels that all values have
+    in ``common`` are left out."""
     families: dict[str, Scraped] = {}
     current = ""
     assert text.endswith("\n")
@@ -65,7 +67,7 @@ def parse(text: str) -> Mapping[str, Scraped]:
             labels = _LABEL.findall(written or "")
             assert ",".join(f'{key}="{value}"' for key, value in labels) == (written or ""), line
             assert len({key for key, _ in labels}) == len(labels), line
-            own = frozenset((key, value) for key, value in labels if key not in COMMON)
+            own = frozenset((key, value) for key, value in labels if key not in common)
             assert (name, own) not in families[current].values, f"{line} comes twice"
             families[current].values[name, own] = float(number)
     for name, family in families.items():

@@ -41,6 +41,20 @@ def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
     assert names == ["topics.json", "topics.json.bak"]
 
 
+def test_who_could_not_read_a_file_can_t_read_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("initAuthenticationUser=...")
+    path.chmod(0o600)
+    replace_atomically(path, b"new", generations=2)
+    written = [it for it in tmp_path.rglob("*") if it.is_file()]
+    assert len(written) == 3
+    assert {it.stat().st_mode & 0o777 for it in written} == {0o600}
+    open_one = tmp_path / "namesrv.conf"
+    open_one.touch(0o644)
+    replace_atomically(open_one, b"new")
+    assert open_one.stat().st_mode & 0o777 == 0o644
+
+
 def test_nothing_there_is_none(tmp_path: Path) -> None:
     assert read(tmp_path / "absent.json") is None
 

@@ -33,8 +33,9 @@ import logging
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from zlib import crc32
@@ -111,7 +112,7 @@ def replace_atomically(
     make_directory(path.parent)
     fresh = _beside(path, ".tmp")
     earlier = _generations(path) if generations else []
-    modified_ns = _write_synced(fresh, pieces, earlier[0].modified_ns + 1 if earlier else 0)
+    modified_ns = _write_synced(fresh, pieces, earlier[0].modified_ns + 1 if earlier else 0, path)
     if generations:
         _remember(path, pieces, modified_ns)
     kept = _keep(path) if backup else None
@@ -226,9 +227,14 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int) -> int:
-    """Write a file and return its modification time, which is made no lower than that."""
+def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int, like: Path) -> int:
+    """Write a file and return its modification time, which is made no lower than that.
+
+    It is for the eyes of those who may read ``like``, if that is there: it may have secrets.
+    """
     with naming(path), path.open("wb") as file:
+        with suppress(FileNotFoundError):
+            os.fchmod(file.fileno(), stat.S_IMODE(like.stat().st_mode))
         file.writelines(pieces)
         file.flush()
         modified_ns = os.fstat(file.fileno()).st_mtime_ns
@@ -255,7 +261,7 @@ def _remember(path: Path, pieces: Sequence[bytes], modified_ns: int) -> None:
     history = path.parent / HISTORY_DIRECTORY
     make_directory(history)
     fresh = history / f"{path.name}.tmp"
-    _write_synced(fresh, pieces, modified_ns)
+    _write_synced(fresh, pieces, modified_ns, path)
     crc = 0
     for piece in pieces:
         crc = crc32(piece, crc)

@@ -74,7 +74,11 @@ def test_accounts_become_users_and_policies(
         ("Default", "Group:*", ["Sub"], "Allow"),
     ]
     assert metadata.acl_of("rocketmq2") is None
-    assert [vars(it)["user"] for it in caplog.records if it.levelname == "WARNING"] == ["rocketmq2"]
+    warned = [vars(it) for it in caplog.records if it.levelname == "WARNING"]
+    assert [it.get("user") or Path(it["path"]).name for it in warned] == [
+        "plain_acl.yml",
+        "rocketmq2",
+    ]
     assert migrate(metadata, accounts) == []
     metadata.close()
 
@@ -109,6 +113,19 @@ def test_one_account_that_can_not_be_hinders_no_other(
     metadata = Metadata(tmp_path / "config", Events())
     assert migrate(metadata, accounts_below(written(tmp_path, plain_acl=text))) == ["y"]
     assert "user of ACL 1 is not taken over" in caplog.text
+    metadata.close()
+
+
+def test_addresses_that_needed_no_signature_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        "globalWhiteRemoteAddresses: [10.0.0.*]\n"
+        "accounts: [{accessKey: x, secretKey: s, whiteRemoteAddress: 10.0.0.1}]"
+    )
+    metadata = Metadata(tmp_path / "config", Events())
+    assert migrate(metadata, accounts_below(written(tmp_path, plain_acl=text))) == ["x"]
+    assert caplog.messages.count("addresses that needed no signature are not taken over") == 2
     metadata.close()
 
 

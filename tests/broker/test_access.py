@@ -4,129 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
 
 import pytest
-from msgspec.structs import fields
 
-from firearrow.broker.named import fields_naming
 from firearrow.clock import SystemClock
 from firearrow.net.server import Peer, Server
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue, Response
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import Header
-from firearrow.wire.requests import REQUESTS, Ask, Resource, Row, ServedBy
+from firearrow.wire.requests import REQUESTS, Ask, Resource
 from firearrow.wire.signature import SIGNATURE, Credentials, is_signed
+from tests.broker.everycode import ROWS, as_json, body_of, header_of, seen
 from tests.broker.serving import Serving, send_fields, serving
 from tests.broker.signing import AUTHENTICATED, AUTHORIZED, Signer, protected, signing
 
-ROWS = [row for row in REQUESTS.values() if row.served_by is ServedBy.BROKER]
 REFUSED = 16
-
-_ONE_QUEUE = {"topic": "T", "brokerName": "broker-a", "queueId": 0}
-BODIES: Mapping[RequestCode, Any] = {
-    RequestCode.HEART_BEAT: {
-        "clientID": "c",
-        "consumerDataSet": [
-            {
-                "groupName": "g",
-                "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [{"topic": "T", "subString": "*"}],
-            }
-        ],
-    },
-    RequestCode.LOCK_BATCH_MQ: {"consumerGroup": "g", "clientId": "c", "mqSet": [_ONE_QUEUE]},
-    RequestCode.UNLOCK_BATCH_MQ: {"consumerGroup": "g", "clientId": "c", "mqSet": [_ONE_QUEUE]},
-    RequestCode.QUERY_ASSIGNMENT: {
-        "topic": "T",
-        "consumerGroup": "g",
-        "clientId": "c",
-        "messageModel": "CLUSTERING",
-        "strategyName": "AVG",
-    },
-    RequestCode.BATCH_ACK_MESSAGE: {
-        "acks": [{"c": "g", "t": "T", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1}]
-    },
-    RequestCode.LITE_SUBSCRIPTION_CTL: {
-        "subscriptionSet": [
-            {"action": "COMPLETE_REMOVE", "clientId": "c", "group": "g", "topic": "T"}
-        ]
-    },
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [{"topicName": "T", "perm": 4}]},
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "g", "retryMaxTimes": 3},
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
-        "groupConfigList": [{"groupName": "g", "retryMaxTimes": 3}]
-    },
-    RequestCode.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "g", "mode": "POP"},
-    RequestCode.AUTH_CREATE_USER: {"username": "new", "password": "p"},
-    RequestCode.AUTH_UPDATE_USER: {"username": "root", "password": "mine"},
-    RequestCode.AUTH_CREATE_ACL: {
-        "policies": [
-            {"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]},
-        ]
-    },
-    RequestCode.AUTH_UPDATE_ACL: {
-        "policies": [
-            {"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]},
-        ]
-    },
-}
-VALUES: Mapping[str, str] = {
-    "topic": "T", "b": "T", "parentTopic": "T", "username": "root", "subject": "User:stranger",
-    "queueId": "0", "e": "0", "perm": "4", "destGroup": "g", "srcGroup": "g", "topicList": "T",
-    "READ_AHEAD_MODE": "1", "msgId": "7F00000100002A9F0000000000000000", "policyType": "Custom",
-}  # fmt: skip
-
-
-def header_of(row: Row) -> dict[str, str]:
-    """Fields of a header with something in each: names of topics are T, those of groups g."""
-    if row.header is None or not issubclass(row.header, Header):
-        return {}
-    found: dict[str, str] = {}
-    for field in fields(row.header):
-        name, types = field.encode_name, {field.type, *get_args(field.type)}
-        if name in VALUES:
-            found[name] = VALUES[name]
-        elif bool in types:
-            found[name] = "false"
-        else:
-            is_group = name in fields_naming(row)[1]
-            found[name] = "g" if is_group else "x" if str in types else "0"
-    return found
-
-
-def body_of(row: Row) -> bytes:
-    """A body that can be read."""
-    body = BODIES.get(row.code)
-    return b"body" if body is None and row.body is bytes else b"" if body is None else _json(body)
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def seen(served: Serving) -> tuple[Any, ...]:
-    """All that a request may change."""
-    broker = served.broker
-    assert broker._users is not None
-    return (
-        broker.store.log_end_offset,
-        dict(broker.topics.table),
-        broker.topics.data_version,
-        dict(broker.groups.table),
-        broker.settings.version,
-        dict(broker._users.users),
-        dict(broker._users._acls),
-        broker.clients.consumer_group("g") is None,
-        broker.locks.holds_any("g"),
-        broker.locks.lock("other", [], "c"),
-        dict(broker.offsets.queues("g", "T")),
-    )
 
 
 # --- who asks must prove who they are ---
@@ -320,11 +213,11 @@ def test_a_change_counts_at_once(tmp_path: Path) -> None:
             assert (await signer.send()).code == REFUSED
             await root.allow("u", ("Topic:T", ["Pub"]))
             assert (await signer.send()).code == 0
-            await root.call(3002, {"username": "u"}, _json({"userStatus": "disable"}))
+            await root.call(3002, {"username": "u"}, as_json({"userStatus": "disable"}))
             assert (await signer.send()).remark == "User:u is disabled."
-            await root.call(3002, {"username": "u"}, _json({"userStatus": "enable"}))
+            await root.call(3002, {"username": "u"}, as_json({"userStatus": "enable"}))
             assert (await signer.send()).code == 0
-            await root.call(3002, {"username": "u"}, _json({"password": "new"}))
+            await root.call(3002, {"username": "u"}, as_json({"password": "new"}))
             assert (await signer.send()).remark == "check signature failed."
             await root.call(3003, {"username": "u"})
             assert (await signer.send()).remark == "User:u is not found."
@@ -417,10 +310,10 @@ def test_with_authentication_alone_every_user_may_do_everything(tmp_path: Path) 
             assert (await signer.send()).code == 0
             assert (await signer.pull()).code == 0
             made = await signer.call(
-                3001, {"username": "v"}, _json({"password": "p", "userType": "Super"})
+                3001, {"username": "v"}, as_json({"password": "p", "userType": "Super"})
             )
             assert made.remark == "The super user can only be create by super user"
-            changed = await signer.call(3002, {"username": "root"}, _json({"password": "p"}))
+            changed = await signer.call(3002, {"username": "root"}, as_json({"password": "p"}))
             assert (changed.code, changed.remark) == (
                 REFUSED,
                 "The super user can only be update by super user",
@@ -502,7 +395,7 @@ def test_producers_and_who_leaves_as_one_need_nothing(tmp_path: Path) -> None:
     async def main(served: Serving, root: Signer) -> None:
         async with signing(served, await root.user("u")) as signer:
             beat = {"clientID": "c", "producerDataSet": [{"groupName": "p"}]}
-            assert (await signer.call(34, {}, _json(beat))).code == 0
+            assert (await signer.call(34, {}, as_json(beat))).code == 0
             leaving: dict[str, FieldValue] = {"clientID": "c", "producerGroup": "p"}
             assert (await signer.call(35, leaving)).code == 0
             refused = await signer.call(35, leaving | {"consumerGroup": "g"})
@@ -530,7 +423,7 @@ def test_a_heartbeat_names_every_topic_and_group(tmp_path: Path) -> None:
         body = json.loads(body_of(REQUESTS[RequestCode.HEART_BEAT]))
         found = [{"topic": topic, "subString": "*"} for topic in topics]
         body["consumerDataSet"][0]["subscriptionDataSet"] = found
-        return _json(body)
+        return as_json(body)
 
     async def main(served: Serving, root: Signer) -> None:
         async with signing(served, await root.user("u")) as signer:
@@ -565,7 +458,7 @@ def test_an_entry_may_be_for_some_addresses_only(tmp_path: Path) -> None:
             for sources, code in ((["127.0.0.0/8"], 0), (["10.0.0.1", "192.168.0.0/16"], REFUSED)):
                 entry = {"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"}
                 acl = {"policies": [{"entries": [{**entry, "sourceIps": sources}]}]}
-                assert (await root.call(3006, {"subject": "User:u"}, _json(acl))).code == 0
+                assert (await root.call(3006, {"subject": "User:u"}, as_json(acl))).code == 0
                 assert (await signer.send()).code == code
 
     protected(tmp_path, main)

@@ -18,7 +18,15 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from tests.broker.fakes import HandClock
 from tests.broker.replicated import caught_up, ha_address, ha_status, log_of, replica, slave_of
-from tests.broker.serving import SUBSCRIPTION, SUSPEND, bodies, seconds, send_fields, until
+from tests.broker.serving import (
+    SUBSCRIPTION,
+    SUSPEND,
+    bodies,
+    seconds,
+    send_fields,
+    serving,
+    until,
+)
 from tests.store.stores import KINDS, KiB, small_config
 
 FILE_BYTES = 64 * KiB
@@ -388,3 +396,21 @@ def test_a_slave_is_sent_no_more_in_a_second_than_it_may_be(tmp_path: Path) -> N
             assert 3 <= seconds() - began < 6
 
     loop.run(main)
+
+
+def test_that_slaves_are_not_encrypted_is_said(
+    tmp_path: Path, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def start(mode: str) -> None:
+        keys: dict[str, Any] = {
+            "tls_server_mode": mode,
+            "tls_server_cert_path": str(certificate),
+        }
+        async with serving(tmp_path / mode, **keys):
+            pass
+
+    for mode in ("permissive", "enforcing"):
+        caplog.clear()
+        asyncio.run(start(mode))
+        said = [it for it in caplog.messages if it.startswith("slaves are not encrypted")]
+        assert len(said) == (mode == "enforcing")

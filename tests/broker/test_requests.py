@@ -39,6 +39,7 @@ from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import ControllerConfig
+from firearrow.controller.metrics import Tally
 from firearrow.controller.processor import Processor as ControllerProcessor
 from firearrow.errors import BrokerError
 from firearrow.events import Events
@@ -95,7 +96,8 @@ def handlers_of_controller() -> Mapping[int, Handler]:
         controller_d_leger_self_id="n0",
     )
     nothing = cast(Any, None)
-    return ControllerProcessor(config, nothing, nothing, nothing, nothing).handlers()
+    tally = Tally(SystemClock().monotonic)
+    return ControllerProcessor(config, nothing, nothing, nothing, nothing, tally).handlers()
 
 
 def test_every_code_has_a_row_with_all_its_columns() -> None:

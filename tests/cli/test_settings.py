@@ -150,7 +150,7 @@ def test_what_is_asked_for_and_not_there_stops_the_start(
 ) -> None:
     with pytest.raises(ConfigError, match="aclEnable=true asks for"):
         plan(command, "--set", "aclEnable=true")
-    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.ciphers=ANY")
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.server.authClient=ANY")
     with pytest.raises(ConfigError, match="JAVA_OPT_EXT: tls"):
         plan(command)
 
@@ -200,6 +200,22 @@ def test_the_description_is_a_configuration_file(conf: Path, tmp_path: Path) -> 
     second = plan("broker", "-c", str(again))
     assert (second.broker, second.store) == (first.broker, first.store)
     assert properties.loads(first.describe())["brokerName"] == "from-file"
+
+
+def test_the_description_has_no_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    user = '{"username":"root","password":"Kanarienvogel"}'
+    path.write_text(
+        f"initAuthenticationUser={user}\ninitAuthenticationUsr={user}\n"
+        "innerClientAuthenticationCredentials={}\n"
+    )
+    planned = plan("serve", "--ephemeral", "-c", str(path), "--store", str(tmp_path / "store"))
+    text = planned.describe()
+    assert "# initAuthenticationUser is not shown\n" in text
+    assert "# initAuthenticationUsr is not shown\n" in text  # misspelt, but a secret
+    assert "Kanarienvogel" not in text + repr(planned)
+    assert planned.broker
+    assert planned.broker.init_authentication_user == user
 
 
 GROUP = "controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878\n"

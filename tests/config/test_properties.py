@@ -45,7 +45,7 @@ def test_reads_what_java_reads(text: str, pairs: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12G4", "a\\u=1"])
 def test_refuses_a_broken_escape(text: str) -> None:
-    with pytest.raises(ConfigError, match="four hex digits"):
+    with pytest.raises(ConfigError, match="four hexadecimal digits"):
         loads(text)
 
 

@@ -35,6 +35,7 @@ class Controllers:
 
     addresses: Mapping[str, str]
     processes: dict[str, Process]
+    metrics_ports: Mapping[str, int]
 
     @property
     def all_addresses(self) -> str:
@@ -51,7 +52,7 @@ def controllers(kind: Kind, directory: Path, size: int) -> Iterator[Controllers]
     """Run a group of controllers for a ``with`` block."""
     addresses = {f"n{number}": f"127.0.0.1:{free_port(0)}" for number in range(size)}
     peers = ";".join(f"{name}-{address}" for name, address in addresses.items())
-    group = Controllers(addresses, {})
+    group = Controllers(addresses, {}, {name: free_port(0) for name in addresses})
     with ExitStack() as stack:
         for name in addresses:
             keys = {
@@ -60,6 +61,9 @@ def controllers(kind: Kind, directory: Path, size: int) -> Iterator[Controllers]
                 "controllerDLegerSelfId": name,
                 "controllerStorePath": str(directory / name),
                 "mappedFileSize": str(1 << 20),
+                "metricsExporterType": "PROM",
+                "metricsPromExporterHost": "127.0.0.1",
+                "metricsPromExporterPort": str(group.metrics_ports[name]),
             }
             conf = write_properties(directory / f"{name}.conf", keys)
             log = directory / f"{name}.log"

@@ -8,13 +8,14 @@ comes back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from firearrow.net.client import Client
 from firearrow.wire import fastjson
+from tests import scrapes
 from tests.controllerscript import (
     DATA,
     NAMES,
@@ -34,6 +35,7 @@ from tests.interop.driver import Driver
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Kind
 from tests.interop.waiting import wait_until
 from tests.mqadminscript import golden, ours, run_ours, write_golden, writes_golden
+from tests.scrapes import Scraped
 
 
 class Followed(NamedTuple):
@@ -81,6 +83,34 @@ def test_brokers_get_the_same_answers(twins: dict[Kind, Controllers]) -> None:
     ours, theirs = asyncio.run(both())
     for our, their in zip(ours, theirs, strict=True):
         assert our == their
+    our_metrics, their_metrics = (scraped(twins[kind]) for kind in twins)
+    only_of_one = our_metrics.keys() ^ their_metrics.keys()
+    assert only_of_one <= {"active_broker_num"}  # the original leaves it out when nobody lives
+    for name, family in their_metrics.items():
+        if name in only_of_one:
+            continue
+        own = our_metrics[name]
+        assert (own.kind, own.labels) == (family.kind, family.labels)
+        assert [*map(float, own.bounds)] == [*map(float, family.bounds)]
+    counts = [requests_in(it) for it in (our_metrics, their_metrics)]
+    assert counts[0] == counts[1]
+
+
+def scraped(group: Controllers) -> Mapping[str, Scraped]:
+    """What a controller tells monitoring."""
+    status, text = asyncio.run(scrapes.get(group.metrics_ports["n0"]))
+    assert status == 200
+    return scrapes.parse(text, scrapes.COMMON_OF_CONTROLLER)
+
+
+def requests_in(families: Mapping[str, Scraped]) -> dict[str, float]:
+    """How many requests were answered well, but for those that are sent until there is a leader."""
+    found: dict[str, float] = {}
+    for (_, pairs), value in families["request_total"].values.items():
+        labels = dict(pairs)
+        if labels["request_handle_status"] == "success":
+            found[labels["request_type"]] = value
+    return {name: it for name, it in found.items() if not name.endswith("SYNC_STATE_DATA")}
 
 
 def test_tools_print_the_same(twins: dict[Kind, Controllers], driver: Driver) -> None:

@@ -347,6 +347,19 @@ def test_the_configuration_is_told_and_changed_and_kept(tmp_path: Path) -> None:
     asking(tmp_path, main)
 
 
+def test_secrets_are_kept_and_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.properties"
+    path.touch(0o600)
+
+    async def main(asker: Asker) -> None:
+        assert b"Kanarienvogel" not in (await asker.ask(Code.GET_NAMESRV_CONFIG)).body
+        await asker.ask(Code.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
+        assert "tls.client.keyPassword=Kanarienvogel\n" in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    asking(tmp_path, main, tls_client_key_password="Kanarienvogel")
+
+
 @pytest.mark.parametrize(
     ("text", "code", "remark"),
     [

@@ -1,6 +1,7 @@
 """A client that speaks in raw frames, for tests that must misbehave."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -81,6 +82,16 @@ async def talking(port: int, host: str = "127.0.0.1") -> AsyncIterator[Talker]:
         yield talker
     finally:
         await talker.close()
+
+
+@asynccontextmanager
+async def encrypted(port: int, context: ssl.SSLContext) -> AsyncIterator[Talker]:
+    """The same, but encrypted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        yield Talker(reader, writer)
+    finally:
+        writer.close()
 
 
 def question(code: int, opaque: int = 1, **fields: str) -> Command[dict[str, str]]:

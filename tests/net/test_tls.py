@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -19,13 +20,14 @@ from firearrow.errors import ConfigError
 from firearrow.net import tls
 from firearrow.net.access import Access, Tls
 from firearrow.net.client import Client
+from firearrow.net.selfmade import self_signed
 from firearrow.net.server import Answer, Peer, Server
 from firearrow.net.tls import Contexts, access_of
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from tests.net.certificates import make_certificate
 from tests.net.conftest import Run
-from tests.net.talker import WAIT_SECONDS_MAX, Talker, question, talking
+from tests.net.talker import WAIT_SECONDS_MAX, encrypted, question, talking
 
 ECHO = 1
 LARGE = bytes(range(256)) * 8192  # 2 MiB: many records, and more than the socket takes at once
@@ -51,15 +53,6 @@ def trusting(certificate: Path, own: Path | None = None) -> ssl.SSLContext:
     if own is not None:
         context.load_cert_chain(own)
     return context
-
-
-@asynccontextmanager
-async def encrypted(port: int, context: ssl.SSLContext) -> AsyncIterator[Talker]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-    try:
-        yield Talker(reader, writer)
-    finally:
-        writer.close()
 
 
 def asked(number: int, body: bytes = b"") -> Any:
@@ -273,7 +266,7 @@ def test_an_idle_connection_is_closed(run: Run, certificate: Path) -> None:
     run(main())
 
 
-def test_what_can_t_work_is_refused(tmp_path: Path) -> None:
+def test_what_can_t_work_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"enforcing needs tls\.server\.certPath"):
         TlsKeys(tls_server_mode="enforcing")
     with pytest.raises(ConfigError, match=r"needs tls\.server\.trustCertPath"):
@@ -282,14 +275,149 @@ def test_what_can_t_work_is_refused(tmp_path: Path) -> None:
         Contexts(TlsKeys(tls_server_cert_path="/nowhere"))
     with pytest.raises(ConfigError, match=r"^TLS authorities /nowhere: "):
         access_of(TlsKeys(tls_enable=True, tls_client_trust_cert_path="/nowhere"))
-    locked = tmp_path / "locked.pem"
-    command = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -aes256"
-    subprocess.run(
-        [*command.split(), "-pass", "pass:word", "-out", locked], check=True, capture_output=True
-    )
-    made = make_certificate(tmp_path, "made")
-    keys = TlsKeys(
-        tls_server_cert_path=str(made.with_suffix(".crt")), tls_server_key_path=str(locked)
-    )
-    with pytest.raises(ConfigError, match="its key has a password"):
-        Contexts(keys)
+
+
+def make_locked_key(directory: Path) -> tuple[Path, Path]:
+    """Make a certificate whose key, in a file of its own, has the password ``pass:word``."""
+    made, locked = make_certificate(directory, "made"), directory / "locked.pem"
+    command = "openssl pkey -aes256 -passout pass:pass:word"
+    subprocess.run([*command.split(), "-in", made, "-out", locked], check=True, capture_output=True)
+    return made.with_suffix(".crt"), locked
+
+
+def test_a_key_may_have_a_password(run: Run, tmp_path: Path) -> None:
+    shown, locked = make_locked_key(tmp_path)
+    keys: dict[str, Any] = {
+        "tls_server_cert_path": str(shown),
+        "tls_server_key_path": str(locked),
+    }
+    with pytest.raises(ConfigError, match=r"its key has a password$"):
+        Contexts(TlsKeys(**keys))
+    with pytest.raises(ConfigError, match=r"its key has another password than that$") as caught:
+        Contexts(TlsKeys(**keys, tls_server_key_password="guessed"))
+    assert "guessed" not in str(caught.value)
+    own: dict[str, Any] = {"tls_enable": True, "tls_client_cert_path": str(shown)}
+    own |= {"tls_client_key_path": str(locked)}
+    with pytest.raises(ConfigError, match=r"its key has a password$"):
+        access_of(TlsKeys(**own))
+    access = access_of(TlsKeys(**own, tls_client_key_password="pass:word"))
+
+    async def main() -> None:
+        keys["tls_server_need_client_auth"] = "require"
+        keys["tls_server_trust_cert_path"] = str(shown)
+        async with serving(**keys, tls_server_key_password="pass:word") as (_, port):
+            client = Client(access=access)
+            answer = await client.call(f"127.0.0.1:{port}", ECHO, {}, LARGE)
+            assert answer.body == LARGE
+            await client.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+def test_for_trials_a_server_makes_its_certificate(
+    run: Run, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving(tls_server_mode=mode, tls_test_mode_enable=True) as (_, port):
+            client = Client(access=Access(tls=Tls(verify=False)))
+            answer = await client.call(f"127.0.0.1:{port}", ECHO, {}, b"x")
+            assert answer.body == b"x"
+            await client.close()
+            verifying = Client(access=Access(tls=Tls()))
+            with pytest.raises(OSError, match="certificate verify failed"):
+                await verifying.call(f"127.0.0.1:{port}", ECHO, {}, b"x")
+            await verifying.close()
+
+    run(main())
+    assert "certificate is made for this run only: clients can't tell whose it is" in [
+        record.message for record in caplog.records
+    ]
+
+
+def test_a_certificate_of_ones_own_comes_first(certificate: Path) -> None:
+    """Java: as long as the test mode is on, TlsHelper ignores the files."""
+    keys = TlsKeys(tls_test_mode_enable=True, tls_server_cert_path=str(certificate))
+    assert Contexts(keys)._own == ""
+
+
+def test_no_two_are_alike_and_openssl_takes_each(tmp_path: Path) -> None:
+    made = {self_signed() for _ in range(5)}
+    assert len(made) == 5
+    for number, pem in enumerate(made):
+        path = tmp_path / f"{number}.pem"
+        path.write_text(pem)
+        checked = subprocess.run(
+            ["openssl", "verify", "-CAfile", path, path], check=True, capture_output=True
+        )
+        assert b"OK" in checked.stdout
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
+
+
+OLDER = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+NEWER = "TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,TLS_AES_128_GCM_SHA256"
+
+
+@pytest.mark.parametrize(
+    ("protocols", "ciphers", "version", "cipher"),
+    [
+        ("", "", "TLSv1.3", ""),
+        ("TLSv1.2", "", "TLSv1.2", ""),
+        ("TLSv1.3, TLSv1.2", "", "TLSv1.3", ""),
+        ("TLSv1.3", "", "TLSv1.3", ""),
+        ("", OLDER, "TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("", f"{OLDER}, {NEWER}", "TLSv1.3", ""),
+        ("TLSv1.2", f"{OLDER},TLS_AES_128_GCM_SHA256", "TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("", "ECDHE-ECDSA-CHACHA20-POLY1305", "TLSv1.2", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    ],
+)
+def test_versions_and_ciphers_are_chosen(
+    run: Run, certificate: Path, protocols: str, ciphers: str, version: str, cipher: str
+) -> None:
+    async def main() -> None:
+        keys = {"tls_protocols": protocols, "tls_ciphers": ciphers}
+        async with serving(tls_server_cert_path=str(certificate), **keys) as (_, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(certificate))
+            found = writer.get_extra_info("ssl_object")
+            assert found.version() == version
+            assert not cipher or found.cipher()[0] == cipher
+            writer.close()
+
+    run(main())
+    tls_keys = TlsKeys(tls_enable=True, tls_protocols=protocols, tls_ciphers=ciphers)
+    access = access_of(tls_keys)
+    assert access.tls is not None
+    assert access.tls.context().maximum_version.name == version.replace(".", "_")
+
+
+def test_who_speaks_no_version_of_these_is_closed(
+    run: Run, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        context = trusting(certificate)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        keys = {"tls_server_cert_path": str(certificate), "tls_protocols": "TLSv1.3"}
+        async with serving(**keys) as (_, port):
+            with pytest.raises(ssl.SSLError):
+                await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+    run(main())
+    assert lines(caplog) == ["the handshake failed: unsupported protocol"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"tls_protocols": "TLSv1.1"}, "'TLSv1.1' is not spoken, TLSv1.2 and TLSv1.3 are"),
+        ({"tls_ciphers": "TLS_RSA_WITH_NULL_SHA"}, "there is no cipher 'TLS_RSA_WITH_NULL_SHA'"),
+        ({"tls_ciphers": "TLS_DH_anon_WITH_AES_128_CBC_SHA"}, "there is no cipher"),
+        ({"tls_ciphers": "ALL"}, "there is no cipher 'ALL'"),
+        ({"tls_ciphers": "TLS_AES_128_GCM_SHA256"}, "of those of TLSv1.3 there are all or none"),
+        ({"tls_ciphers": OLDER, "tls_protocols": "TLSv1.3"}, "there is none for TLSv1.3"),
+    ],
+)
+def test_what_can_not_be_spoken_is_refused(
+    certificate: Path, keys: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        Contexts(TlsKeys(tls_server_cert_path=str(certificate), **keys))

@@ -57,6 +57,7 @@ _ACTIONS: Final[Mapping[str, list[Action]]] = {
     "SUB|PUB": [Action.PUB, Action.SUB],
 }
 _DENY: Final = "DENY"
+_NOT_TAKEN: Final = "addresses that needed no signature are not taken over"
 
 
 class Account(msgspec.Struct, rename="camel", kw_only=True):
@@ -78,6 +79,7 @@ class Account(msgspec.Struct, rename="camel", kw_only=True):
 
 class _File(msgspec.Struct, rename="camel"):
     accounts: list[Account] = []
+    global_white_remote_addresses: list[str] = []
 
 
 def accounts_below(home: Path) -> list[Account]:
@@ -103,7 +105,7 @@ def _accounts_in(path: Path) -> list[Account]:
     try:
         # The base loader leaves all values text: a secret of digits stays as it is written.
         content = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
-        return msgspec.convert(_said(content) or {}, _File, strict=False).accounts
+        found = msgspec.convert(_said(content) or {}, _File, strict=False)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
@@ -111,6 +113,9 @@ def _accounts_in(path: Path) -> list[Account]:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)  # the text around it may be a secret
         raise ConfigError(f"{path} is no YAML, see line {mark.line + 1 if mark else 1}") from None
+    if found.global_white_remote_addresses:
+        log.warning(_NOT_TAKEN, extra={"path": str(path)})
+    return found.accounts
 
 
 def _said(content: Any) -> Any:
@@ -136,10 +141,7 @@ def migrate(metadata: Metadata, accounts: Iterable[Account]) -> list[str]:
             continue
         made.append(account.access_key)
         if account.white_remote_address:
-            log.warning(
-                "addresses that needed no signature are not taken over",
-                extra={"user": account.access_key},
-            )
+            log.warning(_NOT_TAKEN, extra={"user": account.access_key})
     if made:
         log.info("users of ACL 1 are taken over", extra={"count": len(made)})
     return made

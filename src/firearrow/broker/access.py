@@ -7,8 +7,8 @@ thought of.
 
 What was allowed is remembered, a set for each code, until a user or a policy changes: so a send
 costs one look into a set besides its signature. Headers of the most frequent codes get their typed
-form then, which the processors would have got from the wire (`wire.frame`); a header in that form
-was checked before.
+form then, which the processors would have got from the wire (`wire.frame`). A request that is
+admitted says so, and is not looked at again.
 
 Source: upstream ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 """
@@ -57,6 +57,15 @@ _CHANGES: Final = requests.Action.CREATE | requests.Action.UPDATE | requests.Act
 
 Ext = Mapping[str, str]
 _Authorize = Callable[[str, Peer, AnyCommand, Ext], None]
+
+
+class _Rule(NamedTuple):
+    """What requests of a code are remembered by if they are allowed, which those are, and what
+    decides about others; ``named`` raises KeyError for one that is not to be remembered."""
+
+    named: Callable[[Ext], object]
+    allowed: set[Hashable]
+    authorize: _Authorize | None
 
 
 class _Need(NamedTuple):
@@ -117,55 +126,48 @@ class AccessControl:
         )
         if not config.authentication_enabled or (may_all and may_anyone):
             return None
-        return self._check_of(row, None if may_anyone else self._authorize_of(row))
+        return self._check_of(row, None if may_anyone else self._rule_of(row))
 
-    def _check_of(self, row: Row, authorize: _Authorize | None) -> Check:
+    def _check_of(self, row: Row, rule: _Rule | None) -> Check:
         code, name, header = int(row.code), row.code.name, HOT_HEADERS.get(row.code)
         user_of, audit = self._authentication.user_of, self._audit
+        named, allowed, authorize = rule or _NO_RULE
 
         def check(peer: Peer, request: AnyCommand) -> None:
-            ext = request.ext
-            if type(ext) is header:
+            if request.admitted_by is audit:
                 return
+            ext = request.ext
             try:
                 username = user_of(peer, request, ext)
                 if authorize is not None:
-                    authorize(username, peer, request, ext)
+                    try:
+                        key = username, peer.ip, named(ext)
+                    except KeyError:  # it need not have all of them
+                        authorize(username, peer, request, ext)
+                    else:
+                        if key not in allowed:
+                            authorize(username, peer, request, ext)
+                            _remember(allowed, key)
             except BrokerError as error:
                 audit.refused(ext.get(ACCESS_KEY, ""), peer.ip, name, code, error.remark)
                 raise
+            request.admitted_by = audit
             if header is not None:
                 request.ext = _typed(ext, header)
 
         return check
 
-    def _authorize_of(self, row: Row) -> _Authorize:
+    def _rule_of(self, row: Row) -> _Rule:
         """What decides whether a user may send a request of a code."""
         finder = finder_of(row, self._store)
         topic_fields, group_fields = fields_naming(row)
-        find = finder or _in_fields(topic_fields, group_fields)
-        check_all = self._checks_of(row, find)
+        check_all = self._checks_of(row, finder or _in_fields(topic_fields, group_fields))
         if finder is not None or any(ask.actions in _CHANGES for ask in row.asks):
-            return check_all
+            return _Rule(_not_remembered, set(), check_all)
         names = (*topic_fields, *group_fields)
-        named = itemgetter(*names) if names else _nothing
         allowed: set[Hashable] = set()
         self._allowed.append(allowed)
-
-        def authorize(username: str, peer: Peer, request: AnyCommand, ext: Ext) -> None:
-            try:
-                key = username, peer.ip, named(ext)
-            except KeyError:  # it need not have all of them
-                check_all(username, peer, request, ext)
-                return
-            if key in allowed:
-                return
-            check_all(username, peer, request, ext)
-            if len(allowed) >= ALLOWED_MAX:
-                allowed.clear()
-            allowed.add(key)
-
-        return authorize
+        return _Rule(itemgetter(*names) if names else _nothing, allowed, check_all)
 
     def _checks_of(self, row: Row, find: Finder) -> _Authorize:
         authorization, audit = self._authorization, self._audit
@@ -202,6 +204,19 @@ class AccessControl:
 
 def _nothing(_: Ext) -> None:
     """The names in a request that needs none."""
+
+
+def _not_remembered(_: Ext) -> None:
+    raise KeyError
+
+
+_NO_RULE: Final = _Rule(_nothing, set(), None)
+
+
+def _remember(allowed: set[Hashable], key: Hashable) -> None:
+    if len(allowed) >= ALLOWED_MAX:
+        allowed.clear()
+    allowed.add(key)
 
 
 def _need_of(kind: Kind, name: str, actions: tuple[Action, ...]) -> _Need:

@@ -37,8 +37,8 @@ from firearrow.broker.halves import waits_as_half
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.metrics.creating import measured
-from firearrow.broker.metrics.families import Sources
-from firearrow.broker.metrics.operations import Operations, Told
+from firearrow.broker.metrics.families import Sources, metrics_of
+from firearrow.broker.metrics.operations import Told, pages_of
 from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
@@ -101,6 +101,7 @@ from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.names import TIMER_TOPIC
+from firearrow.net.operations import Operations
 from firearrow.net.server import (
     BulkHandler,
     ConnectionClosed,
@@ -162,9 +163,8 @@ class Broker:
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
         self.events = Events()
-        self._measures = config.metrics_exporter_type == "PROM"
+        self._measures = config.has_metrics
         self._flow = FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock)
-        self.operations = Operations(self._told)
         self._is_started = False
         self._server = Server(
             self._handlers,
@@ -179,6 +179,8 @@ class Broker:
             tls=config,
             plain_ext=config.authentication_enabled,
         )
+        pages, metrics = pages_of(self._told, self._server), lambda: metrics_of(self._sources())
+        self.operations = Operations(config, pages, metrics)
         check_role(config, store_config)
         self.services: list[Service] = []
         self._users: Metadata | None = None
@@ -195,11 +197,11 @@ class Broker:
         Raises CannotListen when the port is taken, StoreError or an OSError that names the file
         when the store can't be opened, ConfigError when a state file can't be read.
         """
-        self.replicas = replicas = Replicas(self._store_config)
+        self.replicas = replicas = Replicas(self._store_config, self.config.tls_server_mode)
         bound = await self._server.bind(host, port)
         try:
             if self._measures:
-                await self._bind_operations(host)
+                await self.operations.bind(self.config.broker_ip1 or host)
             ha_port = await replicas.bind(host, port, bound)
             self._store_config = structs.replace(self._store_config, ha_listen_port=ha_port)
             self._open(host, bound)
@@ -217,11 +219,6 @@ class Broker:
             extra={"broker_name": self.config.broker_name, "address": self.address},
         )
         return bound
-
-    async def _bind_operations(self, host: str) -> None:
-        config = self.config
-        at = config.metrics_prom_exporter_host or config.broker_ip1 or host
-        await self.operations.bind(at, config.metrics_prom_exporter_port)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store and make all parts."""
@@ -658,7 +655,6 @@ class Broker:
             self.address,
             lambda: self.troubles,
             lambda: self.not_registered_with,
-            self._server,
             lambda: self._is_started,
         )
 

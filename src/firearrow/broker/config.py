@@ -6,12 +6,12 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
+from firearrow.config.metrics import MetricsKeys
 from firearrow.config.table import (
     LIVE,
     AnyInt,
     CountInt,
     CountLong,
-    Host,
     KeyList,
     Name,
     OptionalHost,
@@ -21,7 +21,6 @@ from firearrow.config.table import (
     PositiveLong,
     ServerList,
 )
-from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 from firearrow.files import GENERATIONS
 from firearrow.store.config import BATCH_UNIT_BYTES, CONSUME_QUEUE_UNIT_BYTES
@@ -51,17 +50,9 @@ ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
 TopicName = Annotated[
     str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
 ]
-_LABEL: Final = r"[a-zA-Z_][a-zA-Z0-9_]*:[^,:\x00-\x1f\x7f]*"
-MetricsLabels = Annotated[
-    str,
-    Meta(
-        pattern=rf"({_LABEL}(,{_LABEL})*)?",
-        title="name:value, several separated by ,",
-    ),
-]
 
 
-class BrokerConfig(TlsKeys, frozen=True):
+class BrokerConfig(MetricsKeys, frozen=True):
     """Who a broker is, where it listens, and what it lets clients do."""
 
     # --- who it is ---
@@ -76,13 +67,6 @@ class BrokerConfig(TlsKeys, frozen=True):
     # --- connections ---
     namesrv_addr: Annotated[ServerList, "name servers to register with, `host:port` separated by `;`"] = ""
     listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 10911
-    bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
-    server_channel_max_idle_time_seconds: Annotated[PositiveInt, "seconds of silence after which a connection is closed"] = 120
-    request_memory_bytes_max: Annotated[
-        CountLong,
-        "bytes that unfinished requests and unread answers of all connections may hold together, "
-        "at least 64 MiB; 0: a quarter of the memory",
-    ] = 0
     register_name_server_period: Annotated[PositiveInt, "ms between registrations, held between 10 and 60 s"] = 30_000
     register_broker_timeout_mills: Annotated[PositiveInt, "ms that a name server has to answer a registration"] = 24_000
     compressed_register: Annotated[bool, "whether registrations are sent compressed"] = False
@@ -228,13 +212,6 @@ class BrokerConfig(TlsKeys, frozen=True):
     consumer_manager_thread_pool_queue_capacity: Annotated[PositiveInt, "of questions for members and offsets of groups, and commits", LIVE] = 1_000_000
     end_transaction_pool_queue_capacity: Annotated[PositiveInt, "of ends of transactions", LIVE] = 100_000
     admin_broker_thread_pool_queue_capacity: Annotated[PositiveInt, "of all other requests", LIVE] = 10_000
-
-    # --- metrics ---
-    metrics_exporter_type: Annotated[Literal["DISABLE", "PROM"], "PROM: whether metrics, and how the broker is, can be asked for by HTTP (`/metrics`, `/readyz`)"] = "DISABLE"
-    metrics_prom_exporter_port: Annotated[Port, "port for that; 0 takes a free one"] = 5557
-    metrics_prom_exporter_host: Annotated[OptionalHost, "address to listen on for that; empty: brokerIP1"] = ""
-    metrics_label: Annotated[MetricsLabels, "labels that each metric gets, `name:value` separated by `,`"] = ""
-    metrics_in_delta: Annotated[bool, "whether each metric gets the label `aggregation=\"delta\"`; counters count on all the same"] = False
 
     # --- administration ---
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;brokerConfigPath"

@@ -40,10 +40,15 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
 
 
 class Replicas:
-    """The broker's part in replication: ``master`` or ``slave`` is there, the other one None."""
+    """The broker's part in replication: ``master`` or ``slave`` is there, the other one None.
 
-    def __init__(self, config: StoreConfig) -> None:
+    ``tls_mode`` is that of the broker's own port: under ``enforcing`` the log says that slaves are
+    not encrypted.
+    """
+
+    def __init__(self, config: StoreConfig, tls_mode: str = "disabled") -> None:
         self._config = config
+        self._tls_mode = tls_mode
         self._server: asyncio.Server | None = None
         self.master: Master | None = None
         self.slave: Slave | None = None
@@ -79,7 +84,14 @@ class Replicas:
                 extra={"address": error.filename, "error": error.strerror},
             )
             return wanted
-        return port_of(self._server)
+        port = port_of(self._server)
+        if self._tls_mode == "enforcing":
+            log.warning(
+                "slaves are not encrypted, whatever tls.server.mode says: the protocol has no TLS, "
+                "so let a firewall keep others from that port (haListenPort)",
+                extra={"port": port},
+            )
+        return port
 
     def close(self) -> None:
         """Give the port back, if nothing came of the start."""

@@ -27,17 +27,19 @@ from firearrow.cli.serveroptions import (
     ServerOptions,
 )
 from firearrow.config import properties
-from firearrow.config.demands import refuse, refuse_of_jvm
+from firearrow.config.demands import refuse, refuse_of_jvm, shown
 from firearrow.config.table import (
     Note,
     ServerConfig,
     as_properties,
     keys,
     load,
+    public_properties,
     review,
     take,
 )
 from firearrow.config.tls import TLS_FIELDS, with_tls
+from firearrow.errors import ConfigError
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
 
@@ -82,7 +84,10 @@ class ServerPlan(msgspec.Struct, frozen=True):
         raise AssertionError(f"no server has {type(options).__name__}")
 
     def describe(self) -> str:
-        """Give the whole configuration as properties text, a section for each server."""
+        """Give the whole configuration as properties text, a section for each server.
+
+        Of secrets only the keys are there, in comments.
+        """
         servers: dict[str, ServerConfig | None] = {
             "name server": self.namesrv,
             "controller": self.controller,
@@ -90,10 +95,16 @@ class ServerPlan(msgspec.Struct, frozen=True):
             "store": self.store,
         }
         return "\n".join(
-            f"# {title}\n{properties.dumps(as_properties(config))}"
+            f"# {title}\n{_described(config)}"
             for title, config in servers.items()
             if config is not None
         )
+
+
+def _described(config: ServerConfig) -> str:
+    told = public_properties(config)
+    hidden = [f"# {key} is not shown\n" for key in as_properties(config) if key not in told]
+    return properties.dumps(told) + "".join(hidden)
 
 
 def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
@@ -137,6 +148,11 @@ def _namesrv(options: NamesrvOptions, pairs: dict[str, str]) -> ServerPlan:
         pairs["configStorePath"] = str(options.file.absolute())
     namesrv, rest = take(NamesrvConfig, pairs)
     controller, rest = _in_name_server(namesrv, pairs, rest)
+    if rest.get("metricsExporterType", "DISABLE").strip() != "DISABLE":
+        raise ConfigError(
+            f"{shown('metricsExporterType', rest['metricsExporterType'])}: a name server has no "
+            "metrics, as in RocketMQ; remove the key to start it"
+        )
     return ServerPlan(
         namesrv=msgspec.structs.replace(namesrv, extra=rest),
         broker=None,

@@ -6,8 +6,8 @@ messages are on a second broker, that data are elsewhere. To ignore them would o
 protected, or lose what was safe. So a server does not start with them, and a client can't set them.
 Values that ask for nothing, such as RocketMQ's defaults, pass.
 
-What RocketMQ has as properties of the JVM (``-Dtls.ciphers=...``, see `firearrow.config.tls`) is
-looked for in the variables that its start scripts read, too.
+What RocketMQ has as properties of the JVM (``-Dtls.server.mode=...``, see `firearrow.config.tls`)
+is looked for in the variables that its start scripts read, too.
 
     refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for the access control of
                                         RocketMQ 4, which this version does not have; remove the
@@ -24,7 +24,8 @@ from firearrow.errors import ConfigError
 JVM_VARIABLES: Final = ("JAVA_OPT", "JAVA_OPT_EXT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 SHOWN_CHARS_MAX: Final = 200  # of a value: a remark and a line of the log hold no more
 _JVM_PROPERTY: Final = re.compile(r"-D(tls\.[\w.]+)=(\S*)")
-_SECRET: Final = re.compile(r"password|credentials|initAuthenticationUser", re.IGNORECASE)
+_SECRET: Final = re.compile(r"passw|secret|token|credentials|initAuthenticationUser", re.IGNORECASE)
+_HAS_SECRET: Final = re.compile(r"\W(password|secretKey)\W", re.IGNORECASE)
 
 
 class Demand(NamedTuple):
@@ -46,12 +47,8 @@ _NONE: Final = ""
 DEMANDS: Final[Mapping[str, Demand]] = {
     # --- who may do what ---
     **_asking("the access control of RocketMQ 4", _OFF, "aclEnable"),
-    **_asking("a certificate of the server's own making", "(?i:true|false)",
-              "tls.test.mode.enable"),
     **_asking("checks of clients' certificates, which tls.server.need.client.auth alone asks for",
               "(?i:true|false)", "tls.server.authClient"),
-    **_asking("keys with a password", _NONE, "tls.server.keyPassword", "tls.client.keyPassword"),
-    **_asking("a choice of ciphers or versions of TLS", _NONE, "tls.ciphers", "tls.protocols"),
     # --- other brokers ---
     **_asking("replicas that decide among themselves", _FEW, "totalReplicas", "minInSyncReplicas"),
     **_asking("replicas that decide among themselves", _OFF,
@@ -83,7 +80,6 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("a disk shared by several brokers", _FEW, "replicasPerDiskPartition"),
     # --- what clients get ---
     **_asking("exclusion of slow consumer groups", _OFF, "disableConsumeIfConsumerReadSlowly"),
-    **_asking("export of metrics by OTLP or to the log", "DISABLE|PROM", "metricsExporterType"),
 }
 # fmt: on
 
@@ -115,14 +111,17 @@ def jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, s
             yield variable, key, value.strip("\"'")
 
 
-def is_secret(key: str) -> bool:
-    """Whether the value of a key is for nobody but the server."""
-    return _SECRET.search(key) is not None
+def is_secret(key: str, value: str) -> bool:
+    """Whether the value of a key is for nobody but the server.
+
+    That of a misspelt key may be, too: users are written as ``{"username":...,"password":...}``.
+    """
+    return bool(_SECRET.search(key) or _HAS_SECRET.search(value))
 
 
 def shown(key: str, value: str) -> str:
     """Give ``key=value`` for one line to people, without the value where that is a secret."""
-    if is_secret(key):
+    if is_secret(key, value):
         return key
     if len(value) > SHOWN_CHARS_MAX:
         return f"{key}={value[:SHOWN_CHARS_MAX]!r}..."

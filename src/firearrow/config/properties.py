@@ -99,7 +99,8 @@ def _unescape(text: str) -> str:
 def _escaped_char(match: re.Match[str]) -> str:
     code = match[1]
     if code == "u":
-        raise ConfigError(f"malformed \\u escape in {match.string!r}: four hex digits must follow")
+        # What is around it may be a secret.
+        raise ConfigError(r"malformed \u escape: four hexadecimal digits must follow")
     if code[0] == "u":
         return chr(int(code[1:], 16))
     return _CONTROL.get(code, code)

@@ -31,7 +31,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from firearrow.config.demands import DEMANDS, shown
+from firearrow.config.demands import DEMANDS, is_secret, shown
 from firearrow.errors import ConfigError
 
 INT_MAX = 2**31 - 1  # Java's int and long bound every number that a file can set
@@ -113,6 +113,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=java_key):
 
     extra: dict[str, str] = {}
     """Pairs of the file that the struct has no field for, as they were written."""
+
+    def __repr__(self) -> str:
+        """All that is no secret, so that a message which shows a configuration has none."""
+        pairs = ", ".join(f"{key}={text!r}" for key, text in public_properties(self).items())
+        return f"{type(self).__name__}({pairs})"
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -219,6 +224,12 @@ def as_properties(config: ServerConfig) -> dict[str, str]:
     table = keys(type(config))
     own = {name: _text(getattr(config, key.field)) for name, key in table.items()}
     return {name: text for name, text in own.items() if text} | config.extra
+
+
+def public_properties(config: ServerConfig) -> dict[str, str]:
+    """Give the same, but for what is secret: for whoever asks a server for its configuration."""
+    pairs = as_properties(config)
+    return {key: text for key, text in pairs.items() if not is_secret(key, text)}
 
 
 def review(

@@ -30,12 +30,13 @@ from firearrow.raft import (
     Message,
     Node,
     Ready,
+    Role,
     Saved,
     Timing,
     decode_messages,
     encode_messages,
 )
-from firearrow.services import Every, Service
+from firearrow.services import Every, Running, Service
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,11 @@ class Agreement:
     def leader(self) -> str:
         """The name of who leads; nothing if that is not known."""
         return self._node.leader
+
+    @property
+    def role(self) -> Role:
+        """What it is among the controllers."""
+        return self._node.role
 
     @property
     def trouble(self) -> str | None:
@@ -301,7 +307,7 @@ class _Ticking(Every):
         return self._agreement.trouble or super().trouble
 
 
-class _Line(Service):
+class _Line(Running):
     """The way to one other controller; what is unsent when more comes is let go of."""
 
     def __init__(self, client: Client, address: str, fields: Mapping[str, str]) -> None:
@@ -311,23 +317,12 @@ class _Line(Service):
         self._fields = fields
         self._unsent: deque[Message] = deque(maxlen=UNSENT_MAX)
         self._wanted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._why: str | None = None
-
-    async def start(self) -> None:
-        """Begin to send."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Send nothing more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     @property
     def trouble(self) -> str | None:
         """Why it can't be reached."""
-        return self._why
+        return super().trouble or self._why
 
     def send(self, message: Message) -> None:
         """Have a message sent with the next ones."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -22,13 +21,16 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.decisions import Decision
 from firearrow.controller.election import NOBODY_ASKED
 from firearrow.controller.heartbeats import Heartbeats, Identity
+from firearrow.controller.metrics import Sources, Tally, metrics_of
 from firearrow.controller.processor import Processor
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import Council, ReplicaState
-from firearrow.errors import ConfigError
 from firearrow.events import Events
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
+from firearrow.net.exposition import Metrics
+from firearrow.net.notices import Notices
+from firearrow.net.operations import Operations, Page, pages_of_server
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
 from firearrow.raft import LogFile, OsFile
@@ -41,7 +43,6 @@ log = logging.getLogger(__name__)
 
 LOG_NAME: Final = "raft.log"
 FIRST_SCAN_SECONDS: Final = 2.0  # Java: DefaultBrokerHeartbeatManager#start
-NOTIFY_SECONDS_MAX: Final = 3.0  # a broker that can't be told in time asks by itself
 
 
 class Controller:
@@ -62,9 +63,10 @@ class Controller:
             self._begin,
             access,
         )
-        self._council = Council(state, self._agreement)
+        self._tally = tally = Tally(clock.monotonic)
+        self._council = Council(state, self._agreement, tally.now, tally.agreed_on)
         self._processor = Processor(
-            config, self._agreement, self._council, self._heartbeats, self._tell_brokers
+            config, self._agreement, self._council, self._heartbeats, self._tell_brokers, tally
         )
         events = Events()
         events.listen(ConnectionClosed, lambda closed: self._lose(closed.peer))
@@ -76,9 +78,10 @@ class Controller:
             memory_bytes_max=config.request_memory_bytes_max,
             tls=config,
         )
+        self.operations = Operations(config, self._pages(), self._metrics)
         self._address = members[config.controller_d_leger_self_id]
         self._client = Client(access=access)
-        self._notices: set[asyncio.Task[None]] = set()
+        self._notices = Notices(self._client, "broker can't be told of its master")
         self._clock = clock
         self._began = 0.0  # to lead, or ceased to
         self._has_stopped = False
@@ -104,8 +107,10 @@ class Controller:
         services = await self._agreement.start()
         _, port = host_and_port(self._address)
         await self._server.start(self.config.bind_address, port)
+        await self.operations.bind(self.config.bind_address)
         scan_seconds = self.config.scan_inactive_master_interval / 1000
         self.services = [
+            self.operations,
             *services,
             Every("silent brokers", FIRST_SCAN_SECONDS, self._forget_silent, loop),
             Every("lost masters", scan_seconds, self._look_for_lost_masters, loop),
@@ -118,13 +123,42 @@ class Controller:
         self._has_stopped = True
         for service in reversed(self.services):
             await service.stop()
-        for notice in self._notices:
-            notice.cancel()
-        await asyncio.gather(*self._notices, return_exceptions=True)
+        await self._notices.stop()
         await self._client.close()
         await self._server.stop()
         await self._agreement.close()
         self._file.close()
+
+    # --- what is told ------------------------------------------------------------------------
+
+    def _metrics(self) -> Metrics:
+        return metrics_of(Sources(self.config, self._tally, self._agreement, self._heartbeats))
+
+    def _pages(self) -> dict[str, Page]:
+        return pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
+
+    def _reasons_against(self) -> list[str]:
+        """Why brokers are not served as they should be."""
+        reasons = [
+            f"{service.name}: {service.trouble}" for service in self.services if service.trouble
+        ]
+        if not self._agreement.leader:
+            reasons.append("agreement: no controller is known to lead")
+        return reasons
+
+    def _facts(self) -> dict[str, object]:
+        config, sets = self.config, self._council.sets
+        return {
+            "group": config.controller_d_leger_group,
+            "name": config.controller_d_leger_self_id,
+            "address": self._address,
+            "members": config.members(),
+            "leader": self._agreement.leader,
+            "leads": self._agreement.leads,
+            "brokers": sum(self._heartbeats.counts().values()),
+            "brokerNames": len(sets),
+            "withoutMaster": list(decisions.without_master(sets, self._heartbeats)),
+        }
 
     def _begin(self) -> None:
         self._began = self._clock.monotonic()
@@ -174,6 +208,8 @@ class Controller:
             )
 
         def then(decision: Decision) -> None:
+            found = self._council.sets.get(name)
+            self._tally.elected(found.cluster if found else "", name, decision.code)
             if decision.code == ResponseCode.SUCCESS:
                 self._tell_brokers(name, decision)
             elif decision.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and tries > 1:
@@ -198,19 +234,5 @@ class Controller:
         body = fastjson.dumps(in_sync)
         for broker_id, member in found.members.items():
             if member.address and self._heartbeats.is_alive(found.cluster, name, broker_id):
-                notice = asyncio.get_running_loop().create_task(
-                    self._tell(member.address, fields, body)
-                )
-                self._notices.add(notice)
-                notice.add_done_callback(self._notices.discard)
-
-    async def _tell(self, address: str, fields: Mapping[str, str | int], body: bytes) -> None:
-        code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
-        try:
-            async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                await self._client.send(address, code, fields, body)
-        except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
-            log.warning(
-                "broker can't be told of its master",
-                extra={"address": address, "error": error},
-            )
+                code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+                self._notices.send(member.address, code, fields, body)

@@ -7,18 +7,16 @@ from typing import Annotated, Final
 
 from msgspec import field
 
+from firearrow.config.metrics import MetricsKeys
 from firearrow.config.table import (
     LIVE,
-    CountLong,
     FilePath,
-    Host,
     KeyList,
     OptionalName,
     PeerList,
     PositiveInt,
     PositiveLong,
 )
-from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 
 # The groups of RocketMQ's keys that belong to a controller, see `firearrow.config.table.load`.
@@ -30,7 +28,7 @@ def _at_home(*names: str) -> str:
     return str(Path.home().joinpath(*names))
 
 
-class ControllerConfig(TlsKeys, frozen=True):
+class ControllerConfig(MetricsKeys, frozen=True):
     """Which controllers there are, which one this is, and how it treats brokers."""
 
     # --- the group ---
@@ -39,15 +37,6 @@ class ControllerConfig(TlsKeys, frozen=True):
     controller_d_leger_peers: Annotated[PeerList, "all controllers of the group, this one among them: `n0-host:port;n1-host:port`"] = ""
     controller_d_leger_self_id: Annotated[str, "which of them this is, `n0`"] = ""
     controller_store_path: Annotated[FilePath, "directory of what the controllers have agreed on"] = field(default_factory=lambda: _at_home("DLedgerController"))
-
-    # --- connections ---
-    bind_address: Annotated[Host, "address to listen on; the port is that of its own in `controllerDLegerPeers`"] = "0.0.0.0"
-    server_channel_max_idle_time_seconds: Annotated[PositiveInt, "seconds of silence after which a connection is closed"] = 120
-    request_memory_bytes_max: Annotated[
-        CountLong,
-        "bytes that unfinished requests and unread answers of all connections may hold together, "
-        "at least 64 MiB; 0: a quarter of the memory",
-    ] = 0
 
     # --- files ---
     config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = field(default_factory=lambda: _at_home("controller", "controller.properties"))

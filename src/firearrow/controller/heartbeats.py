@@ -8,6 +8,7 @@ Source: upstream ``DefaultBrokerHeartbeatManager``.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
@@ -77,6 +78,11 @@ class Heartbeats:
         """Whether a broker was heard lately."""
         pulse = self._pulses.get(Identity(cluster, name, broker_id))
         return pulse is not None and not self._is_silent(pulse)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Count those that were heard lately, by cluster and name."""
+        alive = (one for one, pulse in self._pulses.items() if not self._is_silent(pulse))
+        return Counter((one.cluster, one.name) for one in alive)
 
     def standing(self, cluster: str, name: str, broker_id: int) -> Standing:
         """How a broker that lives stands."""

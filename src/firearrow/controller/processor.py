@@ -6,7 +6,6 @@ Source: upstream ``ControllerRequestProcessor``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from firearrow.controller import decisions
@@ -14,11 +13,11 @@ from firearrow.controller.agreement import PEER_MESSAGES, Agreement
 from firearrow.controller.config import KEY_GROUPS, ControllerConfig
 from firearrow.controller.decisions import Decision
 from firearrow.controller.heartbeats import Heartbeats
+from firearrow.controller.metrics import Tally
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import Council
 from firearrow.errors import BrokerError
-from firearrow.files import replace_atomically
-from firearrow.net.ownconfig import changed, text_of
+from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire import headers
 from firearrow.wire.client_bodies import body_of
@@ -43,6 +42,7 @@ class Processor:
         council: Council,
         heartbeats: Heartbeats,
         on_elected: Callable[[str, Decision], None],
+        tally: Tally,
     ) -> None:
         self.config = config
         self._members = config.members()
@@ -50,9 +50,13 @@ class Processor:
         self._council = council
         self._heartbeats = heartbeats
         self._on_elected = on_elected
+        self._tally = tally
 
     def handlers(self) -> Mapping[int, Handler]:
         """The table: request code to handler."""
+        return self._tally.measured(self._handlers())
+
+    def _handlers(self) -> Mapping[int, Handler]:
         return {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter_sync_state_set,
             RequestCode.CONTROLLER_ELECT_MASTER: self.elect_master,
@@ -117,6 +121,7 @@ class Processor:
             )
 
         def tell(decision: Decision) -> None:
+            self._tally.elected(header.cluster_name or "", header.broker_name, decision.code)
             if decision.code == ResponseCode.SUCCESS:
                 self._on_elected(header.broker_name, decision)
 
@@ -177,7 +182,7 @@ class Processor:
         black_list = {*always, *self.config.config_black_list.split(";")}
         config = changed(request, self.config, black_list, servers=KEY_GROUPS)
         if config is not None:
-            replace_atomically(Path(config.config_store_path), text_of(config))
+            save(config, config.config_store_path)
             self.config = config
         return Response()
 
@@ -205,13 +210,14 @@ class Processor:
     ) -> Answer:
         """Answer at once if that is possible, else later."""
         answers: list[Response] = []
-        is_open = False
+        is_open, since = False, self._tally.now()
 
         def then(decision: Decision) -> None:
             answer = _answer(decision)
             if is_open:
                 peer.owed -= 1
                 peer.reply(request, answer)
+                self._tally.answered(request.code, since)
             else:
                 answers.append(answer)
             tell(decision)

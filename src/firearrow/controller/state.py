@@ -51,11 +51,22 @@ class ReplicaState:
 
 
 class Council:
-    """Decides requests where this controller leads, and gives each its answer in time."""
+    """Decides requests where this controller leads, and gives each its answer in time.
 
-    def __init__(self, state: ReplicaState, agreement: Agreement) -> None:
+    ``on_known`` hears whether what was proposed at a time, by ``now``, is agreed on.
+    """
+
+    def __init__(
+        self,
+        state: ReplicaState,
+        agreement: Agreement,
+        now: Callable[[], float] = lambda: 0.0,
+        on_known: Callable[[bool, float], None] = lambda is_agreed, since: None,
+    ) -> None:
         self._state = state
         self._agreement = agreement
+        self._now = now
+        self._on_known = on_known
         self._ahead: Sets = NO_SETS
 
     @property
@@ -94,7 +105,13 @@ class Council:
         if decision.events or is_agreed_on:
             self._ahead = _after_all(self._ahead, decision.events)
             data = encode_events(list(decision.events)) if decision.events else b""
-            self._agreement.propose(data, answer)
+            since = self._now()
+
+            def known(is_agreed: bool) -> None:
+                self._on_known(is_agreed, since)
+                answer(is_agreed)
+
+            self._agreement.propose(data, known)
         else:
             self._agreement.when_agreed(answer)
 

@@ -7,9 +7,7 @@ their smallest broker id has changed. Everything else happens when a request arr
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
-from typing import Final
 
 from msgspec import structs
 
@@ -20,15 +18,11 @@ from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import MinBrokerIdChange, Routes
 from firearrow.net.client import Client
+from firearrow.net.notices import Notices
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
 from firearrow.services import Every, Service
 from firearrow.wire.codes import RequestCode
-
-log = logging.getLogger(__name__)
-
-# A broker that can't be told in time hears it from its next registration.
-NOTIFY_SECONDS_MAX: Final = 3.0
 
 
 class NameServer:
@@ -49,7 +43,7 @@ class NameServer:
             tls=config,
         )
         self._client = Client(access=access_of(config))
-        self._notices: set[asyncio.Task[None]] = set()
+        self._notices = Notices(self._client, "broker can't be told the new smallest id")
         self.services: list[Service] = []
 
     @property
@@ -78,9 +72,7 @@ class NameServer:
         """Close all connections; what is known of brokers is forgotten."""
         for service in self.services:
             await service.stop()
-        for notice in self._notices:
-            notice.cancel()
-        await asyncio.gather(*self._notices, return_exceptions=True)
+        await self._notices.stop()
         await self._client.close()
         await self._server.stop()
 
@@ -92,12 +84,6 @@ class NameServer:
         return self.config.scan_not_active_broker_interval / 1000
 
     def _notify(self, change: MinBrokerIdChange) -> None:
-        for address in change.tell:
-            notice = asyncio.get_running_loop().create_task(self._notify_one(address, change))
-            self._notices.add(notice)
-            notice.add_done_callback(self._notices.discard)
-
-    async def _notify_one(self, address: str, change: MinBrokerIdChange) -> None:
         fields: dict[str, str | int | None] = {
             "minBrokerId": change.min_broker_id,
             "brokerName": change.broker_name,
@@ -106,11 +92,5 @@ class NameServer:
             "haBrokerAddr": change.ha_broker_addr,
         }
         present = {name: value for name, value in fields.items() if value is not None}
-        try:
-            async with asyncio.timeout(NOTIFY_SECONDS_MAX):
-                await self._client.send(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, present)
-        except (OSError, TimeoutError) as error:
-            log.warning(
-                "broker can't be told the new smallest id",
-                extra={"address": address, "error": error},
-            )
+        for address in change.tell:
+            self._notices.send(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, present)

@@ -5,18 +5,15 @@ from typing import Annotated
 
 from msgspec import field
 
+from firearrow.config.listening import ListeningKeys
 from firearrow.config.table import (
     LIVE,
     CountInt,
-    CountLong,
     FilePath,
-    Host,
     KeyList,
     Port,
-    PositiveInt,
     PositiveLong,
 )
-from firearrow.config.tls import TlsKeys
 
 # The groups of RocketMQ's keys that belong to a name server, see `firearrow.config.table.load`.
 KEY_GROUPS = ("namesrv", "server", "client")
@@ -26,19 +23,12 @@ def _in_home(name: str) -> str:
     return str(Path.home() / "namesrv" / name)
 
 
-class NamesrvConfig(TlsKeys, frozen=True):
+class NamesrvConfig(ListeningKeys, frozen=True):
     """Where a name server listens, what it keeps, and how it treats brokers."""
 
     # --- connections ---
     # fmt: off
     listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 9876
-    bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
-    server_channel_max_idle_time_seconds: Annotated[PositiveInt, "seconds of silence after which a connection is closed"] = 120
-    request_memory_bytes_max: Annotated[
-        CountLong,
-        "bytes that unfinished requests and unread answers of all connections may hold together, "
-        "at least 64 MiB; 0: a quarter of the memory",
-    ] = 0
 
     # --- files ---
     kv_config_path: Annotated[FilePath, "file that keeps the key-value configuration"] = field(default_factory=lambda: _in_home("kvConfig.json"))

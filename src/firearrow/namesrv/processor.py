@@ -10,18 +10,16 @@ Source: upstream ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
-from firearrow.files import replace_atomically
 from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
 from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
-from firearrow.net.ownconfig import changed, text_of
+from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import (
@@ -285,7 +283,7 @@ class Processor:
         """318: change keys and save the configuration, all or none."""
         config = changed(request, self.config, self._black_list(), servers=KEY_GROUPS)
         if config is not None:
-            replace_atomically(Path(config.config_store_path), text_of(config))
+            save(config, config.config_store_path)
             self.config = config
             self._encoded.clear()
         return Response()

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from firearrow.net.outgoing import Departures
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -71,49 +72,52 @@ class RpcKey(NamedTuple):
 
 
 class RpcMeter:
-    """Keeps the histograms. ``codes`` counts, by their codes, the requests of the present turn that
-    were answered well; before the first of them, ``begin`` is called. ``plan`` sees that the turn
-    ends by ``end_turn``."""
+    """Keeps the histograms. What is counted is counted until the turn ends, which ``departures``
+    tell."""
 
-    def __init__(self, now_ms: Callable[[], int], plan: Callable[[], None]) -> None:
+    def __init__(self, now_ms: Callable[[], int], departures: Departures) -> None:
         self._now_ms = now_ms
-        self._plan = plan
-        self.codes: dict[int, int] = {}
+        self._plan = departures.plan
+        self._codes: dict[int, int] = {}  # of the present turn
         self._usual: dict[int, Histogram] = {}  # of those of one turn, by code
         self.histograms: defaultdict[RpcKey, Histogram] = defaultdict(lambda: Histogram(BOUNDS_MS))
         self._since_ms = 0
+        departures.call_last(self._end_turn)
 
-    def begin(self, since_ms: int) -> None:
-        """The first requests of a turn are handled, which came at a time."""
-        self._since_ms = since_ms
-        self._plan()
+    def count(self, code: int, number: int, since_ms: int) -> None:
+        """So many requests of a code that came at a time are answered well."""
+        if not number:
+            return
+        codes = self._codes
+        if not codes:
+            self._since_ms = since_ms
+            self._plan()
+        codes[code] = codes.get(code, 0) + number
 
-    def count(
+    def count_all(
         self, requests: Sequence[AnyCommand], answers: Sequence[bytes | None], since_ms: int
     ) -> None:
         """Count those of some requests that have an answer."""
-        if not self.codes:
-            self.begin(since_ms)
         for request, answer in zip(requests, answers, strict=True):
             if answer is not None:
-                self.codes[request.code] = self.codes.get(request.code, 0) + 1
+                self.count(request.code, 1, since_ms)
 
-    def end_turn(self) -> None:
+    def _end_turn(self) -> None:
         """The answers of a turn leave."""
-        codes = self.codes
+        codes = self._codes
         if not codes:
             return
         took_ms = self._now_ms() - self._since_ms
         # Nearly always it is less than a millisecond: then there is nothing to look for.
-        number = bisect_left(BOUNDS_MS, took_ms) if took_ms > 1 else 0
+        place = bisect_left(BOUNDS_MS, took_ms) if took_ms > 1 else 0
         usual = self._usual
-        for code, count in codes.items():
-            histogram = usual.get(code)
-            if histogram is None:
-                histogram = usual[code] = self.histograms[RpcKey(code, 0, False, False)]
-            histogram.counts[number] += count
+        for code, number in codes.items():
+            if code not in usual:
+                usual[code] = self.histograms[RpcKey(code, 0, False, False)]
+            histogram = usual[code]
+            histogram.counts[place] += number
             if took_ms > 0:
-                histogram.sum += took_ms * count
+                histogram.sum += took_ms * number
         codes.clear()
 
     def note(

@@ -28,9 +28,13 @@ class Departures:
         self, loop: Callable[[], asyncio.AbstractEventLoop], *last: Callable[[], None]
     ) -> None:
         self._loop = loop
-        self._last = last
+        self._last = list(last)
         self._waiting: list[Outgoing] = []
         self._is_planned = False
+
+    def call_last(self, call: Callable[[], None]) -> None:
+        """Have a further call made then."""
+        self._last.append(call)
 
     def plan(self) -> None:
         """See that the turn ends by `leave`."""

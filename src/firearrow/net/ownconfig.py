@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import TypeVar
 
 from firearrow.config import changes, properties, table
 from firearrow.config.table import ServerConfig
 from firearrow.errors import BrokerError, ConfigError
+from firearrow.files import replace_atomically
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
@@ -15,8 +17,17 @@ C = TypeVar("C", bound=ServerConfig)
 
 
 def text_of(config: ServerConfig) -> bytes:
-    """Give all keys, sorted, one ``key=value`` a line."""
-    return properties.dumps(dict(sorted(table.as_properties(config).items()))).encode()
+    """Give all keys but those of secrets, sorted, one ``key=value`` a line."""
+    return properties.dumps(dict(sorted(table.public_properties(config).items()))).encode()
+
+
+def save(config: ServerConfig, path: str) -> None:
+    """Write all keys to the server's file, those of secrets too; who could not read it still can't.
+
+    OSError if it can't be written.
+    """
+    pairs = dict(sorted(table.as_properties(config).items()))
+    replace_atomically(Path(path), properties.dumps(pairs).encode())
 
 
 def changed(

@@ -176,7 +176,7 @@ class Peer(asyncio.Protocol):
         """Go on by a transport that encrypts (called by the server's door)."""
         self._transport = transport
         self._outgoing = Outgoing(transport, self._server.departures, self._server.budget)
-        self._wire = Connection(self._server.frame_bytes_max)
+        self._wire = Connection(self._server.frame_bytes_max, self._server.hot_decoders)
 
     def eof_received(self) -> bool:
         """Answer before the connection closes (called by asyncio)."""
@@ -195,12 +195,12 @@ class Peer(asyncio.Protocol):
 
     def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
         """Send answers that requests have, and answer the others, as `take` does."""
-        if self._server.meter is not None:
-            self._server.meter.count(requests, answers, self.received_ms)
+        if (meter := self._server.meter) is not None:
+            meter.count_all(requests, answers, self.received_ms)
         if None not in answers:
             self._send_all(cast(Sequence[bytes], answers))
             return
-        for is_left, some in groupby(zip(requests, answers, strict=True), _is_left):
+        for is_left, some in groupby(zip(requests, answers, strict=True), lambda it: it[1] is None):
             if is_left:
                 self.take([request for request, _ in some])
             else:
@@ -258,9 +258,7 @@ class Peer(asyncio.Protocol):
     def _handle(self, requests: list[AnyCommand], began_ms: int, since_ms: int) -> None:
         handlers = self._server.handlers
         meter = self._server.meter
-        codes = None if meter is None else meter.codes
-        if meter is not None and not codes:
-            meter.begin(since_ms)
+        counted = run = 0  # a code, and how many in a row were answered at once
         replies: list[bytes] = []
         size = 0
         waiting = iter(requests)
@@ -271,8 +269,9 @@ class Peer(asyncio.Protocol):
                 if self._calls is not None:
                     self._calls.take(request)
                 continue
+            code = request.code
             try:
-                answer = handlers[request.code](self, request)
+                answer = handlers[code](self, request)
             except Exception as error:  # the boundary: one bad request must not end a server
                 answer = self._refusal(request, error)
             if type(answer) is not bytes or flag:
@@ -289,8 +288,11 @@ class Peer(asyncio.Protocol):
                     answer = self._encoded(request, answer)
                 if self._server.turn_is_over(began_ms):
                     rest = waiting
-            elif codes is not None:
-                codes[request.code] = codes.get(request.code, 0) + 1
+            elif meter is not None:
+                if code != counted:
+                    meter.count(counted, run, since_ms)
+                    counted, run = code, 0
+                run += 1
             replies.append(answer)
             size += len(answer)
             if not len(replies) % TURN_CHECK_REPLIES and self._server.turn_is_over(began_ms):
@@ -305,13 +307,14 @@ class Peer(asyncio.Protocol):
                     rest = waiting
                     break
         self._send_all(replies)
+        if meter is not None:
+            meter.count(counted, run, since_ms)
         if rest is not None:
             self._queue(rest, since_ms)
             self._plan()
 
     def _send_all(self, replies: Sequence[bytes]) -> None:
-        frames = b"".join(replies)
-        if frames:
+        if frames := b"".join(replies):
             self.send(frames)
 
     def _encoded(self, request: AnyCommand, answer: Finished) -> bytes:
@@ -567,10 +570,6 @@ class ConnectionClosed(NamedTuple):
     peer: Peer
 
 
-def _is_left(answered: tuple[AnyCommand, bytes | None]) -> bool:
-    return answered[1] is None
-
-
 def _size_in_backlog(request: AnyCommand) -> int:
     return len(request.body) + WAITING_REQUEST_BYTES
 
@@ -627,9 +626,8 @@ class Server:
             self.now_ms,
             lambda: self.departures.plan(),
         )
-        self.meter = RpcMeter(clock.now_ms, lambda: self.departures.plan()) if measures else None
-        measured = [] if self.meter is None else [self.meter.end_turn]
-        self.departures = Departures(lambda: self.loop, self.gathering.answer, *measured)
+        self.departures = Departures(lambda: self.loop, self.gathering.answer)
+        self.meter = RpcMeter(clock.now_ms, self.departures) if measures else None
         self._planned: deque[Peer] = deque()
         self._begun_ms = 0  # when a request that takes steps last began in its read
         self._next_turn: asyncio.Handle | None = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,9 @@ from typing import Any, Final, Protocol
 
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
-from firearrow.net.access import OPEN, Access, Tls
+from firearrow.net.access import OPEN, Access, Tls, load_chain
+from firearrow.net.selfmade import self_signed
+from firearrow.net.tlschoice import choose
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,10 @@ def access_of(keys: TlsKeys) -> Access:
         keys.tls_client_trust_cert_path or None,
         keys.tls_client_cert_path or None,
         keys.tls_client_key_path or None,
+        keys.tls_client_key_password or None,
         verify=keys.tls_client_auth_server,
+        protocols=keys.tls_protocols,
+        ciphers=keys.tls_ciphers,
     )
     tls.context()
     return Access(tls=tls)
@@ -72,6 +78,12 @@ class Contexts:
             )
             if name
         ]
+        self._own = "" if keys.tls_server_cert_path else self_signed()
+        if self._own:
+            log.warning(
+                "certificate is made for this run only: clients can't tell whose it is",
+                extra={"key": "tls.test.mode.enable"},
+            )
         self._seen = self._states()
         self._looked = 0.0
         self._context = self._read()
@@ -97,11 +109,15 @@ class Contexts:
     def _read(self) -> ssl.SSLContext:
         keys = self._keys
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        choose(context, keys.tls_protocols, keys.tls_ciphers)
         context.options |= ssl.OP_NO_RENEGOTIATION
         files = keys.tls_server_cert_path
         try:
-            context.load_cert_chain(files, keys.tls_server_key_path or None, _no_password)
+            if self._own:
+                _load_own(context, self._own)
+            else:
+                key, password = keys.tls_server_key_path, keys.tls_server_key_password
+                load_chain(context, files, key or None, password or None)
             if keys.tls_server_need_client_auth != "none":
                 files = keys.tls_server_trust_cert_path
                 context.load_verify_locations(files)
@@ -111,9 +127,12 @@ class Contexts:
         return context
 
 
-def _no_password() -> str:
-    """Keep OpenSSL from asking whoever has started the server."""
-    raise ValueError("its key has a password")
+def _load_own(context: ssl.SSLContext, pem: str) -> None:
+    """Load what is in no file, by one that only we can read, and that is gone then."""
+    with tempfile.NamedTemporaryFile("w", prefix="firearrow-", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -167,7 +186,7 @@ class Door:
         """Whether no frame is taken before a handshake."""
         self._loop = loop
         self._mode = mode
-        certificate = keys is not None and keys.tls_server_cert_path
+        certificate = keys and (keys.tls_server_cert_path or keys.tls_test_mode_enable)
         self._contexts = Contexts(keys) if keys and certificate and mode != "disabled" else None
         self._unsaid = 0
         self._say_again_at = 0.0

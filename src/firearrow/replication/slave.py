@@ -19,7 +19,7 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.net.address import host_and_port
 from firearrow.replication.stream import Receiving, report
-from firearrow.services import Alarm, Service
+from firearrow.services import Alarm, Running
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaClient, HaStatus
@@ -31,7 +31,7 @@ CONNECT_SECONDS_MAX: Final = 3.0
 TICK_SECONDS: Final = 1.0
 
 
-class Slave(Service):
+class Slave(Running):
     """Follows the master at ``master_address``; while that is empty, it waits for one."""
 
     def __init__(
@@ -49,7 +49,6 @@ class Slave(Service):
         self.last_read_ms = self.last_write_ms = 0
         self.bytes_a_second = 0
         self._loop = loop
-        self._task: asyncio.Task[None] | None = None
         self._named = asyncio.Event()
         self._following: Following | None = None
         self._trouble = "no connection yet"
@@ -58,21 +57,18 @@ class Slave(Service):
         """Begin to follow."""
         if self.master_address:
             self._named.set()
-        self._task = self._loop.create_task(self._run())
+        await super().start()
 
     async def stop(self) -> None:
         """Follow no longer."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await super().stop()
         if self._following is not None:
             self._following.close()
 
     @property
     def trouble(self) -> str | None:
         """Why it does not follow."""
-        return self._trouble or None
+        return super().trouble or self._trouble or None
 
     @property
     def is_following(self) -> bool:

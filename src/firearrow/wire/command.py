@@ -28,7 +28,8 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
     """A request or response as received (upstream ``RemotingCommand``).
 
     ``body`` and ``binary`` are not header fields: they are set by the frame reader. Their wire
-    names cannot occur in a header that any client writes, so no peer can forge them.
+    names do not occur in a header that any client writes. ``admitted_by`` is neither: access
+    control puts an object of its own there, which nothing that a peer writes can be.
     """
 
     code: Int32
@@ -40,6 +41,7 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
     version: Int32 = 0
     body: bytes = msgspec.field(name="(body)", default=b"")
     binary: bool = msgspec.field(name="(binary)", default=False)
+    admitted_by: Any = msgspec.field(name="(admitted)", default=None)
 
     @property
     def is_response(self) -> bool:

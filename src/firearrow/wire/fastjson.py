@@ -213,7 +213,7 @@ class _Parser:
         return match["token"]
 
     def _fail(self, why: str) -> NoReturn:
-        raise MessageError(f"{why}: {self._text[self._at : self._at + 20]!r}", "JSON", self._at)
+        raise MessageError(why, "JSON", self._at)  # what is there may be a secret
 
     def _value(self, token: str) -> Any:
         first = token[:1]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.metrics.families import ROWS, common_labels
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.metrics.families import ROWS, labels_of
 from firearrow.errors import CannotListen
 from tests import scrapes
 from tests.broker.serving import Caller, Serving, calling, serving
@@ -63,8 +64,10 @@ def test_labels_are_escaped_and_those_of_the_configuration_added(tmp_path: Path)
 
 
 def test_names_that_mean_something_are_no_labels_of_the_configuration() -> None:
-    labels = common_labels("C", "b", "topic:x,le:y,cluster:z,dc:1", in_delta=False)
-    assert labels == {
+    config = BrokerConfig(
+        broker_cluster_name="C", broker_name="b", metrics_label="topic:x,le:y,cluster:z,dc:1"
+    )
+    assert labels_of(config) == {
         "dc": "1", "cluster": "C", "node_id": "b", "node_type": "broker",
         "otel_scope_name": "broker-meter",
     }  # fmt: skip

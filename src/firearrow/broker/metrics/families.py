@@ -21,19 +21,30 @@ import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
+from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import HALF_TOPIC
-from firearrow.broker.metrics.exposition import Family, Labels, Sample, Value
-from firearrow.broker.metrics.lags import Lag
-from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Counts, Histograms, Tally
+from firearrow.broker.metrics.lags import Lag, lags_of
+from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Tally
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.retries import popped_topic
 from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.message import names
+from firearrow.net.counts import Counts, Histograms
+from firearrow.net.exposition import (
+    TARGET,
+    Family,
+    Labels,
+    Metrics,
+    Sample,
+    Samples,
+    common_labels,
+)
 from firearrow.net.meter import OTHER, Histogram, RpcMeter
 from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
@@ -41,6 +52,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode, version_name
 
 SIZE_EXPONENTS: Final = (10, 12, 19, 20, 21, 22)  # 1 KiB to 4 MiB, powers of two
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+LAGS_IN_TURN: Final = 20  # groups and topics; each has some queues to look at
 SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
 STORED: Final = {"storage_medium": "disk", "storage_type": "local"}
 REMOTING: Final = {"protocol_type": "remoting"}
@@ -550,27 +562,31 @@ ROWS: Final[tuple[Row, ...]] = (
            _revive_late),
 )  # fmt: skip
 
-_TARGET: Final = Family("target_info", "gauge", "What is scraped")
+
+def metrics_of(sources: Sources) -> Metrics:
+    """Give what a broker tells."""
+    return Metrics(_samples(sources), labels_of(sources.context.settings.broker))
 
 
-def samples_of(sources: Sources) -> Iterator[tuple[Family, Iterator[Sample]]]:
-    """Give all families with their values."""
+def _samples(sources: Sources) -> Samples:
+    """All families with their values; what groups lack is looked up before."""
+    found = lags_of(sources.context, sources.books)
+    while some := list(islice(found, LAGS_IN_TURN)):
+        sources.lags.extend(some)
+        yield None
     for row in ROWS:
         yield row.family, row.read(sources)
-    yield _TARGET, iter([Sample({}, 1)])
+    yield TARGET, [Sample({}, 1)]
 
 
-def common_labels(cluster: str, broker: str, given: str, *, in_delta: bool) -> Labels:
-    """Give the labels that all values have; ``given`` is ``name:value``, several separated by a
-    comma, of which a name counts that means nothing else."""
-    pairs = [pair.partition(":") for pair in given.split(",") if pair]
-    own = {name for row in ROWS for name in row.family.labels} | {"le"}
-    labels: dict[str, Value | str] = {name: value for name, _, value in pairs if name not in own}
-    if in_delta:
-        labels["aggregation"] = "delta"
-    return labels | {
-        "cluster": cluster,
-        "node_id": broker,
-        "node_type": "broker",
-        "otel_scope_name": "broker-meter",
-    }
+def labels_of(config: BrokerConfig) -> Labels:
+    """Give the labels that all values of a broker have."""
+    return common_labels(
+        config.metrics_label,
+        [row.family for row in ROWS],
+        in_delta=config.metrics_in_delta,
+        cluster=config.broker_cluster_name,
+        node_id=config.broker_name,
+        node_type="broker",
+        otel_scope_name="broker-meter",
+    )

@@ -7,13 +7,10 @@ takes long already: with a delay, at the end of a transaction, when it failed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from firearrow.net.meter import Histogram
+from firearrow.net.counts import KEYS_MAX, Counts, Histograms
 from firearrow.store import PutCounters
-
-KEYS_MAX: Final = 50_000  # of one family, as upstream (metricsOtelCardinalityLimit)
 
 FIFO: Final = "fifo"
 DELAY: Final = "delay"
@@ -25,40 +22,6 @@ ACK: Final = "ACK"
 FINISH_BOUNDS_S: Final = (5, 60, 600, 3600, 43_200, 86_400)
 DELAY_BOUNDS_S: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
 CREATE_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
-
-K = TypeVar("K", bound=Hashable)
-
-
-class Counts(Generic[K]):
-    """Counts by keys, of which there is a limit: others are not counted."""
-
-    def __init__(self) -> None:
-        self.of: dict[K, int] = {}
-
-    def add(self, key: K, count: int = 1) -> None:
-        """Count."""
-        known = self.of.get(key)
-        if known is not None:
-            self.of[key] = known + count
-        elif len(self.of) < KEYS_MAX:
-            self.of[key] = count
-
-
-class Histograms(Generic[K]):
-    """Histograms by keys, with a limit as `Counts` have it."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self.of: dict[K, Histogram] = {}
-
-    def add(self, key: K, value: float) -> None:
-        """Count a value."""
-        found = self.of.get(key)
-        if found is None:
-            if len(self.of) >= KEYS_MAX:
-                return
-            found = self.of[key] = Histogram(self._bounds)
-        found.add(value)
 
 
 class Tally:

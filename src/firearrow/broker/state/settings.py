@@ -16,8 +16,7 @@ from firearrow.broker.events import SettingsChanged
 from firearrow.clock import Clock
 from firearrow.config import properties
 from firearrow.config.changes import acceptable
-from firearrow.config.demands import is_secret
-from firearrow.config.table import as_properties, keys, update
+from firearrow.config.table import as_properties, keys, public_properties, update
 from firearrow.events import Events
 from firearrow.files import replace_atomically
 from firearrow.store.config import StoreConfig
@@ -54,8 +53,8 @@ class Settings:
 
         Left out are those with secrets. Java: AdminBrokerProcessor#getBrokerConfig tells them.
         """
-        pairs = _pairs_of(self.broker, self.store)
-        return properties.dumps({key: pairs[key] for key in pairs if not is_secret(key)})
+        pairs = public_properties(self.broker) | public_properties(self.store)
+        return properties.dumps(dict(sorted(pairs.items())))
 
     def is_fixed(self, key: str) -> bool:
         """Whether no client may change a key (upstream ``configBlackList``)."""

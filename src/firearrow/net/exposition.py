@@ -36,13 +36,48 @@ class Family(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-def pieces(
-    samples_of: Iterable[tuple[Family, Iterable[Sample]]], common: Labels
-) -> Iterator[bytes]:
+TARGET: Final = Family("target_info", "gauge", "What is scraped")
+
+Samples = Iterator[tuple[Family, Iterable[Sample]] | None]
+"""Families with their values; None where something takes long, to be gone on with in a later turn
+of the event loop."""
+
+
+class Metrics(NamedTuple):
+    """What a server tells at one time: families with values, and labels that all values have."""
+
+    samples: Samples
+    labels: Labels
+
+
+SCOPE: Final = "otel_scope_name"  # the label that names the part of RocketMQ which tells them
+
+
+def common_labels(
+    given: str, families: Iterable[Family], *, in_delta: bool, **fixed: str
+) -> dict[str, str]:
+    """Give the labels that all values have.
+
+    ``given`` is ``name:value``, several separated by a comma, of which a name counts that means
+    nothing else: it is none of the ``families``' nor of the ``fixed`` ones.
+    """
+    pairs = [pair.partition(":") for pair in given.split(",") if pair]
+    own = {name for family in families for name in family.labels} | {"le"}
+    labels = {name: value for name, _, value in pairs if name not in own}
+    if in_delta:
+        labels["aggregation"] = "delta"
+    return labels | fixed
+
+
+def pieces(metrics: Metrics) -> Iterator[bytes]:
     """Format families, some lines in a piece; one without samples is left out."""
     lines: list[str] = []
-    written_common = _labels(common)
-    for family, samples in samples_of:
+    written_common = _labels(metrics.labels)
+    for each in metrics.samples:
+        if each is None:
+            yield b""
+            continue
+        family, samples = each
         is_first = True
         for sample in samples:
             if is_first:

@@ -1,0 +1,27 @@
+"""Where a server listens, and what it lets those do that connect: keys that all servers have.
+
+The port is each server's own: that of a controller is in ``controllerDLegerPeers``.
+
+Source: upstream ``NettyServerConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from firearrow.config.table import CountLong, Host, PositiveInt
+from firearrow.config.tls import TlsKeys
+
+
+class ListeningKeys(TlsKeys, frozen=True):
+    """Where a server listens, and what its connections may cost."""
+
+    bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
+    server_channel_max_idle_time_seconds: Annotated[
+        PositiveInt, "seconds of silence after which a connection is closed"
+    ] = 120
+    request_memory_bytes_max: Annotated[
+        CountLong,
+        "bytes that unfinished requests and unread answers of all connections may hold together, "
+        "at least 64 MiB; 0: a quarter of the memory",
+    ] = 0

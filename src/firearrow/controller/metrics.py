@@ -1,0 +1,205 @@
+"""What monitoring is told of a controller, under RocketMQ's names.
+
+Names, labels and bounds are those of a scrape of the original. What a value means where it is not
+the same:
+
+* ``role`` is 1 for a candidate, 2 for a follower and 3 for the leader. Java: RoleChangeHandler adds
+  up changes from 0 on, so that a leader has 1, and 0 is a follower;
+* ``request_latency`` ends when the answer is made, also where that waits for the agreement;
+* ``dledger_op`` is an entry that the controllers agree on. ``failed`` says that this one ceased to
+  lead before it knew.
+
+Source: upstream ``ControllerMetricsManager``, ``ControllerRequestProcessor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from firearrow.controller.agreement import PEER_MESSAGES, Agreement
+from firearrow.controller.config import ControllerConfig
+from firearrow.controller.heartbeats import Heartbeats
+from firearrow.net.counts import Counts, Histograms
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
+from firearrow.net.server import Answer, Handler, Peer
+from firearrow.raft import Role
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import AnyCommand
+
+_STEPS: Final = (1, 3, 5)
+BOUNDS_US: Final = (*(step * 10**power for power in range(7) for step in _STEPS), 10**7)
+_RESULTS: Final[Mapping[int, str]] = {
+    ResponseCode.SUCCESS: "new_master_elected",
+    ResponseCode.CONTROLLER_MASTER_STILL_EXIST: "keep_current_master",
+    ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE: "no_master_elected",
+    ResponseCode.CONTROLLER_ELECT_MASTER_FAILED: "no_master_elected",
+}
+_ROLES: Final = {Role.TRIAL: 1, Role.CANDIDATE: 1, Role.FOLLOWER: 2, Role.LEADER: 3}
+_PREFIX: Final = "CONTROLLER_"
+
+
+class Tally:
+    """What is counted as it happens; ``monotonic`` gives seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self.requests: Counts[tuple[int, bool]] = Counts()  # code, whether it went well
+        self.latency: Histograms[int] = Histograms(BOUNDS_US)
+        self.agreed: Counts[bool] = Counts()  # whether it is
+        self.agreed_latency: Histograms[None] = Histograms(BOUNDS_US)
+        self.elections: Counts[tuple[str, str, str]] = Counts()  # cluster, name, result
+
+    def now(self) -> float:
+        """Give a time to count from."""
+        return self._monotonic()
+
+    def answered(self, code: int, since: float) -> None:
+        """A request is answered that came at a time."""
+        self.requests.add((code, True))
+        self.latency.add(code, self._took_us(since))
+
+    def agreed_on(self, is_agreed: bool, since: float) -> None:
+        """It is known what became of an entry that was proposed at a time."""
+        self.agreed.add(is_agreed)
+        if is_agreed:
+            self.agreed_latency.add(None, self._took_us(since))
+
+    def elected(self, cluster: str, name: str, code: int) -> None:
+        """An election was decided, with an answer of a code."""
+        result = _RESULTS.get(code)
+        if result is not None:
+            self.elections.add((cluster, name, result))
+
+    def _took_us(self, since: float) -> int:
+        return int((self._monotonic() - since) * 1_000_000)
+
+    def measured(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Give handlers that count what they answer at once, or refuse."""
+        return {code: self._measured(int(code), handler) for code, handler in handlers.items()}
+
+    def _measured(self, code: int, handler: Handler) -> Handler:
+        if code == PEER_MESSAGES:  # among controllers, which RocketMQ does not count either
+            return handler
+
+        @wraps(handler)
+        def handle(peer: Peer, request: AnyCommand) -> Answer:
+            since = self._monotonic()
+            try:
+                answer = handler(peer, request)
+            except Exception:
+                self.requests.add((code, False))
+                raise
+            if answer is not None:
+                self.answered(code, since)
+            return answer
+
+        return handle
+
+
+class Sources(NamedTuple):
+    """What metrics are read from."""
+
+    config: ControllerConfig
+    tally: Tally
+    agreement: Agreement
+    heartbeats: Heartbeats
+
+
+Reading = Callable[[Sources], Iterator[Sample]]
+
+
+def _role(sources: Sources) -> Iterator[Sample]:
+    yield Sample({}, _ROLES[sources.agreement.role])
+
+
+def _disk(sources: Sources) -> Iterator[Sample]:
+    files = Path(sources.config.controller_store_path).rglob("*")
+    yield Sample({}, sum(path.stat().st_size for path in files if path.is_file()))
+
+
+def _brokers(sources: Sources) -> Iterator[Sample]:
+    for (cluster, name), count in sources.heartbeats.counts().items():
+        yield Sample({"cluster": cluster, "broker_set": name}, count)
+
+
+def _requests(sources: Sources) -> Iterator[Sample]:
+    for (code, is_well), count in sources.tally.requests.of.items():
+        status = {"request_handle_status": "success" if is_well else "failed"}
+        yield Sample({"request_type": _type_of(code), **status}, count)
+
+
+def _latency(sources: Sources) -> Iterator[Sample]:
+    for code, histogram in sources.tally.latency.of.items():
+        yield Sample({"request_type": _type_of(code)}, histogram)
+
+
+def _type_of(code: int) -> str:
+    return _PREFIX + RequestCode(code).name.removeprefix(_PREFIX)
+
+
+def _agreed(sources: Sources) -> Iterator[Sample]:
+    for is_agreed, count in sources.tally.agreed.of.items():
+        yield Sample(_operation(is_agreed=is_agreed), count)
+
+
+def _agreed_latency(sources: Sources) -> Iterator[Sample]:
+    for histogram in sources.tally.agreed_latency.of.values():
+        yield Sample(_operation(is_agreed=True), histogram)
+
+
+def _operation(*, is_agreed: bool) -> Labels:
+    status = "success" if is_agreed else "failed"
+    return {"dledger_operation": "append", "dLedger_operation_status": status}
+
+
+def _elections(sources: Sources) -> Iterator[Sample]:
+    for (cluster, name, result), count in sources.tally.elections.of.items():
+        yield Sample({"cluster": cluster, "broker_set": name, "election_result": result}, count)
+
+
+_TYPE: Final = ("request_type",)
+_OPERATION: Final = ("dledger_operation", "dLedger_operation_status")
+_SET: Final = ("cluster", "broker_set")
+ROWS: Final[tuple[tuple[Family, Reading], ...]] = (
+    (Family("role", "gauge", "1 candidate, 2 follower, 3 leader"), _role),
+    (Family("dledger_disk_usage_bytes", "gauge", "Bytes of what was agreed on"), _disk),
+    (Family("active_broker_num", "gauge", "Brokers that live", _SET), _brokers),
+    (
+        Family("request_total", "counter", "Requests", (*_TYPE, "request_handle_status")),
+        _requests,
+    ),
+    (
+        Family("request_latency_microseconds", "histogram", "How long requests take", _TYPE),
+        _latency,
+    ),
+    (Family("dledger_op_total", "counter", "Entries to be agreed on", _OPERATION), _agreed),
+    (
+        Family("dledger_op_latency_microseconds", "histogram", "How long that takes", _OPERATION),
+        _agreed_latency,
+    ),
+    (Family("election_total", "counter", "Elections", (*_SET, "election_result")), _elections),
+)
+
+
+def metrics_of(sources: Sources) -> Metrics:
+    """Give what a controller tells."""
+    config = sources.config
+    labels = common_labels(
+        config.metrics_label,
+        [family for family, _ in ROWS],
+        in_delta=config.metrics_in_delta,
+        address=config.members()[config.controller_d_leger_self_id],
+        group=config.controller_d_leger_group,
+        peer_id=config.controller_d_leger_self_id,
+        otel_scope_name="controller",
+    )
+    return Metrics(_samples(sources), labels)
+
+
+def _samples(sources: Sources) -> Samples:
+    for family, read in ROWS:
+        yield family, list(read(sources))
+    yield TARGET, [Sample({}, 1)]

@@ -1,0 +1,226 @@
+"""Metrics that are sent, not asked for: to a collector by OTLP, or to the log.
+
+What is sent is what `net.exposition` tells, gathered in the event loop, a family in a turn. A
+thread hands it to the exporter of OpenTelemetry's SDK (the extra ``otel``): so a collector that is
+slow or away keeps nobody waiting. Names are those of RocketMQ's instruments, to which Prometheus
+adds the unit: ``rocketmq_rpc_latency`` in ``milliseconds``. All counts are from the start of the
+server on, so what a collector did not get is in what it gets next.
+
+Source: upstream ``BrokerMetricsManager``, ``ControllerMetricsManager``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from firearrow.clock import SystemClock
+from firearrow.config.metrics import MetricsKeys
+from firearrow.errors import ConfigError
+from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, Sample, Value
+from firearrow.net.meter import Histogram
+from firearrow.services import Running
+
+log = logging.getLogger(__name__)
+
+NS_OF_MS: Final = 1_000_000
+SAY_AGAIN_SECONDS: Final = 600.0  # while a collector stays away
+_UNITS: Final = {
+    "_milliseconds": "milliseconds",
+    "_microseconds": "us",
+    "_seconds": "seconds",
+    "_bytes": "bytes",
+}
+_OWN_UNIT: Final = "_behind_bytes"  # what ends so has its unit in the name itself
+
+
+class Gathered(NamedTuple):
+    """A family with its values as they were at one time."""
+
+    family: Family
+    samples: list[Sample]
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name of the instrument, without its unit."""
+        name, suffix = self.family.name, self._suffix
+        return name.removesuffix(suffix) if suffix else name
+
+    @property
+    def unit(self) -> str:
+        """The unit; nothing for a number of things."""
+        return _UNITS.get(self._suffix, "")
+
+    @property
+    def _suffix(self) -> str:
+        name = self.family.name
+        found = (suffix for suffix in _UNITS if name.endswith(suffix))
+        return "" if name.endswith(_OWN_UNIT) else next(found, "")
+
+
+Send = Callable[[Labels, Sequence[Gathered]], None]
+"""Sends what was gathered, with labels that all of it has; raises OSError if it can't."""
+
+
+class Exporting(Running):
+    """Sends metrics at an interval, the first time after one, by ``send`` in a thread."""
+
+    def __init__(self, seconds: float, metrics: Callable[[], Metrics], send: Send) -> None:
+        super().__init__("metrics")
+        self._seconds = seconds
+        self._metrics = metrics
+        self._send = send
+        self._trouble: str | None = None
+        self._say_again_at = 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last could not be sent."""
+        return super().trouble or self._trouble
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds)
+            await self._export()
+
+    async def _export(self) -> None:
+        try:
+            labels, found = await _gathered(self._metrics())
+            await asyncio.to_thread(self._send, labels, found)
+            self._trouble = None
+        except OSError as error:
+            self._trouble = f"{type(error).__name__}: {error}"
+            now = asyncio.get_running_loop().time()
+            if now >= self._say_again_at:
+                self._say_again_at = now + SAY_AGAIN_SECONDS
+                log.warning("metrics are not sent", extra={"error": error})
+
+
+async def _gathered(metrics: Metrics) -> tuple[Labels, list[Gathered]]:
+    found: list[Gathered] = []
+    for each in metrics.samples:
+        if each is not None:
+            family, samples = each
+            found.append(Gathered(family, [_kept(sample) for sample in samples]))
+        await asyncio.sleep(0)
+    return metrics.labels, found
+
+
+def _kept(sample: Sample) -> Sample:
+    """Give a sample that stays as it is."""
+    value = sample.value
+    if not isinstance(value, Histogram):
+        return sample
+    copy = Histogram(value.bounds)
+    copy.counts, copy.sum = list(value.counts), value.sum
+    return sample._replace(value=copy)
+
+
+# --- to the log -----------------------------------------------------------------------------
+
+
+def log_them(labels: Labels, found: Sequence[Gathered]) -> None:
+    """Write a line for each metric that has values, with all of these."""
+    for each in found:
+        values = [{**sample.labels, **_number_or_sum(sample.value)} for sample in each.samples]
+        if values:
+            log.info(
+                "metric",
+                extra={"metric": each.name, "unit": each.unit, "labels": labels, "values": values},
+            )
+
+
+def _number_or_sum(value: Value) -> Mapping[str, object]:
+    if isinstance(value, Histogram):
+        return {"count": value.count, "sum": value.sum, "counts": list(value.counts)}
+    return {"value": value}
+
+
+# --- by OTLP --------------------------------------------------------------------------------
+
+
+def otlp_sender(keys: MetricsKeys) -> Send:
+    """Give what sends to the collector of a configuration; ConfigError without the extra."""
+    try:
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+    except ImportError:
+        raise ConfigError(
+            "metricsExporterType=OTLP_GRPC needs OpenTelemetry's exporter: install Firearrow with "
+            "the extra otel (docs/start.md)"
+        ) from None
+    target = keys.metrics_grpc_exporter_target
+    pairs = (pair.partition(":") for pair in keys.metrics_grpc_exporter_header.split(",") if pair)
+    millis = keys.metric_grpc_exporter_time_out_in_mills
+    exporter = OTLPMetricExporter(
+        endpoint=target if target.startswith("http") else f"https://{target}",
+        headers={name.strip().lower(): value.strip() for name, _, value in pairs},
+        timeout=millis / 1000,
+    )
+    clock = SystemClock()
+    began_ns = clock.now_ms() * NS_OF_MS
+
+    def send(labels: Labels, found: Sequence[Gathered]) -> None:
+        data = _metrics_data(labels, found, began_ns, clock.now_ms() * NS_OF_MS)
+        if exporter.export(data, timeout_millis=millis) is not MetricExportResult.SUCCESS:
+            raise ConnectionError(f"the collector at {target} does not take them")
+
+    return send
+
+
+def _metrics_data(labels: Labels, found: Sequence[Gathered], began_ns: int, now_ns: int) -> Any:
+    from opentelemetry.sdk.metrics import export
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    common = {name: value for name, value in labels.items() if name != SCOPE}
+    metrics = [
+        export.Metric(each.name, each.family.help, each.unit, _data(each, common, began_ns, now_ns))
+        for each in found
+        if each.samples
+    ]
+    scope = export.ScopeMetrics(InstrumentationScope(str(labels.get(SCOPE, ""))), metrics, "")
+    return export.MetricsData([export.ResourceMetrics(Resource.get_empty(), [scope], "")])
+
+
+def _data(each: Gathered, common: Labels, began_ns: int, now_ns: int) -> Any:
+    from opentelemetry.sdk.metrics import export
+
+    if each.family.kind == "histogram":
+        points = list(_spreads(each.samples, common, began_ns, now_ns))
+        return export.Histogram(points, export.AggregationTemporality.CUMULATIVE)
+    numbers = [
+        export.NumberDataPoint(_attributes(common, sample), began_ns, now_ns, sample.value)
+        for sample in each.samples
+        if not isinstance(sample.value, Histogram)
+    ]
+    if each.family.kind == "counter":
+        return export.Sum(numbers, export.AggregationTemporality.CUMULATIVE, is_monotonic=True)
+    return export.Gauge(numbers)
+
+
+def _spreads(
+    samples: Sequence[Sample], common: Labels, began_ns: int, now_ns: int
+) -> Iterator[Any]:
+    from opentelemetry.sdk.metrics.export import HistogramDataPoint
+
+    for sample in samples:
+        value = sample.value
+        assert isinstance(value, Histogram), "its family is one of histograms"
+        yield HistogramDataPoint(
+            attributes=_attributes(common, sample),
+            start_time_unix_nano=began_ns,
+            time_unix_nano=now_ns,
+            count=value.count,
+            sum=value.sum,
+            bucket_counts=value.counts,
+            explicit_bounds=[float(bound) for bound in value.bounds],
+            min=0,
+            max=0,
+        )
+
+
+def _attributes(common: Labels, sample: Sample) -> dict[str, Any]:
+    return {**common, **sample.labels}

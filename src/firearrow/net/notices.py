@@ -1,0 +1,50 @@
+"""Word to others that nobody waits for: who does not hear it asks, or registers, soon anyway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from firearrow.errors import ConfigError
+from firearrow.net.client import Client
+
+log = logging.getLogger(__name__)
+
+SECONDS_MAX: Final = 3.0
+
+
+class Notices:
+    """Sends one-way requests by a client, each in a task of its own.
+
+    ``what`` is the log's line for one that can't be sent in time.
+    """
+
+    def __init__(self, client: Client, what: str) -> None:
+        self._client = client
+        self._what = what
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(
+        self, address: str, code: int, fields: Mapping[str, str | int], body: bytes = b""
+    ) -> None:
+        """Begin to send one."""
+        task = asyncio.get_running_loop().create_task(self._send(address, code, fields, body))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(
+        self, address: str, code: int, fields: Mapping[str, str | int], body: bytes
+    ) -> None:
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                await self._client.send(address, code, fields, body)
+        except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
+            log.warning(self._what, extra={"address": address, "error": error})

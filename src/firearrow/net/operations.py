@@ -1,0 +1,172 @@
+"""The port that a server has for monitoring, and the pages that all servers have there.
+
+============  =====================================================================================
+``/healthz``  200: the process runs and its event loop comes round
+``/readyz``   200 if clients are served; 503 with what is in the way, a line for each reason
+``/metrics``  all metrics, for Prometheus (``net.exposition``)
+``/varz``     JSON: who the server is, what it has done and how busy it is
+``/connz``    JSON: connections; ``?offset=0&limit=1000``
+============  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from firearrow import __version__
+from firearrow.config.metrics import MetricsKeys
+from firearrow.net.exporting import Exporting, log_them, otlp_sender
+from firearrow.net.exposition import CONTENT_TYPE, Metrics, pieces
+from firearrow.net.http import JSON, Answer, HttpServer, Request, plain
+from firearrow.net.server import Peer, Server
+from firearrow.services import Service
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_LISTED_MAX: Final = 1000
+
+Page = Callable[[Request], Answer]
+Facts = Callable[[], Mapping[str, object]]
+
+
+class Operations(Service):
+    """Tells metrics as a configuration wants it: answers at its port, from pages by their paths, or
+    sends them."""
+
+    def __init__(
+        self, keys: MetricsKeys, pages: Mapping[str, Page], metrics: Callable[[], Metrics]
+    ) -> None:
+        super().__init__("operations")
+        self._keys = keys
+        self._pages = pages
+        self._http = HttpServer(self._answer)
+        self._exporting = _exporting(keys, metrics)
+        self.port = 0
+
+    async def bind(self, host: str) -> None:
+        """Take the port, if one is wanted, at a host unless another is named; CannotListen."""
+        if self._keys.metrics_exporter_type == "PROM":
+            at = self._keys.metrics_prom_exporter_host or host
+            self.port = await self._http.bind(at, self._keys.metrics_prom_exporter_port)
+            log.info("metrics are at hand", extra={"host": at, "port": self.port})
+
+    async def start(self) -> None:
+        """Answer, or send, from now on."""
+        if self._exporting is not None:
+            await self._exporting.start()
+        elif self.port:
+            await self._http.serve()
+
+    async def stop(self) -> None:
+        """End all connections."""
+        if self._exporting is not None:
+            await self._exporting.stop()
+        self.close()
+
+    def close(self) -> None:
+        """End those to its port at once; nothing happens if nothing was bound."""
+        self._http.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why metrics could not be sent."""
+        return None if self._exporting is None else self._exporting.trouble
+
+    def _answer(self, request: Request) -> Answer:
+        page = self._pages.get(request.path)
+        if page is None:
+            return plain(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._pages)}")
+        return page(request)
+
+
+def _exporting(keys: MetricsKeys, metrics: Callable[[], Metrics]) -> Exporting | None:
+    if keys.metrics_exporter_type == "OTLP_GRPC":
+        seconds = keys.metric_grpc_exporter_interval_in_mills / 1000
+        return Exporting(seconds, metrics, otlp_sender(keys))
+    if keys.metrics_exporter_type == "LOG":
+        seconds = keys.metric_logging_exporter_interval_in_mills / 1000
+        return Exporting(seconds, metrics, log_them)
+    return None
+
+
+def pages_of_server(
+    server: Server,
+    reasons: Callable[[], list[str]],
+    facts: Facts,
+    metrics: Callable[[], Metrics],
+    of_peer: Callable[[Peer], Mapping[str, object]] = lambda _: {},
+) -> dict[str, Page]:
+    """Give the pages of a server.
+
+    ``reasons`` say why clients are not served as they should be; ``facts`` are its own ones for
+    ``/varz``, and ``of_peer`` those of a connection.
+    """
+
+    def ready(_: Request) -> Answer:
+        found = reasons()
+        if found:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(found))
+        return plain(HTTPStatus.OK, "ok")
+
+    def various(_: Request) -> Answer:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return json_of(
+            {
+                "version": __version__,
+                "pid": os.getpid(),
+                **facts(),
+                "notReady": reasons(),
+                "connections": len(server.peers),
+                "connectionsMax": server.connections_max,
+                "cpuSeconds": round(used.ru_utime + used.ru_stime, 3),
+                "memoryPeakBytes": used.ru_maxrss * 1024,
+            }
+        )
+
+    return {
+        "/healthz": lambda _: plain(HTTPStatus.OK, "ok"),
+        "/readyz": ready,
+        "/metrics": lambda _: Answer(HTTPStatus.OK, pieces(metrics()), CONTENT_TYPE),
+        "/varz": various,
+        "/connz": lambda request: _connections(server, request, of_peer),
+    }
+
+
+def _connections(
+    server: Server, request: Request, of_peer: Callable[[Peer], Mapping[str, object]]
+) -> Answer:
+    try:
+        offset = max(0, int(request.query.get("offset", "0")))
+        limit = int(request.query.get("limit", str(CONNECTIONS_LISTED_MAX)))
+    except ValueError:
+        return plain(HTTPStatus.BAD_REQUEST, "offset and limit are whole numbers")
+    limit = max(0, min(limit, CONNECTIONS_LISTED_MAX))
+    peers = sorted(server.peers, key=lambda peer: peer.address)
+    listed = [
+        {
+            "address": peer.address,
+            **of_peer(peer),
+            "unfinishedBytes": peer.unfinished_bytes,
+            "unreadBytes": peer.unread_bytes,
+            "reads": peer.reads,
+            "waits": peer.waits,
+        }
+        for peer in peers[offset : offset + limit]
+    ]
+    return json_of({"total": len(peers), "offset": offset, "connections": listed})
+
+
+def json_of(value: Any) -> Answer:
+    """Give an answer of JSON."""
+    return Answer(HTTPStatus.OK, _lines(value), JSON)
+
+
+def _lines(value: Any) -> Iterable[bytes]:
+    yield msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
