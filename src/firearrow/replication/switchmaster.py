@@ -147,7 +147,8 @@ class SwitchMaster(Master):
             self._note(broker_id, acked)
         limit = now - self.config.ha_max_time_slave_not_catchup / 1000
         others = self.in_sync.next_members - {self.in_sync.own_id}
-        self._leave([it for it in others if self._caught_up_at.get(it, -1.0) < limit])
+        caught_up_at = self._caught_up_at
+        self._leave([it for it in others if it not in copied or caught_up_at.get(it, now) < limit])
 
     def _leave(self, broker_ids: list[int]) -> None:
         if broker_ids and self.in_sync.leave(broker_ids):

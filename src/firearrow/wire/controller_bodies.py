@@ -50,3 +50,21 @@ class ReplicasTable(Body, frozen=True):
     """1006: those of several names."""
 
     replicas_info_table: dict[str, Replicas]
+
+
+class EpochOfLog(Body, frozen=True):
+    """An epoch of a log, and the physical offsets where it begins and ends."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int
+
+
+class EpochsOfBroker(Body, frozen=True):
+    """1007: the epochs of a broker's log, and where that ends."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    epoch_list: list[EpochOfLog]
+    max_offset: int
