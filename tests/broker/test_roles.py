@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from firearrow.store import MessageStore
+from firearrow.testing.storecheck import damage_in
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.controller_bodies import EpochsOfBroker
@@ -50,8 +51,9 @@ def test_the_first_leads_and_the_others_follow(tmp_path: Path) -> None:
 class Producer:
     """Sends messages, one after the other, to whoever takes them; knows which were taken."""
 
-    def __init__(self, field: Field) -> None:
+    def __init__(self, field: Field, pause_seconds: float = 0.005) -> None:
         self.field = field
+        self.pause_seconds = pause_seconds
         self.acked: list[bytes] = []
         self.count = 0
         self._goes_on = True
@@ -73,7 +75,7 @@ class Producer:
                     if answer.code != 0:
                         return
                     self.acked.append(body)
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(self.pause_seconds)
         except (OSError, TimeoutError, EOFError):
             return
 
@@ -166,7 +168,8 @@ def test_another_broker_is_wanted_as_master_and_then_the_first_again(tmp_path: P
                 )
                 assert answer.code == 0, answer.remark
                 assert await field.master(but=other) is member
-                await until(lambda other=other: other.broker.is_open and not other.is_master)
+                await until(lambda: all(it.broker.is_open for it in field.members))
+                assert not other.is_master
                 await caller.sent(b"%d" % turn)
                 refused = await elsewhere.send(b"x")
                 assert refused.code == 2
@@ -201,13 +204,13 @@ def test_a_master_with_too_few_others_refuses_messages(tmp_path: Path, least: in
     fielded(tmp_path, 2, main, store={"min_in_sync_replicas": least})
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_any_history_keeps_what_was_acknowledged(tmp_path: Path, seed: int) -> None:
     """Brokers are killed, stopped, elected and come back while messages are sent."""
     random = Random(seed)
 
     async def main(field: Field) -> None:
-        producer = Producer(field)
+        producer = Producer(field, 0.1)
         sending = asyncio.create_task(producer.run())
         for _ in range(12):
             await asyncio.sleep(random.choice([0.1, 1.0, 7.0]))
@@ -235,7 +238,7 @@ def test_any_history_keeps_what_was_acknowledged(tmp_path: Path, seed: int) -> N
         producer.stop()
         await sending
         master = await field.master()
-        assert len(producer.acked) > 100
+        assert len(producer.acked) > 20
         for member in field.members:
             if member is not master:
                 await caught_up(member.serving, master.serving)
@@ -244,5 +247,9 @@ def test_any_history_keeps_what_was_acknowledged(tmp_path: Path, seed: int) -> N
             assert [body for body in found if body in set(producer.acked)] == producer.acked
             epochs = member.broker.place.epochs.entries
             assert epochs == master.broker.place.epochs.entries
+        for member in field.members:
+            store = member.broker.settings.store
+            await member.stop()
+            assert damage_in(store, store.message_delay_level) == []
 
     fielded(tmp_path, 3, main, store=ALL_ACK)
