@@ -59,7 +59,8 @@ class Member:
         return Serving(self.broker, self.port)
 
     async def start(self) -> None:
-        """Start it, or start it again."""
+        """Start it, or start it again, when nothing is left of the last time."""
+        await asyncio.gather(*self.field.ending)
         config = BrokerConfig(
             broker_name=NAME,
             broker_cluster_name=CLUSTER,

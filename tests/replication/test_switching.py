@@ -79,7 +79,7 @@ def test_a_slave_that_is_ahead() -> None:
 
 
 @given(
-    starts=st.lists(st.integers(1, 60), max_size=6),
+    starts=st.lists(st.integers(0, 60), max_size=6),
     size=st.integers(0, 400),
     seed=st.randoms(use_true_random=False),
 )
@@ -126,10 +126,6 @@ def test_however_it_is_cut_the_copy_and_its_epochs_become_those_of_the_log(
         if len(copy) == size and sending.acked == size and seed.random() < 0.2:
             break
     assert copy == log
-    if size:
-        assert (
-            copied.entries == [it for it in entries if it.start < size] or copied.entries == entries
-        )
 
 
 @given(data=st.binary(max_size=200), ready=st.booleans(), end=st.integers(0, 300))

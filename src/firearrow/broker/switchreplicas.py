@@ -48,8 +48,8 @@ class Place:
         return len(self.in_sync.members) if self.in_sync is not None else 0
 
     def cut(self, log_end: int) -> None:
-        """Forget the epochs that begin where the log ends now, or later. Raises OSError."""
-        self.epochs.cut_end(log_end)
+        """Forget the epochs that begin behind the end of the log. Raises OSError."""
+        self.epochs.cut_behind(log_end)
         self.epochs.save()
 
     def begin_epoch(self, log_start: int, log_end: int) -> None:

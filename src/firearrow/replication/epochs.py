@@ -12,8 +12,8 @@ line   what
 ====== ============================================================================
 1      how many epochs follow
 2      the CRC-32 of all lines after this one, decimal; 0 is not checked
-3...   ``epoch-offset``: an epoch, and the physical offset at which it begins; both
-       grow from line to line
+3...   ``epoch-offset``: an epoch, which is larger than the one before, and the
+       physical offset at which it begins, which is no smaller
 ====== ============================================================================
 
 What it held before is in ``epochFileCheckpoint.bak``, which is read where the file can't be.
@@ -67,7 +67,7 @@ class Epochs:
         last = self.last
         follows = entry.epoch >= 0 and entry.start >= 0
         if last is not None:
-            follows = entry.epoch > last.epoch and entry.start > last.start
+            follows = entry.epoch > last.epoch and entry.start >= last.start
         if not follows:
             raise RemoteProtocolError(f"epoch {entry.epoch} at {entry.start} can't follow {last}")
 
@@ -100,19 +100,20 @@ class Epochs:
         return self.entries[-1].epoch if self.entries else -1
 
     def begin(self, epoch: int, start: int) -> None:
-        """Have an epoch begin at a physical offset, instead of those that begin there or later.
+        """Have an epoch begin at a physical offset, instead of later ones and those behind it.
 
-        An epoch that ends where it begins has no data and is forgotten so. Java:
-        EpochFileCache#appendEntry keeps it and loses the new one instead.
+        One of which nothing was written before the next began stays: a log that has something of
+        it has this one in common up to there. Java: EpochFileCache#appendEntry loses the second of
+        the two, and such a slave then finds nothing in common (apache/rocketmq#6505).
         """
         assert epoch >= 0
         assert start >= 0
-        kept = [it for it in self.entries if it.epoch < epoch and it.start < start]
+        kept = [it for it in self.entries if it.epoch < epoch and it.start <= start]
         self._become([*kept, Epoch(epoch, start)])
 
-    def cut_end(self, physical_offset: int) -> None:
-        """Forget the epochs that begin at an offset or later: the log ends there."""
-        self._become([it for it in self.entries if it.start < physical_offset])
+    def follow(self, others: Epochs, end: int) -> None:
+        """Have the epochs of another log, to which this one is the same up to its end."""
+        self._become([it for it in others.entries if it.start <= end])
 
     def cut_behind(self, log_end: int) -> None:
         """Forget the epochs that begin behind the end of the log, of which nothing came."""
@@ -121,7 +122,7 @@ class Epochs:
     def cut_start(self, log_start: int) -> None:
         """Forget the epochs of which the log has nothing left."""
         self._become(
-            [it for it in self.entries[:-1] if self.end_of(it) > log_start] + self.entries[-1:]
+            [it for it in self.entries[:-1] if self.end_of(it) >= log_start] + self.entries[-1:]
         )
 
     def _become(self, entries: list[Epoch]) -> None:
@@ -131,7 +132,7 @@ class Epochs:
 
     def end_of(self, entry: Epoch) -> int:
         """Where an epoch ends: where the next one begins."""
-        at = self.entries.index(entry)
+        at = self.entries.index(entry)  # no epoch is there twice
         return self.entries[at + 1].start if at + 1 < len(self.entries) else END_OF_TIME
 
     def at(self, physical_offset: int) -> Epoch | None:

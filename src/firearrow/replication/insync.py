@@ -3,7 +3,8 @@
 The next master is one of this set, so a message is safe when its members have it. A change is
 proposed, sent to the controller, and decided there. While nobody knows whether it was adopted, both
 sets count: a broker that may be in the set must have a message before that is acknowledged, and one
-that may have left still must.
+that may have left still must. So does a *candidate*, which is to be proposed when it has what was
+acknowledged before: else it would never have all of a log that grows all the time.
 
 Java: AutoSwitchHAService#removeConnection leaves a lost slave out before the controller has agreed;
 a master that is killed then has acknowledged what its successor may not have.
@@ -24,12 +25,13 @@ class InSync:
         self.members: Ids = frozenset(members) | {own_id}
         self.version = version
         self.wanted: Ids | None = None
+        self.candidates: set[int] = set()
         self._proposed: Ids = frozenset()  # whoever is in a set that may have been adopted
 
     @property
     def in_force(self) -> Ids:
         """Whose copies count."""
-        return self.members | self._proposed
+        return self.members | self._proposed | self.candidates
 
     @property
     def others(self) -> Ids:

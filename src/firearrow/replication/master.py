@@ -340,14 +340,15 @@ class Connection(asyncio.Protocol):
             log.warning("slave is given up: it is silent", extra={"address": self.address})
             self._master.went(self)
             self.close()
-        elif (
-            self.sending.next_offset is not None
-            and self._transport is not None
-            and not self._is_paused
-            and now - self._wrote_at >= config.ha_send_heartbeat_interval / 1000
-        ):
-            self._wrote_at = now
-            self._transport.writelines(self.sending.frame(b""))
+        elif now - self._wrote_at >= config.ha_send_heartbeat_interval / 1000:
+            self.tell()
+
+    def tell(self) -> None:
+        """Send a heartbeat, if the slave gets anything now."""
+        if self.sending.next_offset is None or self._transport is None or self._is_paused:
+            return
+        self._wrote_at = self._monotonic()
+        self._transport.writelines(self.sending.frame(b""))
 
     def close(self) -> None:
         """End the connection."""

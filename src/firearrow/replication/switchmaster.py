@@ -23,11 +23,15 @@ from firearrow.replication.insync import InSync
 from firearrow.replication.master import Connection, Master
 from firearrow.replication.stream import Sending
 from firearrow.replication.switching import Greeting, SwitchSending
+from firearrow.services import Alarm
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS_MAX: Final = 1.0
+"""How far behind a slave may be that is about to join; sends wait for it so long at most."""
+TELL_SECONDS: Final = 0.005  # after which slaves hear what is confirmed, if no data says it
 ROLE_STOP_SECONDS: Final = 0.2
 """So long a master that was replaced waits for slaves: they follow another one."""
 
@@ -51,14 +55,18 @@ class SwitchMaster(Master):
         self.wants: Event[None] = Event()
         self.copies = Copies(self, loop)
         self._confirmed = store.log_end_offset
+        self._telling = Alarm(loop, self._tell)
         self._stops = False
         # Of each slave: what it must have to be caught up, since when, and when it was last.
         self._goals: dict[int, tuple[int, float]] = {}
         self._caught_up_at: dict[int, float] = {}
+        # Those that join as soon as they have the log up to there, and since when.
+        self._candidates: dict[int, tuple[int, float]] = {}
 
     async def stop(self) -> None:
         """Let slaves have the last messages; who is in sync stays as it is."""
         self._stops = True
+        self._telling.cancel()
         await super().stop()
 
     def sending(self) -> Sending:
@@ -104,30 +112,71 @@ class SwitchMaster(Master):
         """A slave has more of the log than before, or says for the first time what it has."""
         greeting = greeting_of(slave)
         assert greeting is not None, "a slave shakes hands before it reports"
-        self._note(greeting.broker_id, slave.sending.acked)
-        if self._may_join(greeting, slave.sending.acked) and self.in_sync.join(greeting.broker_id):
-            self._say(f"broker {greeting.broker_id} has caught up")
+        is_close = self._note(greeting.broker_id, slave.sending.acked)
+        if not greeting.is_learner and greeting.broker_id not in self.in_sync.next_members:
+            self._may_join(greeting.broker_id, slave.sending.acked, is_close=is_close)
         super().reported(slave)
+        self.show_confirmed()
 
-    def _note(self, broker_id: int, acked: int) -> None:
-        now, end = self.clock.monotonic(), self.store.log_end_offset
-        goal, since = self._goals.get(broker_id, (end, now))
-        if acked >= end:
-            self._caught_up_at[broker_id] = now
-        elif acked >= goal:
-            self._caught_up_at[broker_id] = max(self._caught_up_at.get(broker_id, since), since)
-        else:
-            self._goals.setdefault(broker_id, (goal, since))
+    def show_confirmed(self) -> None:
+        """Have consumers see what all have that must have it, here and soon at slaves."""
+        if not self.config.all_ack_in_sync_state_set:
             return
-        self._goals[broker_id] = end, now
+        before = self._confirmed
+        confirmed = self.confirmed_offset
+        self.store.dispatching.limit_to(confirmed if self.in_sync.others else None)
+        if confirmed > before:
+            self._telling.set_earlier(TELL_SECONDS)
 
-    def _may_join(self, greeting: Greeting, acked: int) -> bool:
-        """Whether a slave has all that was acknowledged, and something of this master's."""
-        if greeting.is_learner or greeting.broker_id in self.in_sync.next_members:
+    def _tell(self) -> None:
+        for slave in self.following:
+            if slave.sending.next_offset == self.store.log_end_offset:
+                slave.tell()
+
+    def _note(self, broker_id: int, acked: int) -> bool:
+        """Note what a slave has; say if it has what the log had shortly before."""
+        now, end = self.clock.monotonic(), self.store.log_end_offset
+        goal, since = self._goals.setdefault(broker_id, (end, now))
+        if acked < goal:
             return False
+        before = self._caught_up_at.get(broker_id, since)
+        self._caught_up_at[broker_id] = now if acked >= end else max(before, since)
+        self._goals[broker_id] = end, now
+        return now - since <= CLOSE_SECONDS_MAX
+
+    def _may_join(self, broker_id: int, acked: int, *, is_close: bool) -> None:
+        """Have a slave join once it has all that was acknowledged, and something of this master's.
+
+        Java: AutoSwitchHAService#maybeExpandInSyncStateSet compares with the end of the log, which
+        a slave of a master that is alone and busy hardly ever reaches.
+        """
         last = self.epochs.last
         assert last is not None, "a master has an epoch"
-        return acked >= max(last.start, self.confirmed_offset, self.copies.acknowledged)
+        if not self.config.all_ack_in_sync_state_set:
+            if is_close and acked >= last.start and self.in_sync.join(broker_id):
+                self._say(f"broker {broker_id} has caught up")
+            return
+        if broker_id not in self._candidates:
+            if not is_close:
+                return
+            needed = max(last.start, self.confirmed_offset, self.copies.acknowledged)
+            self._candidates[broker_id] = needed, self.clock.monotonic()
+            self.in_sync.candidates.add(broker_id)
+        needed, _ = self._candidates[broker_id]
+        if acked >= needed and self.in_sync.join(broker_id):
+            self._drop_candidate(broker_id)
+            self._say(f"broker {broker_id} has caught up")
+
+    def _drop_candidate(self, broker_id: int) -> None:
+        self._candidates.pop(broker_id, None)
+        self.in_sync.candidates.discard(broker_id)
+        self.copies.changed()
+
+    def _beat(self) -> None:
+        super()._beat()
+        limit = self.clock.monotonic() - CLOSE_SECONDS_MAX
+        for broker_id in [it for it, (_, since) in self._candidates.items() if since < limit]:
+            self._drop_candidate(broker_id)
 
     def went(self, slave: Connection) -> None:
         """A slave is gone."""
@@ -135,6 +184,7 @@ class SwitchMaster(Master):
         greeting = greeting_of(slave)
         if greeting is None or greeting.broker_id in self.copied:
             return
+        self._drop_candidate(greeting.broker_id)
         self._goals.pop(greeting.broker_id, None)
         self._caught_up_at.pop(greeting.broker_id, None)
         if greeting.broker_id in self.in_sync.next_members and not self._stops:
@@ -229,6 +279,7 @@ class Copies:
     def _answer(self) -> None:
         self._is_planned = False
         self.answer()
+        self._master.show_confirmed()
 
     def give_up(self) -> None:
         """Confirm nothing more: the broker is no master any longer."""

@@ -4,7 +4,8 @@ It follows as `firearrow.replication.slave` does, in the frames of
 `firearrow.replication.switching`. When the two have shaken hands, it compares its epochs with the
 master's. What its log has beyond the last epoch that both have in common, the master does not have:
 ``ahead`` is told where the log is to be cut, which its owner does with the store closed. Without
-any common epoch nothing is changed, and it is tried again.
+any common epoch nothing is changed, and it is tried again. Consumers see of its log what the master
+says that all have who must have it.
 
 Source: upstream ``AutoSwitchHAClient``.
 """
@@ -46,7 +47,6 @@ class SwitchSlave(Slave):
         self.epochs = epochs
         self.greeting = greeting
         self.ahead: Event[int] = Event()
-        self.confirmed: Event[int] = Event()
         self.confirmed_offset = 0
 
     def connection(self) -> Following:
@@ -54,9 +54,9 @@ class SwitchSlave(Slave):
         return SwitchFollowing(self)
 
     def confirm(self, physical_offset: int) -> None:
-        """Note up to where all that must have the log have it."""
+        """Note up to where all that must have the log have it: it is dispatched so far."""
         self.confirmed_offset = min(physical_offset, self.store.log_end_offset)
-        self.confirmed(self.confirmed_offset)
+        self.store.dispatching.limit_to(self.confirmed_offset)
 
 
 class SwitchFollowing(Following):
@@ -94,9 +94,7 @@ class SwitchFollowing(Following):
         """Whether the log goes on where it ends; else it is given up, and cut elsewhere."""
         own, end = self._switch_slave.epochs, self._store.log_end_offset
         own.cut_behind(end)
-        if not end:
-            own.cut_end(0)
-        elif own.entries:
+        if end and own.entries:
             common = own.common_end(end, master.epochs, master.end)
             if common is None:
                 raise Mismatch("the master's log has no epoch of this one: they are different logs")
@@ -105,9 +103,9 @@ class SwitchFollowing(Following):
                 self._switch_slave.fail(f"the master has this log up to {common} only")
                 self._switch_slave.ahead(common)
                 return False
-            own.cut_end(common)
         elif end > master.end:
             raise Mismatch(f"the master's log ends at {master.end}, this one at {end}")
+        own.follow(master.epochs, end)
         own.save()
         self._from_master.is_ready = True
         self._report()

@@ -382,6 +382,7 @@ class MessageStore(Doors):
             return
         self._cleaner.stop()
         self._catch_up.stop()
+        self.dispatching.limit_to(None)
         self.dispatching.cancel()
         flusher, self._flusher = self._flusher, None
         flusher.end()
