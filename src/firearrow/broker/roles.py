@@ -322,9 +322,10 @@ class ControlledBroker(Broker):
                 await service.start()
         self._is_started = True
         log.info(
-            "broker has another role" if cut_at is None else "broker has a shorter log",
+            "broker is made again",
             extra={
                 "role": role,
+                "cut_physical_offset": cut_at,
                 "epoch": mastery.epoch,
                 "end_physical_offset": self.max_offset,
                 "seconds": round(self._loop.time() - began, 3),

@@ -48,7 +48,7 @@ from firearrow.store.queues import (
     QueuesLeft,
 )
 from firearrow.store.reader import Reader, tag_codes
-from firearrow.store.recovery import Recovery
+from firearrow.store.recovery import Recovered, Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.soundness import Damaged
 from firearrow.store.truncation import cut_log, save_after_cut
@@ -220,12 +220,7 @@ class MessageStore(Doors):
             _say_shorter(end_offset, noted.log[1])
         if cut_at is not None:
             save_after_cut(self._checkpoint, recovered, self.root, self._fs)
-        self.log.resume(end_offset, recovered.last_store_ms or self._checkpoint.log_ms)
-        self._dispatcher.offset = recovered.dispatch_offset
-        self._dispatcher.queues_offset = recovered.queues_offset
-        self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
-        self._dispatch_all()
-        self._dispatcher.complete = False
+        self._resume(recovered)
         self.follow(self.config.broker_role == "SLAVE")
         if noted is None and end is End.CLEAN:
             self._compare_with_log()
@@ -244,6 +239,17 @@ class MessageStore(Doors):
         )
         flushed_offset = self.log.end_offset if end is End.CLEAN else 0
         self._start_flusher(flushed_offset, background=background)
+
+    def _resume(self, recovered: Recovered) -> None:
+        """Go on where the log ends, and dispatch what is missing."""
+        self.log.resume(
+            recovered.log_end_offset, recovered.last_store_ms or self._checkpoint.log_ms
+        )
+        self._dispatcher.offset = recovered.dispatch_offset
+        self._dispatcher.queues_offset = recovered.queues_offset
+        self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
+        self._dispatch_all()
+        self._dispatcher.complete = False
 
     def _expect(self, noted: Inventory) -> None:
         """Compare what is there with what the store had when it was closed.
