@@ -114,6 +114,24 @@ def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path: 
     fielded(tmp_path, 3, main, store=ALL_ACK)
 
 
+def test_a_master_that_stops_leaves_its_last_messages_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lag(monkeypatch, Random(1))
+
+    async def main(field: Field) -> None:
+        old, new = field.members
+        async with old.serving.caller() as caller:
+            for number in range(50):
+                await caller.sent(b"%d" % number)
+        assert new.broker.max_offset < old.broker.max_offset
+        await old.stop()
+        assert await field.master(but=old) is new
+        assert new.bodies() == [b"%d" % number for number in range(50)]
+
+    fielded(tmp_path, 2, main)
+
+
 def own_end(member: Member, *words: bytes) -> None:
     """Have a broker that does not run have messages of its own at the end of its log."""
     sizes: dict[str, Any] = {}

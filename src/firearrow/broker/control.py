@@ -103,13 +103,17 @@ class Control(Service):
         except TimeoutError:
             log.warning("broker has no role yet", extra={"reason": self._trouble})
 
-    async def stop(self) -> None:
-        """Do nothing more."""
+    async def rest(self) -> None:
+        """Let the broker as it is from now on; controllers still hear that it lives."""
         if self._task is not None:
             async with self._acting:
                 self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+
+    async def stop(self) -> None:
+        """Do nothing more, and be heard no more."""
+        await self.rest()
         await self._controllers.close()
 
     @property

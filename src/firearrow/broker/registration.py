@@ -104,6 +104,7 @@ class Registration(Service):
         self._on_master = on_master
         self._lacks_master = on_master is not None
         self.retry_ms = RETRY_MS
+        self.takes_leave = True  # when it stops; else it comes again with another number
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client(access=access)
@@ -147,7 +148,8 @@ class Registration(Service):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
+        if self.takes_leave:
+            await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
         await self._client.close()
 
     async def send_register(self, address: str, only: Collection[str] | None) -> None:

@@ -52,16 +52,22 @@ log = logging.getLogger(__name__)
 
 UNNUMBERED: Final = 1
 """The number of a slave that the controller has not given one yet; nobody is told it."""
+SYNC_SECONDS: Final = 10.0  # between questions for what the master knows, as upstream
 SEEK_MS: Final = 500  # between questions for where a new master takes slaves
 NOBODY: Final = Mastery(None, "", 0, frozenset(), 0)
 
 
 def broker_of(
-    config: BrokerConfig, store_config: StoreConfig, clock: Clock, file: Path | None = None
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    clock: Clock,
+    file: Path | None = None,
+    *,
+    background: bool = True,
 ) -> Broker:
     """Make a broker with a fixed role, or one whose role controllers decide."""
     kind = ControlledBroker if config.enable_controller_mode else Broker
-    return kind(config, store_config, clock, file)
+    return kind(config, store_config, clock, file, background=background)
 
 
 class ControlledBroker(Broker):
@@ -114,10 +120,13 @@ class ControlledBroker(Broker):
         return bound
 
     async def stop(self) -> None:
-        """Take leave of controllers and name servers, and close the store cleanly."""
+        """Let slaves have the last messages, and close the store cleanly; then take leave of
+        controllers, as only then another one is to be master."""
+        if self.control is not None:
+            await self.control.rest()
+        await super().stop()
         if self.control is not None:
             await self.control.stop()
-        await super().stop()
 
     async def _make(self, host: str, asked_port: int, port: int) -> None:
         await super()._make(host, asked_port, port)
@@ -176,6 +185,7 @@ class ControlledBroker(Broker):
         place.lost |= store.may_have_lost
         if self.replicas.is_slave:
             super()._load()
+            self._sync.whole_seconds = SYNC_SECONDS
             self._sync.follow(place.mastery.address)
             return
         try:
@@ -341,6 +351,7 @@ class ControlledBroker(Broker):
         if not self.is_open:  # the last change has failed
             return
         self.replicas_now.hurry()
+        self._registration.takes_leave = False
         services, self.services = self.services, []
         for service in reversed(services):
             if not isinstance(service, Serving) and service is not self.operations:
