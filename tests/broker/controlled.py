@@ -136,7 +136,8 @@ class Field:
             member = Member(self, number)
             self.members.append(member)
             await member.start()
-        await self.in_sync(brokers)
+        if brokers:
+            await self.in_sync(brokers)
 
     async def in_sync(self, count: int) -> dict[str, Any]:
         """Wait until so many brokers are in sync; give what the controller knows."""

@@ -50,6 +50,22 @@ def test_the_first_leads_and_the_others_follow(tmp_path: Path) -> None:
     fielded(tmp_path, 2, main)
 
 
+def test_brokers_that_start_at_once_get_numbers_of_their_own(tmp_path: Path) -> None:
+    async def main(field: Field) -> None:
+        field.members += [Member(field, number) for number in range(3)]
+        await asyncio.gather(*(member.start() for member in field.members))
+        await field.in_sync(3)
+        numbers = [member.broker.place.number for member in field.members]
+        assert sorted(numbers) == [1, 2, 3]
+        for member in field.members:
+            await member.stop()
+        await asyncio.gather(*(member.start() for member in field.members))
+        await field.in_sync(3)
+        assert [member.broker.place.number for member in field.members] == numbers
+
+    fielded(tmp_path, 0, main)
+
+
 class Producer:
     """Sends messages, one after the other, to whoever takes them; knows which were taken."""
 
@@ -105,7 +121,7 @@ def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path: 
         await sending
         for member in field.members:
             if member is not new:
-                await caught_up(member.serving, new.serving)
+                await same(member, new)
             assert set(producer.acked) <= set(member.bodies())
             kept = [body for body in member.bodies() if body in set(producer.acked)]
             assert kept == producer.acked
@@ -296,6 +312,12 @@ def test_a_master_with_too_few_others_refuses_messages(tmp_path: Path, least: in
     fielded(tmp_path, 2, main, store={"min_in_sync_replicas": least})
 
 
+async def same(slave: Member, master: Member) -> None:
+    """Wait until a slave has all that its master has, and consumers see it."""
+    await caught_up(slave.serving, master.serving)
+    await until(lambda: slave.bodies() == master.bodies())
+
+
 def written(member: Member) -> list[Epoch]:
     """The epochs in which something was written."""
     end = member.broker.max_offset
@@ -358,7 +380,7 @@ def test_any_history_keeps_what_was_acknowledged(
         assert len(producer.acked) > 20
         for member in field.members:
             if member is not master:
-                await caught_up(member.serving, master.serving)
+                await same(member, master)
             found = member.bodies()
             assert len(found) == len(set(found))
             assert [body for body in found if body in set(producer.acked)] == producer.acked

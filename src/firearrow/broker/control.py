@@ -189,8 +189,7 @@ class Control(Service):
         self._has_role.set()
         check = config.check_sync_state_set_period / 1000
         if self._player.is_master:
-            await self._lead(now, check)
-            return min(period, check)
+            return min(period, check, await self._lead(now, check))
         return period
 
     async def _look_up(self, now: float) -> None:
@@ -246,8 +245,9 @@ class Control(Service):
 
     # --- what a master does ---
 
-    async def _lead(self, now: float, period: float) -> None:
-        """See who is in sync, and agree on it with the controllers."""
+    async def _lead(self, now: float, period: float) -> float:
+        """See who is in sync, and agree on it with the controllers; give the seconds until the
+        next time."""
         master = self._player.replicas_now.switch_master
         assert master is not None, "a master has its part"
         if not master.wants.listeners:
@@ -256,8 +256,10 @@ class Control(Service):
             master.check()
             self._checked_at = now
         in_sync = master.in_sync
-        if in_sync.wanted is None or now < self._agree_from:
-            return
+        if in_sync.wanted is None:
+            return period
+        if now < self._agree_from:
+            return self._agree_from - now
         place = self._player.place
         try:
             agreed = await self._controllers.agree(
@@ -268,3 +270,4 @@ class Control(Service):
             await self._adopt(await self._controllers.master())
             raise
         master.decided(agreed.sync_state_set, agreed.sync_state_set_epoch)
+        return period if master.in_sync.wanted is None else 0.0

@@ -112,11 +112,14 @@ class SwitchMaster(Master):
         """A slave has more of the log than before, or says for the first time what it has."""
         greeting = greeting_of(slave)
         assert greeting is not None, "a slave shakes hands before it reports"
-        is_close = self._note(greeting.broker_id, slave.sending.acked)
-        if not greeting.is_learner and greeting.broker_id not in self.in_sync.next_members:
-            self._may_join(greeting.broker_id, slave.sending.acked, is_close=is_close)
+        self._look_at(greeting, slave.sending.acked)
         super().reported(slave)
         self.show_confirmed()
+
+    def _look_at(self, greeting: Greeting, acked: int) -> None:
+        is_close = self._note(greeting.broker_id, acked)
+        if not greeting.is_learner and greeting.broker_id not in self.in_sync.next_members:
+            self._may_join(greeting.broker_id, acked, is_close=is_close)
 
     def show_confirmed(self) -> None:
         """Have consumers see what all have that must have it, here and soon at slaves."""
@@ -142,7 +145,7 @@ class SwitchMaster(Master):
         before = self._caught_up_at.get(broker_id, since)
         self._caught_up_at[broker_id] = now if acked >= end else max(before, since)
         self._goals[broker_id] = end, now
-        return now - since <= CLOSE_SECONDS_MAX
+        return acked >= end or now - since <= CLOSE_SECONDS_MAX
 
     def _may_join(self, broker_id: int, acked: int, *, is_close: bool) -> None:
         """Have a slave join once it has all that was acknowledged, and something of this master's.
@@ -211,9 +214,13 @@ class SwitchMaster(Master):
         self.wants(None)
 
     def decided(self, members: Iterable[int], version: int) -> None:
-        """The controller says who is in sync."""
+        """The controller says who is in sync; others may have come meanwhile."""
         if self.in_sync.decided(members, version):
             self.copies.changed()
+        for slave in self.following:
+            greeting = greeting_of(slave)
+            if greeting is not None:
+                self._look_at(greeting, slave.sending.acked)
 
 
 def greeting_of(slave: Connection) -> Greeting | None:
