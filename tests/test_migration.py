@@ -46,8 +46,8 @@ def test_a_store_of_rocketmq_may_be_taken_over(place: Path) -> None:
 
 def test_a_configuration_that_asks_for_too_much_is_refused(place: Path) -> None:
     with (place / "broker.conf").open("a", encoding="utf-8") as file:
-        file.write("\nenableControllerMode=true\n")
+        file.write("\nenableDLegerCommitLog=true\n")
     shown = run(COMMANDS[0], place)
     assert shown.returncode == 1
-    assert "enableControllerMode" in shown.stderr
+    assert "enableDLegerCommitLog" in shown.stderr
     assert shown.stderr.count("\n") == 1

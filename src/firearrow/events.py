@@ -45,3 +45,8 @@ class Events:
     def listen(self, kind: type[Happening], listener: Callable[[Happening], object]) -> None:
         """Have a function called each time something of a kind happens."""
         self.of(kind).listen(listener)
+
+    def silence(self) -> None:
+        """Have nobody called any more who listens now."""
+        for event in self._of_kind.values():
+            event.listeners = ()

@@ -112,7 +112,11 @@ def name_server(directory: Path) -> Iterator[str]:
 class OriginalBroker:
     """A broker of RocketMQ's in controller mode; started, killed and started again."""
 
-    def __init__(self, directory: Path, namesrv: str, controller_addresses: str) -> None:
+    kind: Kind = "real"
+
+    def __init__(
+        self, directory: Path, namesrv: str, controller_addresses: str, **keys: str
+    ) -> None:
         self.directory = directory
         self.address = f"127.0.0.1:{free_port(-2, 0, 1)}"
         port = int(self.address.rpartition(":")[2])
@@ -133,6 +137,7 @@ class OriginalBroker:
                 "controllerAddr": controller_addresses,
                 "timerWheelEnable": "false",
                 "transactionMetricFlushInterval": "200",
+                **keys,
             },
         )
         self._stack = ExitStack()
@@ -141,12 +146,14 @@ class OriginalBroker:
     def start(self) -> None:
         """Start it, or start it again."""
         self._starts += 1
+        log = self.directory / f"broker-{self._starts}.log"
+        started = running(self._command(), log, ROCKETMQ_HOME=str(self.directory))
+        self.process = self._stack.enter_context(started)
+
+    def _command(self) -> list[str]:
         jvm = (*JVM, f"-Duser.home={self.directory}", f"-Djava.io.tmpdir={self.directory}")
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        log = self.directory / f"broker-{self._starts}.log"
-        command = java_command(main, "-c", str(self._conf), jvm=jvm)
-        started = running(command, log, ROCKETMQ_HOME=str(self.directory))
-        self.process = self._stack.enter_context(started)
+        return java_command(main, "-c", str(self._conf), jvm=jvm)
 
     def kill(self) -> None:
         """Kill it, as power would."""
@@ -156,3 +163,13 @@ class OriginalBroker:
     def close(self) -> None:
         """Kill what runs."""
         self._stack.close()
+
+
+class OurBroker(OriginalBroker):
+    """A broker of ours in controller mode."""
+
+    kind: Kind = "firearrow"
+
+    def _command(self) -> list[str]:
+        host = ["--host", "127.0.0.1"]
+        return [sys.executable, "-m", "firearrow", "broker", "-c", str(self._conf), *host]

@@ -75,8 +75,9 @@ from firearrow.broker.requests import (
     reply_handlers_of,
     transaction_handlers_of,
 )
-from firearrow.broker.routes import TopicRoutes
+from firearrow.broker.routes import TopicRoutes, own_queues
 from firearrow.broker.saving import Following, Saving
+from firearrow.broker.serving import Serving
 from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.slavesync import SlaveSync
 from firearrow.broker.state.clients import ClientRegistry
@@ -121,8 +122,6 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
-from firearrow.wire.bodies import PERM_READ
-from firearrow.wire.client_bodies import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +159,7 @@ class Broker:
         self._background = background
         self._fs = fs
         self._chance = chance or Random()
+        self._cut_at: int | None = None  # where the log is to end when it is opened
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
         self.events = Events()
@@ -181,13 +181,11 @@ class Broker:
         )
         pages, metrics = pages_of(self._told, self._server), lambda: metrics_of(self._sources())
         self.operations = Operations(config, pages, metrics)
+        self._serving = Serving(self._server)
         check_role(config, store_config)
         self.services: list[Service] = []
         self._users: Metadata | None = None
-        self._revive_queues: Callable[[], list[ReviveQueue]] = list
         self._kv: KvStore | None = None
-        self._kv_reviving: list[Service] = []
-        self._noting: list[Saving] = []
         self._second: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -197,19 +195,14 @@ class Broker:
         Raises CannotListen when the port is taken, StoreError or an OSError that names the file
         when the store can't be opened, ConfigError when a state file can't be read.
         """
-        self.replicas = replicas = Replicas(self._store_config, self.config.tls_server_mode)
         bound = await self._server.bind(host, port)
         try:
             if self._measures:
                 await self.operations.bind(self.config.broker_ip1 or host)
-            ha_port = await replicas.bind(host, port, bound)
-            self._store_config = structs.replace(self._store_config, ha_listen_port=ha_port)
-            self._open(host, bound)
-            self._load()
+            await self._make(host, port, bound)
         except BaseException:
             self.operations.close()
             await self._server.stop()
-            replicas.close()
             raise
         for service in self.services:
             await service.start()
@@ -219,6 +212,21 @@ class Broker:
             extra={"broker_name": self.config.broker_name, "address": self.address},
         )
         return bound
+
+    async def _make(self, host: str, asked_port: int, port: int) -> None:
+        """Make all that is behind the port for clients."""
+        self.replicas = replicas = self._make_replicas()
+        try:
+            ha_port = await replicas.bind(host, asked_port, port)
+            self._store_config = structs.replace(self._store_config, ha_listen_port=ha_port)
+            self._open(host, port)
+            self._load()
+        except BaseException:
+            replicas.close()
+            raise
+
+    def _make_replicas(self) -> Replicas:
+        return Replicas(self._store_config, self.config.tls_server_mode)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store and make all parts."""
@@ -254,7 +262,7 @@ class Broker:
             self.topics.load()  # the store asks of what kind a topic's queues are
             self._kv = kv_store_of(config, root)
             self._users = metadata_for(config, root, events)
-            store.open(background=self._background)
+            store.open(background=self._background, cut_at=self._cut_at)
         except BaseException:
             if self._kv is not None:
                 self._kv.close()
@@ -267,6 +275,9 @@ class Broker:
 
     def _make_state(self, config: BrokerConfig, *, in_database: bool) -> None:
         """Make what a broker keeps besides its messages; nothing of it is read yet."""
+        self._revive_queues: Callable[[], list[ReviveQueue]] = list
+        self._kv_reviving: list[Service] = []
+        self._noting: list[Saving] = []
         clock, events, root = self._clock, self.events, self._store_config.root_path
         self.groups = GroupTable(self.settings, clock, root, in_database=in_database, events=events)
         self.offsets = ConsumerOffsets(
@@ -464,6 +475,7 @@ class Broker:
         books = self._books = self._make_books(context)
         self._popping = Popping(context, books)
         self._lite = LiteTopics(context, self._held_lite, self._loop, self.events)
+        handlers |= self._role_handlers()
         pops = PopProcessor(context, self._popping)
         acks = AckProcessor(context, books, LiteAcks(context, self._lite.popping))
         handlers |= pop_handlers_of(context, books, self._lite, pops, acks)
@@ -485,9 +497,15 @@ class Broker:
         if self._users is not None and self.config.authentication_enabled:
             control = AccessControl(self.config, self._users, self.store, self._clock, self.events)
             conditions.append(control.condition)
-        if self.replicas.is_slave:
-            conditions.append(refused_by_slave)
-        return Admission(conditions)
+        return Admission([*conditions, *self._role_conditions()])
+
+    def _role_handlers(self) -> dict[int, Handler]:
+        """What is asked of brokers that do not keep their role."""
+        return {}
+
+    def _role_conditions(self) -> list[Condition]:
+        """What is refused by the role."""
+        return [refused_by_slave] if self.replicas.is_slave else []
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has
@@ -558,7 +576,7 @@ class Broker:
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
             *((self._transactions,) if is_master else ()),
-            _Serving(self._server),
+            self._serving,
             saving,
             *self._noting,
             Following(saving, tables, self._loop),
@@ -613,7 +631,7 @@ class Broker:
             ha_server_addr=f"{ip}:{self._store_config.ha_listen_port}",
         )
         return Registration(
-            addresses_of(config.namesrv_addr),
+            self._name_servers(),
             identity,
             lambda: self.topics.table,
             lambda: self.topics.data_version,
@@ -625,24 +643,19 @@ class Broker:
             on_master=self._master_is if self.replicas.is_slave else None,
         )
 
-    def _master_is(self, ha_address: str, address: str) -> None:
-        """Follow the master that a name server knows."""
+    def _name_servers(self) -> list[str]:
+        return addresses_of(self.config.namesrv_addr)
+
+    def _master_is(self, ha_address: str, address: str) -> bool:
+        """Follow the master that a name server knows; say whether it is the right one."""
         self.replicas.follow(ha_address)
         self._sync.follow(address)
+        return True
 
     def _make_routes(self) -> TopicRoutes:
-        def own(topic: str) -> tuple[MessageQueue, ...] | None:
-            config = self.topics.get(topic)
-            if config is None:
-                return None
-            count = config.read_queue_nums if config.perm & PERM_READ else 0
-            return tuple(
-                MessageQueue(topic, self.config.broker_name, number) for number in range(count)
-            )
-
         return TopicRoutes(
             addresses_of(self.config.namesrv_addr),
-            own,
+            own_queues(self.topics, self.config.broker_name),
             lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
             self._clock,
             access_of(self.config),
@@ -682,6 +695,10 @@ class Broker:
         """Take leave of the name servers, answer who waits, and close the store cleanly."""
         for service in reversed(self.services):
             await service.stop()
+        await self._close()
+
+    async def _close(self) -> None:
+        """Close what is behind the port, when no service runs any more."""
         for each in (self._saving, *self._noting):
             await each.finish()
         self._save_state()
@@ -775,19 +792,3 @@ class Broker:
             self._delayed.change_levels(self.settings.store.message_delay_level)
         if "brokerPermission" in changed.keys:
             self.topics.touch()
-
-
-class _Serving(Service):
-    """Takes clients, between all that they need and all that is told of them."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__("server")
-        self._server = server
-
-    async def start(self) -> None:
-        """Accept clients."""
-        await self._server.serve()
-
-    async def stop(self) -> None:
-        """Let answers leave and close every connection."""
-        await self._server.stop()

@@ -71,6 +71,17 @@ class BrokerConfig(MetricsKeys, frozen=True):
     register_broker_timeout_mills: Annotated[PositiveInt, "ms that a name server has to answer a registration"] = 24_000
     compressed_register: Annotated[bool, "whether registrations are sent compressed"] = False
 
+    # --- controllers ---
+    enable_controller_mode: Annotated[bool, "whether controllers decide who of this name is master; brokerId and brokerRole are theirs then"] = False
+    controller_addr: Annotated[ServerList, "controllers, `host:port` separated by `;`"] = ""
+    fetch_controller_addr_by_dns_lookup: Annotated[bool, "whether controllerAddr is one name and port, and each address of that name is a controller"] = False
+    broker_heartbeat_interval: Annotated[PositiveLong, "ms between the words by which controllers know that the broker lives"] = 1000
+    controller_heart_beat_timeout_mills: Annotated[PositiveLong, "ms without one after which they take it for lost"] = 10_000
+    sync_broker_metadata_period: Annotated[PositiveLong, "ms between questions for who is master, beside what controllers say by themselves"] = 5000
+    sync_controller_metadata_period: Annotated[PositiveLong, "ms between questions for who leads the controllers"] = 10_000
+    check_sync_state_set_period: Annotated[PositiveLong, "ms between looks of a master for slaves that are not in sync any more"] = 5000
+    broker_election_priority: Annotated[AnyInt, "who has the smallest becomes master, of those with the same messages"] = 2**31 - 1
+
     # --- topics and groups ---
     broker_permission: Annotated[Permission, "what clients may do: 2 write, 4 read, 6 both", LIVE] = 6
     auto_create_topic_enable: Annotated[bool, "whether a send to an unknown topic creates it", LIVE] = True
@@ -230,6 +241,8 @@ class BrokerConfig(MetricsKeys, frozen=True):
                 "authorizationEnabled=true needs authenticationEnabled=true: else everybody could "
                 "say that they are somebody else"
             )
+        if self.enable_controller_mode and not self.controller_addr:
+            raise ConfigError("enableControllerMode=true needs controllerAddr")
 
     @property
     def has_users(self) -> bool:

@@ -73,7 +73,8 @@ class Registration(Service):
         period_ms: between two registrations, held between 10 and 60 s.
         timeout_ms: what a name server has to answer.
         on_master: told where the master takes slaves and clients, whenever a name server says so
-            to a slave; as long as none does, they are asked every few seconds.
+            to a slave, and says whether it is the right one; as long as that is not known, they
+            are asked every few seconds.
         compressed: whether the body is sent compressed (order and system flags get lost in it).
         access: how to get in at the name servers, and as whom.
     """
@@ -90,7 +91,7 @@ class Registration(Service):
         timeout_ms: int = 24_000,
         compressed: bool = False,
         access: Access = OPEN,
-        on_master: Callable[[str, str], object] | None = None,
+        on_master: Callable[[str, str], bool] | None = None,
     ) -> None:
         super().__init__("registration")
         self._identity = identity
@@ -102,6 +103,8 @@ class Registration(Service):
         self._compressed = compressed
         self._on_master = on_master
         self._lacks_master = on_master is not None
+        self.retry_ms = RETRY_MS
+        self.takes_leave = True  # when it stops; else it comes again with another number
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client(access=access)
@@ -145,7 +148,8 @@ class Registration(Service):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
+        if self.takes_leave:
+            await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
         await self._client.close()
 
     async def send_register(self, address: str, only: Collection[str] | None) -> None:
@@ -162,12 +166,21 @@ class Registration(Service):
 
     def _learn(self, said: Mapping[str, str]) -> None:
         if self._on_master is not None and said.get("masterAddr"):
-            self._lacks_master = False
-            self._on_master(said.get("haServerAddr", ""), said["masterAddr"])
+            is_right = self._on_master(said.get("haServerAddr", ""), said["masterAddr"])
+            self._lacks_master = not is_right
+
+    def seek_master(self) -> None:
+        """Ask the name servers for another master, again and again."""
+        self._lacks_master = True
+        for keeper in self._keepers:
+            keeper.knows_all = False
+            keeper.wake(())
 
     def period_of(self, *, knows_all: bool) -> float:
         """The seconds until a name server is told again."""
-        return self._period_seconds if knows_all and not self._lacks_master else RETRY_MS / 1000
+        if knows_all and not self._lacks_master:
+            return self._period_seconds
+        return self.retry_ms / 1000
 
     async def send_unregister(self, address: str) -> None:
         """Take leave of one name server; raises what ``Client.call`` raises."""

@@ -31,6 +31,16 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
 
     Java: BrokerStartup sets the number of a master to 0, whatever the file says.
     """
+    if not broker.enable_controller_mode and (
+        store.min_in_sync_replicas > 1
+        or store.all_ack_in_sync_state_set
+        or store.async_learner
+        or store.sync_from_last_file
+    ):
+        raise ConfigError(
+            "minInSyncReplicas, allAckInSyncStateSet, asyncLearner and syncFromLastFile need "
+            "enableControllerMode=true: only controllers say who is in sync"
+        )
     if store.broker_role == SLAVE and broker.broker_id == 0:
         raise ConfigError("brokerRole=SLAVE needs a brokerId above 0: 0 is the master's")
     if store.broker_role != SLAVE and broker.broker_id != 0:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError
 from firearrow.net.access import OPEN, Access
@@ -36,6 +37,19 @@ LINE_SECONDS_MIN: Final = 60.0  # between two lines of the log about name server
 
 Queues = tuple[MessageQueue, ...]
 Told = Callable[[Queues | None], None]
+
+
+def own_queues(topics: TopicTable, broker_name: str) -> Callable[[str], Queues | None]:
+    """Give what says which queues this broker has of a topic that can be read."""
+
+    def own(topic: str) -> Queues | None:
+        config = topics.get(topic)
+        if config is None:
+            return None
+        count = config.read_queue_nums if config.perm & PERM_READ else 0
+        return tuple(MessageQueue(topic, broker_name, number) for number in range(count))
+
+    return own
 
 
 class _Known(NamedTuple):

@@ -18,7 +18,7 @@ _NO_CHANGE: Final = (
 )
 _NO_RESET: Final = "Can not reset offset in slave broker"
 _NO_PUT: Final = "the broker is a slave: only its master takes messages"
-_SENDS: Final = frozenset(
+SENDS: Final = frozenset(
     {
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -57,7 +57,7 @@ def refused_by_slave(row: Row) -> Check | None:
 
 
 def _refusal(code: RequestCode) -> tuple[ResponseCode, str]:
-    if code in _SENDS:
+    if code in SENDS:
         return ResponseCode.SYSTEM_BUSY, REJECTED
     if code in _CHANGES:
         return ResponseCode.SYSTEM_ERROR, _NO_CHANGE

@@ -123,6 +123,7 @@ class SlaveSync(Service):
         self._told = asyncio.Event()
         self._failed: dict[str, str] = {}
         self.master_address = ""
+        self.whole_seconds = WHOLE_SECONDS
         self.rounds = 0  # that were made as a whole
 
     async def start(self) -> None:
@@ -158,7 +159,7 @@ class SlaveSync(Service):
                 await self.ask_all()
             soon = not self.master_address or self._failed
             try:
-                async with asyncio.timeout(LOOK_SECONDS if soon else WHOLE_SECONDS):
+                async with asyncio.timeout(LOOK_SECONDS if soon else self.whole_seconds):
                     await self._told.wait()
             except TimeoutError:
                 continue

@@ -12,7 +12,8 @@ _USERS: Final = (
     "there are no users and no permissions as long as neither authenticationEnabled is true nor an "
     "authenticationMetadataProvider is named"
 )
-_COPIES: Final = "no slave acts as master, and there is no controller: only those ask this"
+_COPIES: Final = "no slave acts as master: only those ask this"
+_CONTROLLED: Final = "the broker is not in controller mode (enableControllerMode)"
 _COLD: Final = "reads of old messages are not limited, so there is nothing to configure"
 NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.SWITCH_TIMER_ENGINE: _TIMER,
@@ -29,8 +30,8 @@ NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _COPIES,
     RequestCode.EXCHANGE_BROKER_HA_INFO: _COPIES,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: _COPIES,
-    RequestCode.GET_BROKER_EPOCH_CACHE: _COPIES,
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _COPIES,
+    RequestCode.GET_BROKER_EPOCH_CACHE: _CONTROLLED,
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _CONTROLLED,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _COLD,

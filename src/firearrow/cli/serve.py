@@ -204,10 +204,10 @@ async def _start_controller(config: ControllerConfig, clock: Clock, stack: Async
 async def _start_broker(
     config: BrokerConfig, plan: ServerPlan, clock: Clock, stack: AsyncExitStack
 ) -> Broker:
-    from firearrow.broker.app import Broker
+    from firearrow.broker.roles import broker_of
 
     assert plan.store is not None, "a broker has a store"
-    server = Broker(config, plan.store, clock, plan.broker_file)
+    server = broker_of(config, plan.store, clock, plan.broker_file)
     with _explained("the broker", config.bind_address, config.listen_port):
         await server.start(config.bind_address, config.listen_port)
     stack.push_async_callback(server.stop)

@@ -18,9 +18,10 @@ import logging
 from typing import Final, cast
 
 from firearrow.clock import Clock
+from firearrow.errors import RemoteProtocolError
 from firearrow.events import Event
 from firearrow.net.address import remote_of
-from firearrow.replication.stream import Mismatch, Sending
+from firearrow.replication.stream import Sending
 from firearrow.services import Alarm, Service
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
@@ -69,10 +70,15 @@ class Master(Service):
         self._tick = Alarm(loop, self._beat)
         self._tick_seconds = min(TICK_SECONDS, config.ha_send_heartbeat_interval / 1000)
         self._said: set[str] = set()
+        self.stop_seconds = STOP_SECONDS
 
     def connection(self) -> Connection:
         """Make the protocol of a connection that is new."""
         return Connection(self)
+
+    def sending(self) -> Sending:
+        """Make the state of a connection that is new."""
+        return Sending(self.config.mapped_file_size_commit_log)
 
     @property
     def trouble(self) -> str | None:
@@ -86,7 +92,7 @@ class Master(Service):
 
     async def stop(self) -> None:
         """Let slaves have the last messages, for a few seconds at most, and let go of them."""
-        end = self._loop.time() + STOP_SECONDS
+        end = self._loop.time() + self.stop_seconds
         while self._loop.time() < end and any(it.is_behind for it in self.slaves):
             self.wake()
             await asyncio.sleep(LOOK_SECONDS)
@@ -163,16 +169,26 @@ class Master(Service):
         acked = sorted((it.sending.acked for it in self.slaves), reverse=True)
         return max(acked[count - 1], 0) if len(acked) >= count else 0
 
+    @property
+    def following(self) -> list[Connection]:
+        """Those of which it is known what they have."""
+        return [it for it in self.slaves if it.sending.acked >= 0]
+
+    def is_in_sync(self, slave: Connection) -> bool:
+        """Whether a slave has nearly all."""
+        gap = self.store.log_end_offset - slave.sending.acked
+        return gap < self.config.ha_max_gap_not_in_sync
+
     def status(self) -> HaStatus:
         """What 907 is answered."""
-        end, gap_max = self.store.log_end_offset, self.config.ha_max_gap_not_in_sync
-        known = [it for it in self.slaves if it.sending.acked >= 0]
+        end = self.store.log_end_offset
+        known = self.following
         found = [
             HaConnection(
                 it.address,
                 it.sending.acked,
                 end - it.sending.acked,
-                end - it.sending.acked < gap_max,
+                self.is_in_sync(it),
                 it.bytes_a_second,
                 it.sending.next_offset or 0,
             )
@@ -187,7 +203,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, master: Master) -> None:
         self._master = master
         self._store = master.store
-        self._config = config = master.config
+        self._config = master.config
         self._monotonic = master.clock.monotonic
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
@@ -197,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._bytes_at = self._heard_at
         self.bytes_a_second = 0
         self.address = ""
-        self.sending = Sending(config.mapped_file_size_commit_log)
+        self.sending = master.sending()
 
     # --- what the event loop calls ---
 
@@ -218,15 +234,21 @@ class Connection(asyncio.Protocol):
         self._heard_at = self._monotonic()
         sending, is_first = self.sending, self.sending.next_offset is None
         try:
-            if not sending.receive(data, self._store.log_end_offset):
-                return
-        except Mismatch as error:
+            reports = sending.receive(
+                data, self._store.log_end_offset, self._store.log_start_offset
+            )
+        except RemoteProtocolError as error:
             if self._master.is_news("other", self.address):
                 log.error(
                     "slave does not fit: its log is another one, or it is ahead",
                     extra={"address": self.address, "error": error},
                 )
             self.close()
+            return
+        reply = sending.take_reply()
+        if reply and self._transport is not None:
+            self._transport.write(reply)
+        if not reports:
             return
         if is_first:
             log.info(
@@ -270,7 +292,7 @@ class Connection(asyncio.Protocol):
         room = wanted = min(self._allowance(), TURN_BYTES)
         parts: list[bytes] = []
         while room > 0:
-            most = min(self._config.ha_transfer_batch_size, room)
+            most = min(self._config.ha_transfer_batch_size, room, sending.room)
             data = self._store.log_bytes(sending.next_offset, most)
             if not data:
                 break
@@ -318,14 +340,15 @@ class Connection(asyncio.Protocol):
             log.warning("slave is given up: it is silent", extra={"address": self.address})
             self._master.went(self)
             self.close()
-        elif (
-            self.sending.next_offset is not None
-            and self._transport is not None
-            and not self._is_paused
-            and now - self._wrote_at >= config.ha_send_heartbeat_interval / 1000
-        ):
-            self._wrote_at = now
-            self._transport.writelines(self.sending.frame(b""))
+        elif now - self._wrote_at >= config.ha_send_heartbeat_interval / 1000:
+            self.tell()
+
+    def tell(self) -> None:
+        """Send a heartbeat, if the slave gets anything now."""
+        if self.sending.next_offset is None or self._transport is None or self._is_paused:
+            return
+        self._wrote_at = self._monotonic()
+        self._transport.writelines(self.sending.frame(b""))
 
     def close(self) -> None:
         """End the connection."""

@@ -75,6 +75,10 @@ class Slave(Running):
         """Whether the master sends it the log."""
         return not self._trouble
 
+    def connection(self) -> Following:
+        """Make the protocol of a connection that is new."""
+        return Following(self)
+
     def follow(self, address: str) -> None:
         """Follow the master whose port for slaves is there, instead of the present one."""
         if address != self.master_address:
@@ -93,9 +97,7 @@ class Slave(Running):
             try:
                 host, port = host_and_port(self.master_address)
                 async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                    _, following = await self._loop.create_connection(
-                        lambda: Following(self), host, port
-                    )
+                    _, following = await self._loop.create_connection(self.connection, host, port)
             except (OSError, FirearrowError) as error:
                 self.fail(error)
             else:
@@ -157,29 +159,40 @@ class Following(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The master is there: it begins when it knows what is here."""
         self._transport = cast(asyncio.Transport, transport)
-        self._receiving = Receiving(self._store.log_end_offset)
-        self._report()
+        self._begin()
         self._tick.set(self._tick_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Append what the master sends."""
         if self.ended.is_set() or self._transport is None:
             return
-        slave, put = self._slave, self._store.put_raw
+        slave = self._slave
         self._heard_at = self._clock.monotonic()
         slave.last_read_ms = self._clock.now_ms()
-        before = self._receiving.end_offset
+        before = self._store.log_end_offset
         try:
-            for at, piece in self._receiving.receive(data):
-                put(at, piece)
+            self._take(data)
         except (RemoteProtocolError, StoreError) as error:
             slave.fail(error)
             self.close()
             return
+        if self.ended.is_set():
+            return
         slave.well()
-        if self._receiving.end_offset != before:
+        if self._store.log_end_offset != before:
             self._bytes += len(data)
             self._report()
+
+    def _begin(self) -> None:
+        """Say what is here, as the first thing on a connection."""
+        self._receiving = Receiving(self._store.log_end_offset)
+        self._report()
+
+    def _take(self, data: bytes) -> None:
+        """Append what the master sends. Raises RemoteProtocolError or StoreError."""
+        put = self._store.put_raw
+        for at, piece in self._receiving.receive(data):
+            put(at, piece)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The master is gone."""
@@ -191,7 +204,11 @@ class Following(asyncio.Protocol):
         assert self._transport is not None, "it is connected"
         self._said_at = self._clock.monotonic()
         self._slave.last_write_ms = self._clock.now_ms()
-        self._transport.write(report(self._store.log_end_offset))
+        self._transport.write(self._said())
+
+    def _said(self) -> bytes:
+        """What is said of the log, again and again."""
+        return report(self._store.log_end_offset)
 
     def _beat(self) -> None:
         now = self._clock.monotonic()

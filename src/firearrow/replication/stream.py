@@ -62,9 +62,9 @@ class Sending:
         self.acked = -1
         self.next_offset: int | None = None
 
-    def receive(self, data: bytes, log_end: int) -> bool:
-        """Take what the slave has sent, while the log ends at ``log_end``; say if that was a
-        report.
+    def receive(self, data: bytes, log_end: int, log_start: int = 0) -> bool:
+        """Take what the slave has sent, while the log goes from ``log_start`` to ``log_end``; say
+        if that was a report.
 
         Raises Mismatch for a report of what the slave can't have from here. Java: a slave that is
         ahead is believed, and gets what comes behind that as if it were the same log.
@@ -77,6 +77,11 @@ class Sending:
         [acked] = REPORT.unpack_from(data, whole - REPORT.size)
         if acked < 0:
             return False
+        self._reported(acked, log_end, max(log_end - log_end % self._file_bytes, 0))
+        return True
+
+    def _reported(self, acked: int, log_end: int, first_offset: int) -> None:
+        """Note a report; an empty log is to get what is here from ``first_offset`` on."""
         known = log_end if self.next_offset is None else self.next_offset
         if acked > known:
             raise Mismatch(
@@ -84,10 +89,17 @@ class Sending:
                 + (f"which ends at {log_end} here" if acked > log_end else f"and was sent {known}")
             )
         if self.next_offset is None:
-            last_file = max(log_end - log_end % self._file_bytes, 0)
-            self.next_offset = acked or last_file
+            self.next_offset = acked or first_offset
         self.acked = acked
-        return True
+
+    @property
+    def room(self) -> int:
+        """How many bytes the next frame may have."""
+        return FRAME_DATA_BYTES_MAX
+
+    def take_reply(self) -> bytes:
+        """Give what is to be written besides frames, once: there is nothing."""
+        return b""
 
     def frame(self, data: bytes) -> tuple[bytes, bytes]:
         """Give the next frame, as head and data; without ``data`` a heartbeat."""

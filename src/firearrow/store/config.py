@@ -170,6 +170,13 @@ class StoreConfig(ServerConfig, frozen=True):
     ha_max_gap_not_in_sync: Annotated[PositiveInt, "bytes from which on a slave that is so far behind does not count as in sync"] = 256 * 1024 * 1024
     in_sync_replicas: Annotated[CountInt, "brokers that must have a message before a `SYNC_MASTER` answers its sender, itself among them; up to 1 it waits for none"] = 1
     slave_timeout: Annotated[PositiveInt, "ms that a send waits for slaves before it is answered with code 12"] = 3000
+    min_in_sync_replicas: Annotated[PositiveInt, "brokers that must be in sync with a master in controller mode, itself among them, or it refuses sends"] = 1
+    all_ack_in_sync_state_set: Annotated[bool, "whether in controller mode all brokers that are in sync must have a message before its sender is answered, however many inSyncReplicas wants"] = False
+    ha_max_time_slave_not_catchup: Annotated[PositiveInt, "ms after which a slave that does not have what the log had then is no longer in sync"] = 15_000
+    async_learner: Annotated[bool, "whether this broker is never in sync in controller mode, so never master"] = False
+    sync_from_last_file: Annotated[bool, "whether an empty slave in controller mode begins with the last file of the log; else with the first"] = False
+    store_path_epoch_file: Annotated[OptionalPath, "file of the epochs of the log; empty: `epochFileCheckpoint` in the store"] = ""
+    store_path_broker_identity: Annotated[OptionalPath, "file of the number that the controller has given the broker; empty: `brokerIdentity` in the store"] = ""
     offset_check_in_slave: Annotated[bool, "whether a slave moves consumers that ask for what it does not have; else it sends them to the master"] = False
     # fmt: on
 
@@ -182,6 +189,16 @@ class StoreConfig(ServerConfig, frozen=True):
     def commit_log_path(self) -> Path:
         """Directory of the CommitLog's files."""
         return Path(self.store_path_commit_log or self.root_path / "commitlog")
+
+    @property
+    def epoch_path(self) -> Path:
+        """The file of the epochs of the log."""
+        return Path(self.store_path_epoch_file or self.root_path / "epochFileCheckpoint")
+
+    @property
+    def identity_path(self) -> Path:
+        """The file of the number that the controller has given the broker."""
+        return Path(self.store_path_broker_identity or self.root_path / "brokerIdentity")
 
     @property
     def consume_queue_path(self) -> Path:

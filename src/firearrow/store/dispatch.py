@@ -49,6 +49,7 @@ from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)
 
+NO_LIMIT: Final = (1 << 63) - 1
 STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
 # While somebody waits: what a batch costs beside its messages, some 0.2 ms, is not much where few
 # messages come, and where many come more of them are to share it.
@@ -101,6 +102,7 @@ class Dispatcher:
         self._delays = delays
         self._arrived = arrived
         self.offset = 0
+        self.limit = NO_LIMIT  # nothing is dispatched from there on
         self.queues_offset = 0  # queues have what they are to have of the records before
         self.shortened = False  # whether the last step ended sooner because of new queues
         self.complete = False  # whether ``offset`` began at the start of the log
@@ -110,8 +112,8 @@ class Dispatcher:
 
     @property
     def behind_bytes(self) -> int:
-        """How much of the log has not been dispatched yet."""
-        return max(self._log.end_offset - self.offset, 0)
+        """How much of the log has not been dispatched yet, though it may be."""
+        return max(min(self._log.end_offset, self.limit) - self.offset, 0)
 
     def run(self, records_max: int = RECORDS_MAX, end_offset: int | None = None) -> int:
         """Dispatch up to ``records_max`` records, none from ``end_offset`` on; return how many
@@ -123,10 +125,16 @@ class Dispatcher:
         if self.shortened:
             records_max = min(records_max, _NEW_QUEUES_RECORDS)
             self.shortened = False
-        end = self._log.end_offset if end_offset is None else end_offset
+        log_end = self._log.end_offset
+        end = min(log_end if end_offset is None else end_offset, self.limit)
         few = 0
         files = self._one_by_one
-        if files is not None and end_offset is None and records_max >= fewrecords.RECORDS_MAX:
+        if (
+            files is not None
+            and end_offset is None
+            and end == log_end
+            and records_max >= fewrecords.RECORDS_MAX
+        ):
             few = self._dispatch_few(files)
             if few and self.offset == end:
                 return few
@@ -183,7 +191,8 @@ class Dispatcher:
             if self._log.follows:
                 self._log.saw(self.last_store_ms)
         after = self._log.after(self.offset, columns)
-        if after == self.offset and self._log.follows and columns.stop is Stop.END:
+        may_be_cut = self._log.follows or end == self.limit
+        if after == self.offset and may_be_cut and columns.stop is Stop.END:
             self.lacks_rest = True
             return 0
         if after == self.offset:
@@ -328,6 +337,13 @@ class Dispatching(Service):
         What the queues of the master lack is missing in those of the slave, too.
         """
         self._dispatcher.complete = on
+
+    def limit_to(self, physical_offset: int | None) -> None:
+        """Dispatch nothing from an offset on, as others may lack it; None ends that."""
+        limit = NO_LIMIT if physical_offset is None else physical_offset
+        before, self._dispatcher.limit = self._dispatcher.limit, limit
+        if limit > before and self._dispatcher.behind_bytes and not self.has_undispatched:
+            self.wake()
 
     def begin_at(self, physical_offset: int) -> None:
         """Dispatch a log that begins there; there was none yet."""

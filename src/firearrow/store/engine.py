@@ -48,9 +48,10 @@ from firearrow.store.queues import (
     QueuesLeft,
 )
 from firearrow.store.reader import Reader, tag_codes
-from firearrow.store.recovery import Recovery
+from firearrow.store.recovery import Recovered, Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.soundness import Damaged
+from firearrow.store.truncation import cut_log, save_after_cut
 
 log = logging.getLogger(__name__)
 
@@ -163,24 +164,25 @@ class MessageStore(Doors):
             self._guard.release(clean=False)
             self._end = None
 
-    def open(self, *, background: bool = True) -> None:
+    def open(self, *, background: bool = True, cut_at: int | None = None) -> None:
         """Lock, recover and dispatch what is missing; from here on the store can be used.
 
         Without ``background`` there are no threads: nothing is flushed but by ``flush_step`` and
-        ``close``, and files are made where they are needed. Raises StoreError or
+        ``close``, and files are made where they are needed. What the log has from the physical
+        offset ``cut_at`` on is given up before (``truncation``). Raises StoreError or
         OSError; the directory is then released again.
         """
         if self._end is None:
             self.lock()
         assert self._end is not None
         try:
-            self._open(self._end, background=background)
+            self._open(self._end, background=background, cut_at=cut_at)
         except BaseException:
             self.release()
             raise
         self._end = None
 
-    def _open(self, end: End, *, background: bool) -> None:
+    def _open(self, end: End, *, background: bool, cut_at: int | None) -> None:
         batch = sorted(batch_topics(self.root))
         if batch and self.config.store_type == "defaultRocksDB":
             raise StoreError(
@@ -193,6 +195,8 @@ class MessageStore(Doors):
         self._guard.mark()
         self._checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
+        if cut_at is not None:
+            self.may_have_lost |= cut_log(self.log, cut_at, self._checkpoint, self.root, self._fs)
         self.queues.load()
         if self._index is not None:
             clear_way(self._fs, self.root / "index", self.root, self.root / "quarantine")
@@ -214,12 +218,9 @@ class MessageStore(Doors):
         end_offset = recovered.log_end_offset
         if noted is not None and end_offset < noted.log[1]:
             _say_shorter(end_offset, noted.log[1])
-        self.log.resume(end_offset, recovered.last_store_ms or self._checkpoint.log_ms)
-        self._dispatcher.offset = recovered.dispatch_offset
-        self._dispatcher.queues_offset = recovered.queues_offset
-        self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
-        self._dispatch_all()
-        self._dispatcher.complete = False
+        if cut_at is not None:
+            save_after_cut(self._checkpoint, recovered, self.root, self._fs)
+        self._resume(recovered)
         self.follow(self.config.broker_role == "SLAVE")
         if noted is None and end is End.CLEAN:
             self._compare_with_log()
@@ -238,6 +239,17 @@ class MessageStore(Doors):
         )
         flushed_offset = self.log.end_offset if end is End.CLEAN else 0
         self._start_flusher(flushed_offset, background=background)
+
+    def _resume(self, recovered: Recovered) -> None:
+        """Go on where the log ends, and dispatch what is missing."""
+        self.log.resume(
+            recovered.log_end_offset, recovered.last_store_ms or self._checkpoint.log_ms
+        )
+        self._dispatcher.offset = recovered.dispatch_offset
+        self._dispatcher.queues_offset = recovered.queues_offset
+        self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
+        self._dispatch_all()
+        self._dispatcher.complete = False
 
     def _expect(self, noted: Inventory) -> None:
         """Compare what is there with what the store had when it was closed.
@@ -376,6 +388,7 @@ class MessageStore(Doors):
             return
         self._cleaner.stop()
         self._catch_up.stop()
+        self.dispatching.limit_to(None)
         self.dispatching.cancel()
         flusher, self._flusher = self._flusher, None
         flusher.end()

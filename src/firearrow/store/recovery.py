@@ -122,7 +122,7 @@ class Recovery:
         self.queues.correct_min(commit_log.start_offset)
         if index is not None:
             index.cut(end)
-        queues_offset = self._queues_from(walk_from)
+        queues_offset = min(self._queues_from(walk_from), end)
         start = queues_offset
         if index is not None:  # the last record that it knows may lack keys
             start = max(min(start, index.end_physical_offset), commit_log.start_offset)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from firearrow.broker.app import Broker
+from firearrow.broker.roles import broker_of
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
 from firearrow.message.model import MessageView
@@ -77,7 +78,7 @@ class EmbeddedBroker:
             await self._stop()
             self.name_server = name_server
             config = msgspec.structs.replace(self._config, namesrv_addr=name_server)
-            server = Broker(config, self._store, self._clock, background=background)
+            server = broker_of(config, self._store, self._clock, background=background)
             self._port = await server.start(HOST, self._port)
             self._server = server
 

@@ -52,19 +52,19 @@ class ReplicasTable(Body, frozen=True):
     replicas_info_table: dict[str, Replicas]
 
 
-class Epoch(Body, frozen=True):
-    """A stretch of a log that one master has written."""
+class EpochOfLog(Body, frozen=True):
+    """An epoch of a log, and the physical offsets where it begins and ends."""
 
     epoch: int
     start_offset: int
     end_offset: int
 
 
-class EpochCache(Body, frozen=True):
-    """1007: the stretches of a broker's log. The last one ends at ``max_offset``."""
+class EpochsOfBroker(Body, frozen=True):
+    """1007: the epochs of a broker's log, and where that ends."""
 
     cluster_name: str
     broker_name: str
     broker_id: int
-    epoch_list: list[Epoch]
+    epoch_list: list[EpochOfLog]
     max_offset: int

@@ -401,6 +401,15 @@ class ElectMaster(Header):
     designate_elect: bool = False
 
 
+class MasterOfName(Header):
+    """1008, and answers to 1002, 1003 and 1004: who is master of a broker name, if anybody is."""
+
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
 class RegisterToController(Header):
     """1003: a broker has started, at an address."""
 

@@ -239,6 +239,10 @@ class ClientRegistry:
         self._produces: GroupsOf = {}
         self._consumes: GroupsOf = {}
 
+    def go_by(self, settings: Settings) -> None:
+        """Go by other settings from now on, as the broker has another role."""
+        self._settings = settings
+
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Give a consumer group that has members, None if nobody is there."""
         return self._consumers.get(group)

@@ -269,6 +269,15 @@ class TopicTable:
         self._next_version()
         self.changed(TopicsChanged(list(self.table.values())))
 
+    def enter_epoch(self, epoch: int) -> None:
+        """Make a data version by which name servers know that this is a later master's.
+
+        Java: ReplicasManager#changeToMaster.
+        """
+        version = replace(self.data_version, state_version=epoch)
+        self._keep(version.next_version(self._clock.now_ms()), NOTHING, ())
+        self.changed(TopicsChanged(list(self.table.values())))
+
     def close(self) -> None:
         """Let go of files or database; what was not saved is lost."""
         self.file.close()

@@ -12,7 +12,7 @@ from firearrow.errors import NotFound
 from firearrow.wire import fastjson, headers
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.controller_bodies import EpochCache, ReplicasTable
+from firearrow.wire.controller_bodies import EpochsOfBroker, ReplicasTable
 
 
 class ControllerGroup(NamedTuple):
@@ -104,6 +104,6 @@ class Controllers:
         about = f"keys {', '.join(changes)}"
         await self._calls.call(address, Code.UPDATE_CONTROLLER_CONFIG, body=body, about=about)
 
-    async def epochs(self, broker_address: str) -> EpochCache:
+    async def epochs(self, broker_address: str) -> EpochsOfBroker:
         """Which stretches of a broker's log which masters have written."""
-        return await self._calls.read(broker_address, Code.GET_BROKER_EPOCH_CACHE, EpochCache)
+        return await self._calls.read(broker_address, Code.GET_BROKER_EPOCH_CACHE, EpochsOfBroker)

@@ -1,0 +1,369 @@
+"""A broker whose role changes while it runs, as controllers decide.
+
+Clients' connections, what they registered and the port stay; all that is behind them is closed in
+order and made again for the other role, from the files that the first one left. So a change is a
+restart of the inner broker, and there is one way in which a master or a slave comes to be: the
+store is recovered, the timer is brought in line with the log, deliveries go on where they were,
+groups that were farther than the log go back to its end. It takes as long as a stop and a start of
+the store; what clients ask meanwhile is answered with 14, for which they try again.
+
+A slave that has what its master lacks is made again in the same way, with a shorter log.
+
+Until the controllers have said who is master, it is a slave of nobody, and no name server knows it.
+
+Java: ReplicasManager#changeToMaster and #changeToSlave start and stop services in place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from msgspec import structs
+
+from firearrow.broker.access import access_of
+from firearrow.broker.app import Broker
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.control import Control
+from firearrow.broker.controllers import Controllers, Mastery, mastery_of
+from firearrow.broker.registration import Registration
+from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
+from firearrow.broker.requests import Check, Condition
+from firearrow.broker.serving import Serving
+from firearrow.broker.slaverefusals import SENDS, refused_by_slave
+from firearrow.broker.switchreplicas import Place, SwitchReplicas
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError, ConfigError
+from firearrow.net.server import Answer, Handler, Peer
+from firearrow.replication.epochs import Epochs
+from firearrow.store import OS_FILES, FileSystem
+from firearrow.store.config import StoreConfig
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import FieldValue, Response
+from firearrow.wire.controller_bodies import EpochOfLog, EpochsOfBroker
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.requests import Row
+
+log = logging.getLogger(__name__)
+
+UNNUMBERED: Final = 1
+"""The number of a slave that the controller has not given one yet; nobody is told it."""
+SYNC_SECONDS: Final = 10.0  # between questions for what the master knows, as upstream
+SEEK_MS: Final = 500  # between questions for where a new master takes slaves
+NOBODY: Final = Mastery(None, "", 0, frozenset(), 0)
+
+
+def broker_of(
+    config: BrokerConfig,
+    store_config: StoreConfig,
+    clock: Clock,
+    file: Path | None = None,
+    *,
+    background: bool = True,
+) -> Broker:
+    """Make a broker with a fixed role, or one whose role controllers decide."""
+    kind = ControlledBroker if config.enable_controller_mode else Broker
+    return kind(config, store_config, clock, file, background=background)
+
+
+class ControlledBroker(Broker):
+    """A broker in controller mode; ``start`` and ``stop`` once each, in one event loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        clock: Clock,
+        config_file: Path | None = None,
+        *,
+        background: bool = True,
+        chance: Random | None = None,
+        fs: FileSystem = OS_FILES,
+    ) -> None:
+        config = structs.replace(config, broker_id=UNNUMBERED)
+        self._asked_ha_port = store_config.ha_listen_port
+        super().__init__(
+            config,
+            structs.replace(store_config, broker_role=SLAVE),
+            clock,
+            config_file,
+            background=background,
+            chance=chance,
+            fs=fs,
+        )
+        self.place = Place(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
+        self.control: Control | None = None
+        self._listens = "", 0, 0  # host, the port that was asked for, the port that was found
+        self.is_open = False
+
+    # --- life ---
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, open the store as a slave, and take the role that controllers say.
+
+        Returns when it has one, after some seconds at most. Raises as `Broker.start`, and
+        ConfigError where the store is that of another broker name.
+        """
+        bound = await super().start(host, port)
+        self._listens = host, port, bound
+        controllers = Controllers(self.config, self._clock, access_of(self.config), self.address)
+        self.control = control = Control(self, controllers, self._store_config)
+        try:
+            await control.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return bound
+
+    async def stop(self) -> None:
+        """Let slaves have the last messages, and close the store cleanly; then take leave of
+        controllers, as only then another one is to be master."""
+        if self.control is not None:
+            await self.control.rest()
+        await super().stop()
+        if self.control is not None:
+            await self.control.stop()
+
+    async def _make(self, host: str, asked_port: int, port: int) -> None:
+        await super()._make(host, asked_port, port)
+        self.is_open = True
+
+    async def _close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            await super()._close()
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """What keeps services from their work at present, by their names."""
+        control = self.control
+        why = control.trouble if control is not None else None
+        return super().troubles | ({control.name: why} if control is not None and why else {})
+
+    # --- what it is made of in each role ---
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it is master now."""
+        return not self.replicas.is_slave
+
+    @property
+    def max_offset(self) -> int:
+        """Where its log ends."""
+        return self.store.log_end_offset
+
+    def _make_replicas(self) -> Replicas:
+        tls_mode = self.config.tls_server_mode
+        replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, tls_mode)
+        replicas.cut_wanted.listen(self._cut_wanted)
+        return replicas
+
+    def _cut_wanted(self, physical_offset: int) -> None:
+        if self.control is not None:
+            self.control.cut(physical_offset)
+
+    def _name_servers(self) -> list[str]:
+        return [] if self.place.mastery.master_id is None else super()._name_servers()
+
+    def _make_registration(self) -> Registration:
+        registration = super()._make_registration()
+        registration.retry_ms = SEEK_MS
+        return registration
+
+    def _make_state(self, config: BrokerConfig, *, in_database: bool) -> None:
+        known = getattr(self, "clients", None)
+        super()._make_state(config, in_database=in_database)
+        if known is not None:
+            self.clients = known
+            known.go_by(self.settings)
+
+    def _load(self) -> None:
+        store, place = self.store, self.place
+        place.lost |= store.may_have_lost
+        if self.replicas.is_slave:
+            super()._load()
+            self._sync.whole_seconds = SYNC_SECONDS
+            self._sync.follow(place.mastery.address)
+            return
+        try:
+            place.begin_epoch(store.log_start_offset, store.log_end_offset)
+        except BaseException:
+            self._close_state()
+            store.close()
+            raise
+        # What it learnt of its master's groups may be ahead of the log, or behind their pops.
+        store.may_have_lost, store.was_closed = True, False
+        super()._load()
+        self.topics.enter_epoch(place.mastery.epoch)
+
+    def _master_is(self, ha_address: str, address: str) -> bool:
+        if address != self.place.mastery.address:
+            return False  # name servers know the one before
+        return super()._master_is(ha_address, address)
+
+    def _role_handlers(self) -> dict[int, Handler]:
+        return {
+            int(RequestCode.GET_BROKER_EPOCH_CACHE): self._epochs,
+            int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED): self._told_role,
+        }
+
+    def _role_conditions(self) -> list[Condition]:
+        return [refused_by_slave if self.replicas.is_slave else self._refused_alone]
+
+    def _refused_alone(self, row: Row) -> Check | None:
+        """Give the check by which a master with too few others refuses messages.
+
+        Java: CommitLog#asyncPutMessage, which lets those with ``WAIT=false`` pass.
+        """
+        if row.code not in SENDS or self._store_config.min_in_sync_replicas <= 1:
+            return None
+        place, least = self.place, self._store_config.min_in_sync_replicas
+
+        def check(_: Peer, __: AnyCommand) -> None:
+            count = place.in_sync_count
+            if count < least:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"in-sync replicas not enough: {count}, minInSyncReplicas is {least}",
+                )
+
+        return check
+
+    # --- requests ---
+
+    def _epochs(self, _: Peer, __: AnyCommand) -> Answer:
+        """1007: the epochs of the log."""
+        config = self.config
+        epochs = [EpochOfLog(it.epoch, it.start, end) for it, end in self.place.epochs.with_ends()]
+        return Response(
+            body=fastjson.dumps(
+                EpochsOfBroker(
+                    config.broker_cluster_name,
+                    config.broker_name,
+                    config.broker_id,
+                    epochs,
+                    self.max_offset,
+                )
+            )
+        )
+
+    def _told_role(self, _: Peer, request: AnyCommand) -> Answer:
+        """1008: a controller says who is master."""
+        if self.control is not None:
+            self.control.told(mastery_of(request))
+        return Response()
+
+    # --- what control has it do ---
+
+    def sign_of_life(self) -> Mapping[str, FieldValue]:
+        """What controllers are told of it each second."""
+        offset = self.max_offset
+        return {
+            "brokerId": self.place.number,
+            "epoch": self.place.epochs.last_epoch,
+            "maxOffset": offset,
+            "confirmOffset": self.replicas_now.confirmed_offset if self.is_open else offset,
+        }
+
+    @property
+    def replicas_now(self) -> SwitchReplicas:
+        """Its part in replication at present."""
+        assert isinstance(self.replicas, SwitchReplicas)
+        return self.replicas
+
+    async def lead(self, mastery: Mastery) -> None:
+        """Become master, or stay it under another epoch. Raises StoreError or OSError."""
+        self._check_epoch(mastery)
+        if self.is_open and self.is_master:
+            self.place.mastery = mastery
+            self.replicas_now.lead_on(mastery)
+            self.topics.enter_epoch(mastery.epoch)
+            return
+        await self._remake(SYNC_MASTER, mastery)
+
+    async def follow(self, mastery: Mastery) -> None:
+        """Become the slave of a master, or go on with another. Raises StoreError or OSError."""
+        self._check_epoch(mastery)
+        before, place = self.place.mastery, self.place
+        if not self.is_open or self.is_master or before.master_id is None:
+            await self._remake(SLAVE, mastery)
+            return
+        place.mastery = mastery
+        if before.address != mastery.address:
+            self.replicas_now.leave_master()
+            self._sync.follow(mastery.address)
+            self._registration.seek_master()
+
+    async def shorten(self, physical_offset: int) -> None:
+        """Give up what a slave has from an offset on. Raises StoreError or OSError."""
+        await self._remake(SLAVE, self.place.mastery, cut_at=physical_offset)
+
+    def _check_epoch(self, mastery: Mastery) -> None:
+        last = self.place.epochs.last_epoch
+        if mastery.epoch < last:
+            raise ConfigError(
+                f"the controllers are at epoch {mastery.epoch} of this broker name, its log is at "
+                f"{last}: they have lost what they agreed on"
+            )
+
+    async def _remake(self, role: str, mastery: Mastery, cut_at: int | None = None) -> None:
+        """Close what is behind the port, and make it for a role."""
+        began = self._loop.time()
+        self._is_started = False
+        await self._end()
+        host, asked_port, port = self._listens
+        self.place.mastery = mastery
+        self.config = structs.replace(
+            self.settings.broker, broker_id=0 if role == SYNC_MASTER else self.place.number
+        )
+        self._store_config = structs.replace(self.settings.store, broker_role=role)
+        self._cut_at = cut_at
+        try:
+            await self._make(host, asked_port, port)
+        finally:
+            self._cut_at = None
+        if cut_at is not None:
+            self.place.cut(self.max_offset)
+        for service in self.services:
+            if service is not self._serving and service is not self.operations:
+                await service.start()
+        self._is_started = True
+        log.info(
+            "broker is made again",
+            extra={
+                "role": role,
+                "cut_physical_offset": cut_at,
+                "epoch": mastery.epoch,
+                "end_physical_offset": self.max_offset,
+                "seconds": round(self._loop.time() - began, 3),
+            },
+        )
+
+    async def _end(self) -> None:
+        """End all but the port and its connections."""
+        self._server.gathering.answer()
+        for code in self._handlers:
+            self._handlers[code] = _changing
+        self._bulk_handlers.clear()
+        if not self.is_open:  # the last change has failed
+            return
+        self.replicas_now.hurry()
+        self._registration.takes_leave = False
+        services, self.services = self.services, []
+        for service in reversed(services):
+            if not isinstance(service, Serving) and service is not self.operations:
+                await service.stop()
+        await self._close()
+        self.replicas.close()
+        for peer in tuple(self._server.peers):
+            if peer.owed or peer.is_planned:  # nobody is left who would answer
+                peer.abort()
+        self.events.silence()
+
+
+def _changing(_: Peer, __: AnyCommand) -> Answer:
+    raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "the role of the broker changes")

@@ -1,0 +1,277 @@
+"""The bytes between a master and its slave where a controller decides who is master.
+
+Both sides are state machines without a socket or a clock, as in `firearrow.replication.stream`. All
+numbers are signed and big-endian. First comes a *handshake*: the slave says who it is, and the
+master which epochs (`firearrow.replication.epochs`) its log has:
+
+====== ==== ====================================================================
+offset size field of the slave's handshake, 16 bytes
+====== ==== ====================================================================
+0      4    1
+4      2    1: an empty log is to begin with the master's last file
+6      2    1: the slave is never to be master, nobody waits for it (a *learner*)
+8      8    the number that the controller has given it
+====== ==== ====================================================================
+
+====== ==== ====================================================================
+offset size field of the master's handshake
+====== ==== ====================================================================
+0      4    1
+4      4    how many bytes of epochs follow, 12 for each
+8      8    where its log ends
+16     4    its last epoch, -1 without any
+20     12   an epoch (4), and the physical offset where it begins (8); and so on
+====== ==== ====================================================================
+
+The slave cuts off what its log has beyond the master's. Then it reports, as often as in the plain
+stream, and the master sends the log in frames, none of which has bytes of two epochs:
+
+====== ==== ====================================================================
+offset size field of a report, 12 bytes
+====== ==== ====================================================================
+0      4    2
+4      8    up to which physical offset the slave has the log
+====== ==== ====================================================================
+
+====== ==== ====================================================================
+offset size field of a frame
+====== ==== ====================================================================
+0      4    2
+4      4    how many bytes of the log follow; 0 in a heartbeat
+8      8    physical offset of the first of them; where the next frame begins
+16     4    the epoch that they belong to
+20     8    where that begins
+28     8    up to where all brokers that must have it have the log
+36     n    bytes of the CommitLog, cut anywhere
+====== ==== ====================================================================
+
+A first report of 0 asks for the log from its start. Examples, broker 2 and a master with 4098 bytes
+of epoch 1; the report of 4096, and the frame that follows on it, ``AB``::
+
+    00000001 0000 0000 0000000000000002
+    00000001 0000000c 0000000000001002 00000001  00000001 0000000000000000
+    00000002 0000000000001000
+    00000002 00000002 0000000000001000 00000001 0000000000000000 0000000000001000 4142
+
+RocketMQ's master may put the next epoch into the frame with the last bytes of one. Its heartbeat
+has the offset -1 while its log is empty.
+
+Source: upstream ``AutoSwitchHAConnection``, ``AutoSwitchHAClient``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from firearrow.errors import RemoteProtocolError
+from firearrow.replication.epochs import Epoch, Epochs
+from firearrow.replication.stream import Mismatch, Sending
+
+HANDSHAKE: Final = 1
+TRANSFER: Final = 2
+_STATE: Final = struct.Struct(">i")
+SLAVE_HANDSHAKE: Final = struct.Struct(">ihhq")
+MASTER_HANDSHAKE: Final = struct.Struct(">iiqi")
+EPOCH: Final = struct.Struct(">iq")
+REPORT: Final = struct.Struct(">iq")
+FRAME_HEAD: Final = struct.Struct(">iiqiqq")
+FRAME_DATA_BYTES_MAX: Final = 4 * 1024 * 1024 - FRAME_HEAD.size
+EPOCHS_MAX: Final = 100_000  # that a handshake may have; RocketMQ sends 1000 at most
+
+
+class Greeting(NamedTuple):
+    """What a slave says of itself."""
+
+    broker_id: int
+    is_learner: bool = False
+    from_last_file: bool = False
+
+    def encode(self) -> bytes:
+        """Give the bytes of its handshake."""
+        return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, self.is_learner, self.broker_id)
+
+
+def report(physical_offset: int) -> bytes:
+    """Say up to where a slave has the log."""
+    assert physical_offset >= 0, "a log has a length"
+    return REPORT.pack(TRANSFER, physical_offset)
+
+
+class SwitchSending(Sending):
+    """The master's side of a connection.
+
+    ``epochs`` are those of the log; ``confirmed`` gives up to where all that must have it have it.
+    ``greeting`` is what the slave has said of itself, None before.
+    """
+
+    def __init__(self, file_bytes: int, epochs: Epochs, confirmed: Callable[[], int]) -> None:
+        super().__init__(file_bytes)
+        self._epochs = epochs
+        self._confirmed = confirmed
+        self.greeting: Greeting | None = None
+        self._reply = b""
+
+    def receive(self, data: bytes, log_end: int, log_start: int = 0) -> bool:
+        """Take what the slave has sent; say if it reports something. Raises as `Sending.receive`,
+        and RemoteProtocolError for what belongs to no handshake and is no report."""
+        data = self._rest + data
+        at, acked = 0, -1
+        while len(data) - at >= _STATE.size:
+            [state] = _STATE.unpack_from(data, at)
+            size = self._size_of(state)
+            if len(data) - at < size:
+                break
+            if state == HANDSHAKE:
+                self._greeted(data, at, log_end)
+            else:
+                _, acked = REPORT.unpack_from(data, at)
+            at += size
+        self._rest = data[at:]
+        if acked < 0:
+            return False
+        greeting = self.greeting
+        assert greeting is not None, "nothing else is taken before"
+        first = max(log_end - log_end % self._file_bytes, 0)
+        self._reported(acked, log_end, first if greeting.from_last_file else log_start)
+        return True
+
+    def _size_of(self, state: int) -> int:
+        if state == HANDSHAKE:
+            return SLAVE_HANDSHAKE.size
+        if state != TRANSFER or self.greeting is None:
+            raise RemoteProtocolError(f"a slave says nothing that begins with {state} now")
+        return REPORT.size
+
+    def _greeted(self, data: bytes, at: int, log_end: int) -> None:
+        _, from_last_file, is_learner, broker_id = SLAVE_HANDSHAKE.unpack_from(data, at)
+        if self.next_offset is not None:
+            raise RemoteProtocolError("a slave that gets the log already shakes hands again")
+        self.greeting = Greeting(broker_id, is_learner == 1, from_last_file == 1)
+        entries = b"".join(EPOCH.pack(*entry) for entry in self._epochs.entries)
+        last = self._epochs.last_epoch
+        self._reply = MASTER_HANDSHAKE.pack(HANDSHAKE, len(entries), log_end, last) + entries
+
+    def take_reply(self) -> bytes:
+        """Give what is to be written besides frames, once."""
+        reply, self._reply = self._reply, b""
+        return reply
+
+    @property
+    def room(self) -> int:
+        """How many bytes the next frame may have."""
+        assert self.next_offset is not None, "nothing is sent before the first report"
+        return min(self._end_of_epoch(self.next_offset) - self.next_offset, FRAME_DATA_BYTES_MAX)
+
+    def _end_of_epoch(self, physical_offset: int) -> int:
+        later = (it.start for it in self._epochs.entries if it.start > physical_offset)
+        return next(later, physical_offset + FRAME_DATA_BYTES_MAX)
+
+    def frame(self, data: bytes) -> tuple[bytes, bytes]:
+        """Give the next frame, as head and data; without ``data`` a heartbeat."""
+        at = self.next_offset
+        assert at is not None, "nothing is sent before the first report"
+        assert len(data) <= FRAME_DATA_BYTES_MAX, "RocketMQ's slave takes no more at once"
+        entry = self._epochs.at(at)
+        assert entry is not None, "a master has an epoch"
+        self.next_offset = at + len(data)
+        head = FRAME_HEAD.pack(TRANSFER, len(data), at, *entry, self._confirmed())
+        return head, data
+
+
+class MasterLog(NamedTuple):
+    """The master's handshake: where its log ends, and its epochs."""
+
+    end: int
+    epochs: Epochs
+
+
+class FrameHead(NamedTuple):
+    """A frame begins: the epoch that it is of, and up to where the log is confirmed."""
+
+    epoch: Epoch
+    confirmed: int
+
+
+class Piece(NamedTuple):
+    """A part of the log."""
+
+    physical_offset: int
+    data: memoryview
+
+
+class SwitchReceiving:
+    """The slave's side of a connection; ``end_offset`` is up to where it has the log.
+
+    ``is_ready`` is set by its owner when the log has been cut to what the master has: only then
+    there are frames.
+    """
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        self.is_ready = False
+        self._head = b""
+        self._missing = 0  # bytes of the frame that is coming
+
+    def receive(self, data: bytes) -> Iterator[MasterLog | FrameHead | Piece]:
+        """Give what the master has sent.
+
+        A piece counts as appended when the next one is asked for. Raises Mismatch if a frame does
+        not follow on what the slave has, RemoteProtocolError for what is neither of the two.
+        """
+        view, at = memoryview(data), 0
+        while at < len(data):
+            if self._missing:
+                piece = view[at : at + self._missing]
+                yield Piece(self.end_offset, piece)
+                at += len(piece)
+                self._missing -= len(piece)
+                self.end_offset += len(piece)
+                continue
+            wanted = self._wanted() - len(self._head)
+            self._head += view[at : at + wanted]
+            at += wanted
+            if len(self._head) == self._wanted():
+                head, self._head = self._head, b""
+                yield self._begin(head) if self.is_ready else _master_log(head)
+
+    def _wanted(self) -> int:
+        """How many bytes of a head there must be, as far as they tell it."""
+        if self.is_ready:
+            return FRAME_HEAD.size
+        if len(self._head) < MASTER_HANDSHAKE.size:
+            return MASTER_HANDSHAKE.size
+        state, size, _, _ = MASTER_HANDSHAKE.unpack_from(self._head)
+        if state != HANDSHAKE or size % EPOCH.size or not 0 <= size <= EPOCHS_MAX * EPOCH.size:
+            raise RemoteProtocolError(f"no handshake of a master begins with {state} and {size}")
+        return MASTER_HANDSHAKE.size + int(size)
+
+    def _begin(self, head: bytes) -> FrameHead:
+        state, size, physical_offset, epoch, start, confirmed = FRAME_HEAD.unpack(head)
+        if state != TRANSFER or not 0 <= size <= FRAME_DATA_BYTES_MAX:
+            raise RemoteProtocolError(
+                f"no frame of a log begins with {state} and has {size} bytes at {physical_offset}"
+            )
+        if size and (physical_offset < 0 or epoch < 0 or start < 0):
+            raise RemoteProtocolError(
+                f"there is no byte of a log at {physical_offset}, of epoch {epoch} from {start}"
+            )
+        if size and self.end_offset and physical_offset != self.end_offset:
+            raise Mismatch(
+                f"the master sends the log from {physical_offset} on, it ends at "
+                f"{self.end_offset} here"
+            )
+        if size:  # the first one of an empty log says where that begins
+            self.end_offset = physical_offset
+        self._missing = size
+        return FrameHead(Epoch(epoch, start), confirmed)
+
+
+def _master_log(data: bytes) -> MasterLog:
+    _, size, end, _ = MASTER_HANDSHAKE.unpack_from(data)
+    epochs = Epochs(
+        Epoch(*EPOCH.unpack_from(data, MASTER_HANDSHAKE.size + at))
+        for at in range(0, size, EPOCH.size)
+    )
+    return MasterLog(max(end, 0), epochs)

@@ -1,0 +1,64 @@
+"""Gives up the end of a log: what a slave has that its master never had.
+
+It is done while the store is being opened, before recovery, which then finds that the log ends
+sooner and cuts queues and index as it does after any unclean end. So there is one way in which a
+log gets shorter, and whatever refers to the log (queues, index, timer, offsets) is brought in line
+with it by the way of every start.
+
+Nothing of it comes back, whenever the machine fails. First the note of the last stop goes, by which
+the next start would miss the end of the log; then the checkpoint forgets what it vouches for, or
+records that come into the same place later would count as flushed. Then the log is cut, its files
+from the last one on, and the rest of the last file is zeroed and on the disk. A failure in between
+leaves a log that is whole up to some place not before the cut: who wanted it cut asks again.
+
+Java: AutoSwitchHAClient moves positions in memory only, so that the old end is there again after a
+crash (apache/rocketmq#10666).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from firearrow.store import inventory
+from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.fs import FileSystem
+from firearrow.store.recovery import Recovered
+
+log = logging.getLogger(__name__)
+
+
+def cut_log(
+    commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint, root: Path, fs: FileSystem
+) -> bool:
+    """Give up a loaded log from a physical offset on; say if there was anything.
+
+    It is on the disk on return. ``checkpoint`` still has its times, to start the walk from;
+    `save_after_cut` makes it fit. Raises OSError.
+    """
+    assert physical_offset >= 0
+    if next(commit_log.segments.data(physical_offset), None) is None:
+        return False
+    log.warning(
+        "end of the CommitLog is given up: the master does not have it",
+        extra={"end_physical_offset": physical_offset},
+    )
+    inventory.remove(root, fs)
+    Checkpoint().save(root / "checkpoint", fs)
+    if checkpoint.queues_physical_offset >= physical_offset:
+        checkpoint.queues_physical_offset = 0
+    commit_log.segments.cut_durably(physical_offset)
+    return True
+
+
+def save_after_cut(
+    checkpoint: Checkpoint, recovered: Recovered, root: Path, fs: FileSystem
+) -> None:
+    """Have a checkpoint vouch for nothing behind the end of a log that was cut."""
+    last_ms = recovered.last_store_ms
+    checkpoint.log_ms = min(checkpoint.log_ms, last_ms)
+    checkpoint.queues_ms = min(checkpoint.queues_ms, last_ms)
+    checkpoint.index_ms = min(checkpoint.index_ms, last_ms)
+    assert checkpoint.queues_physical_offset <= recovered.log_end_offset
+    checkpoint.save(root / "checkpoint", fs)

@@ -1,0 +1,166 @@
+"""Brokers of both kinds under one controller: each is master in turn, and the other follows.
+
+What was acknowledged by any master must be in the log of the next one, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from firearrow.net.client import Client
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.controller_bodies import EpochsOfBroker
+from tests.broker.serving import send_fields
+from tests.interop.controllers import (
+    Controllers,
+    OriginalBroker,
+    OurBroker,
+    controllers,
+    name_server,
+)
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
+from tests.interop.test_controller import wait_for_state
+from tests.interop.waiting import wait_until
+
+WITHIN_S = 60
+SAFE = {"allAckInSyncStateSet": "true", "defaultTopicQueueNums": "1"}
+
+
+def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> Any:
+    """Ask a server; give its answer."""
+
+    async def asked() -> Any:
+        client = Client()
+        try:
+            return await client.answer(address, code, fields, body, timeout_seconds=10)
+        finally:
+            await client.close()
+
+    return asyncio.run(asked())
+
+
+def send(broker: OriginalBroker, *words: str) -> None:
+    """Send messages to a broker that must take them, in the end."""
+    for word in words:
+
+        def taken(word: str = word) -> bool:
+            try:
+                answer = ask(broker.address, 310, send_fields("T"), word.encode())
+            except OSError:
+                return False
+            return bool(answer.code == 0)
+
+        wait_until(taken, WITHIN_S, f"{broker.kind} takes a message")
+
+
+def epochs_of(broker: OriginalBroker) -> EpochsOfBroker:
+    """What a broker says of its epochs."""
+    answer = ask(broker.address, Code.GET_BROKER_EPOCH_CACHE, {})
+    assert answer.code == 0, answer.remark
+    return fastjson.decode(answer.body, EpochsOfBroker)
+
+
+def log_of(broker: OriginalBroker) -> bytes:
+    """The bytes of a broker's log."""
+    end = epochs_of(broker).max_offset
+    files = sorted((broker.directory / "store" / "commitlog").iterdir())
+    return b"".join(path.read_bytes() for path in files)[:end]
+
+
+def wait_for_same_log(brokers: list[OriginalBroker]) -> bytes:
+    """Wait until all brokers have one log with the same epochs; give it."""
+    first, *others = brokers
+
+    def same() -> bytes | None:
+        log, epochs = log_of(first), epochs_of(first)
+        starts = [(it.epoch, it.start_offset) for it in epochs.epoch_list]
+        for other in others:
+            theirs = [(it.epoch, it.start_offset) for it in epochs_of(other).epoch_list]
+            if theirs != starts or log_of(other) != log:
+                return None
+        return log
+
+    found: bytes = wait_until(same, WITHIN_S, "brokers with one log")
+    return found
+
+
+def elect(group: Controllers, broker: OriginalBroker, state: dict[str, Any]) -> None:
+    """Have a broker be master."""
+    known = state["inSyncReplicas"] + state["notInSyncReplicas"]
+    [number] = [it["brokerId"] for it in known if it["brokerAddress"] == broker.address]
+    fields = {
+        "clusterName": CLUSTER_NAME, "brokerName": BROKER_NAME, "brokerId": number,
+        "designateElect": True, "invokeTime": 1,
+    }  # fmt: skip
+    answer = ask(group.all_addresses, Code.CONTROLLER_ELECT_MASTER, fields)
+    assert answer.code == 0, answer.remark
+
+
+def led_by(broker: OriginalBroker, in_sync: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether a broker is master, with so many in sync."""
+
+    def holds(state: dict[str, Any]) -> bool:
+        return (
+            state.get("masterAddress") == broker.address and len(state["inSyncReplicas"]) == in_sync
+        )
+
+    return holds
+
+
+def test_a_broker_of_each_kind_is_master_in_turn(tmp_path: Path) -> None:
+    with controllers("firearrow", tmp_path, 1) as group, name_server(tmp_path) as namesrv:
+        ours = OurBroker(tmp_path / "ours", namesrv, group.all_addresses, **SAFE)
+        theirs = OriginalBroker(tmp_path / "theirs", namesrv, group.all_addresses, **SAFE)
+        try:
+            ours.start()
+            wait_for_state(group, led_by(ours, 1))
+            theirs.start()
+            send(ours, "one", "two")
+            wait_for_state(group, led_by(ours, 2))
+            send(ours, "three")
+            ours.kill()
+            wait_for_state(group, led_by(theirs, 1))
+            send(theirs, "four", "five")
+            ours.start()
+            state = wait_for_state(group, led_by(theirs, 2))
+            send(theirs, "six")
+            elect(group, ours, state)
+            wait_for_state(group, led_by(ours, 2))
+            send(ours, "seven")
+            log = wait_for_same_log([ours, theirs])
+            words = ("one", "two", "three", "four", "five", "six", "seven")
+            places = [log.index(word.encode()) for word in words]
+            assert places == sorted(places)
+            assert [it.epoch for it in epochs_of(ours).epoch_list] == [1, 2, 3]
+        finally:
+            ours.close()
+            theirs.close()
+
+
+def test_our_brokers_follow_an_original_controller(tmp_path: Path) -> None:
+    with controllers("real", tmp_path, 1) as group, name_server(tmp_path) as namesrv:
+        brokers = [
+            OurBroker(tmp_path / name, namesrv, group.all_addresses, **SAFE) for name in "ab"
+        ]
+        first, second = brokers
+        try:
+            for broker in brokers:
+                broker.start()
+            state = wait_for_state(group, lambda state: len(state["inSyncReplicas"]) == 2)
+            if state["masterAddress"] != first.address:
+                first, second = second, first
+            send(first, "one", "two")
+            first.kill()
+            wait_for_state(group, led_by(second, 1))
+            send(second, "three")
+            first.start()
+            wait_for_state(group, led_by(second, 2))
+            log = wait_for_same_log([first, second])
+            assert log.index(b"one") < log.index(b"two") < log.index(b"three")
+        finally:
+            for broker in brokers:
+                broker.close()
