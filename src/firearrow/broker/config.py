@@ -87,6 +87,16 @@ class BrokerConfig(TlsKeys, frozen=True):
     register_broker_timeout_mills: Annotated[PositiveInt, "ms that a name server has to answer a registration"] = 24_000
     compressed_register: Annotated[bool, "whether registrations are sent compressed"] = False
 
+    # --- slaves that act for their master ---
+    enable_slave_acting_master: Annotated[bool, "whether the slave with the smallest number acts for a master that is away; all brokers of a name and their name servers (`supportActingMaster`) must want it"] = False
+    enable_remote_escape: Annotated[bool, "whether messages that such a slave would put (those that are due, for example) go to another master of the cluster; else they wait for their own"] = False
+    skip_pre_online: Annotated[bool, "whether a broker registers without meeting the others of its name first"] = False
+    broker_heartbeat_interval: Annotated[PositiveInt, "ms between heartbeats to name servers"] = 1000
+    broker_not_active_timeout_millis: Annotated[PositiveLong, "ms without one after which name servers forget the broker"] = 10_000
+    send_heartbeat_timeout_millis: Annotated[PositiveInt, "ms that a name server has to take one"] = 1000
+    sync_broker_member_group_period: Annotated[PositiveInt, "ms between looks who else is there"] = 1000
+    lock_in_strict_mode: Annotated[bool, "whether queues are locked for a consumer by most of the totalReplicas brokers of a name", LIVE] = False
+
     # --- topics and groups ---
     broker_permission: Annotated[Permission, "what clients may do: 2 write, 4 read, 6 both", LIVE] = 6
     auto_create_topic_enable: Annotated[bool, "whether a send to an unknown topic creates it", LIVE] = True

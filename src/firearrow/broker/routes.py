@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError
 from firearrow.net.access import OPEN, Access
@@ -126,7 +127,14 @@ class TopicRoutes(Service):
             tell(queues)
 
     async def _found(self, topic: str) -> Queues | None:
-        """Ask one name server after another; raises what the last one's trouble was."""
+        route = await self.route(topic)
+        return None if route is None else readable(topic, route)
+
+    async def route(self, topic: str) -> Route | None:
+        """Ask one name server after another where a topic is; None if there is no such topic.
+
+        Raises what the last one's trouble was.
+        """
         trouble: OSError | FirearrowError | None = None
         for address in tuple(self._name_servers):
             try:
@@ -136,7 +144,7 @@ class TopicRoutes(Service):
                     {"topic": topic, "acceptStandardJsonOnly": True},
                     timeout_seconds=ASK_SECONDS_MAX,
                 )
-                return readable(topic, fastjson.decode(answer.body, Route))
+                return fastjson.decode(answer.body, Route)
             except BrokerError as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return None
@@ -145,7 +153,8 @@ class TopicRoutes(Service):
                 trouble = error
             self._name_servers.remove(address)
             self._name_servers.append(address)  # another one is asked first from now on
-        assert trouble is not None, "there is a name server"
+        if trouble is None:
+            return None
         raise trouble
 
     def _say(self, topic: str, error: Exception) -> None:
@@ -155,6 +164,15 @@ class TopicRoutes(Service):
             log.warning(
                 "no name server says where a topic is", extra={"topic": topic, "error": error}
             )
+
+
+def queues_here(topics: TopicTable, broker_name: str, topic: str) -> Queues | None:
+    """The queues of a topic that may be read here, None if there is no such topic."""
+    config = topics.get(topic)
+    if config is None:
+        return None
+    count = config.read_queue_nums if config.perm & PERM_READ else 0
+    return tuple(MessageQueue(topic, broker_name, number) for number in range(count))
 
 
 def readable(topic: str, route: Route) -> Queues:

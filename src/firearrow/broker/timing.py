@@ -28,7 +28,7 @@ from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.config.table import INT_MAX
-from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
@@ -43,6 +43,8 @@ from firearrow.store import (
     NORMAL,
     ROLL,
     WHEEL_SLOTS,
+    MessageStore,
+    TimedQueue,
     TimerFlush,
     TimerStore,
     TimerUnit,
@@ -154,6 +156,21 @@ def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
     return None
 
 
+def open_timers(store: MessageStore, timers: TimerStore, now_ms: int) -> None:
+    """Bring the timer's files in line with the log, and with who was followed last, if anybody."""
+    ends = (
+        store.min_queue_offset(names.TIMER_TOPIC, 0),
+        store.max_queue_offset(names.TIMER_TOPIC, 0),
+    )
+    queue = TimedQueue(store.log_end_offset, *ends, store.record_at)
+    if not timers.follows:
+        timers.open(now_ms, queue)
+        return
+    first = next(store.iterate_from(names.TIMER_TOPIC, 0, timers.handled, 1), None)
+    unhandled = store.log_end_offset if first is None else first.physical_offset
+    timers.open_again(now_ms, queue, unhandled)
+
+
 def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
     """The handle by which a message that was just put can be recalled, None if it can't."""
     topic = draft.properties.get(properties.REAL_TOPIC, "")
@@ -204,6 +221,8 @@ class TimedMessages(Service):
     async def start(self) -> None:
         """Begin with what is due already."""
         self._runs = True
+        self._recalled.clear()
+        self._recalls_end = self._placed_ms = self._late_ms = 0
         self._late_slot_ms = self._timers.slot_of(self._clock.now_ms())
         self._alarm.set(0)
 
@@ -213,15 +232,23 @@ class TimedMessages(Service):
         self._runs = self._gathers = False
         self._alarm.cancel()
         steps = self._steps
-        while steps is not None and self._reads_slot and next(steps, None) == 0.0:
-            continue
+        while steps is not None and self._reads_slot:
+            if next(steps, None) != 0.0 and not await self._puts.settled():
+                break
+        self._steps = None
         if self._reads_slot:
             log.warning("messages may be delivered again: some of their time could not be put")
+        self._reads_slot = False
         if not self._settings.store.timer_stop_enqueue and self._behind() <= AT_STOP_MAX:
             # Java: TimerMessageStore#doEnqueue delivers what is late and not on the wheel in any
             # order: an acknowledgement before what it acknowledges, which comes again then.
             for _ in self._place_all(self._timers.slot_of(self._clock.now_ms())):
                 continue
+
+    def go_on(self) -> None:
+        """Look again at what could not be put before."""
+        if self._runs:
+            self._alarm.set(0)
 
     @property
     def trouble(self) -> str | None:
@@ -438,6 +465,8 @@ class TimedMessages(Service):
                     self._put(view, unit)
                     self._trouble = None
                     break
+                except PutLater:
+                    yield RETRY_SECONDS
                 except (OSError, StoreError) as error:
                     # Java: TimerDequeuePutMessageService gives up after three tries.
                     self._stuck(error)

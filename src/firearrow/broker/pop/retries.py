@@ -47,6 +47,7 @@ class Retries:
 
     def __init__(self, context: BrokerContext) -> None:
         self._store = context.store
+        self._puts = context.puts
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
@@ -108,16 +109,19 @@ class Retries:
         # The notes may make it too large for a file, too.
         for kept in (_noted(checkpoint, content), content.properties):
             try:
-                store.put(
-                    queue,
-                    content.body,
-                    kept,
-                    content.flag,
-                    content.sys_flag & ~HOSTS_V6_MASK,
-                    content.born_timestamp_ms,
-                    store.store_host,
+                self._puts.put_again(
+                    (
+                        queue,
+                        content.body,
+                        kept,
+                        content.flag,
+                        content.sys_flag & ~HOSTS_V6_MASK,
+                        content.born_timestamp_ms,
+                        store.store_host,
+                        reconsume_times,
+                        0,
+                    ),
                     now_ms,
-                    reconsume_times,
                 )
             except MessageError as error:
                 refusal = error
