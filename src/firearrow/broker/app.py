@@ -122,6 +122,7 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
+from firearrow.wire.bodies import LEAD
 
 log = logging.getLogger(__name__)
 
@@ -376,6 +377,7 @@ class Broker:
         if self.replicas.is_slave:
             self.offsets.lead()
             self.delay_offsets.lead()
+            self._timers.lead(LEAD)
 
     def _timing(self, context: BrokerContext) -> list[Service]:
         """What delivers messages with a delivery time, and what was popped for a time."""
@@ -549,8 +551,8 @@ class Broker:
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
         listen(MembersChanged, notices.changed)
-        if self.replicas.master is not None:
-            self.replicas.master.joined.listen(lambda _: self._serve_slaves())
+        if not self.replicas.is_slave or self.config.enable_slave_acting_master:
+            self.replicas.linked.listen(lambda _: self._serve_replicas())
         listen(WaitsElsewhere, self._transactions.waits)
         listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
@@ -610,8 +612,9 @@ class Broker:
             self._routes,
         ]
 
-    def _serve_slaves(self) -> None:
-        """Take clients at the port where RocketMQ's slaves ask for topics.
+    def _serve_replicas(self) -> None:
+        """Take clients at the port where RocketMQ's slaves ask for topics, and its masters that
+        come back for offsets.
 
         Java: MixAll#brokerVIPChannel; a broker has a second server there in any case.
         """

@@ -14,8 +14,9 @@ request  what the slave does with the answer
 60       takes how far the timer is
 ======== ========================================================================================
 
-A slave that may act for its master asks for 45 and 60 every few seconds: what it does not know to
-be delivered, it delivers again.
+A slave that may act for its master asks every few seconds for 45 and 60, and whether 21 and 201
+are other ones: what it does not know to be delivered, it delivers again, and a topic that it does
+not know can't be read there.
 
 21 and 201 come in pages. A master that has nothing of its own, because its files are lost perhaps,
 never empties a slave: that has the only copy. A master that comes back asks its slave for 43, 45
@@ -104,7 +105,7 @@ class _Modes(Body, frozen=True):
 class SlaveSync(Service):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
     serves clients, empty as long as nobody knows; ``access`` is how to get in there. With ``often``
-    it asks for what is delivered every few seconds."""
+    it asks every few seconds for what it must know to act for the master."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class SlaveSync(Service):
                     if not self.master_address or self._failed:
                         break
                     if self._often:
-                        await self._ask_some({"delays": self._ask_delays, "timer": self._ask_timer})
+                        await self._ask_often()
 
     async def ask_all(self) -> None:
         """Ask for everything, once."""
@@ -192,6 +193,17 @@ class SlaveSync(Service):
         }
         await self._ask_some(steps)
         self.rounds += not self._failed
+
+    async def _ask_often(self) -> None:
+        """Ask for what a slave must know that acts for its master."""
+        await self._ask_some(
+            {
+                "topics": self._ask_new_topics,
+                "groups": self._ask_new_groups,
+                "delays": self._ask_delays,
+                "timer": self._ask_timer,
+            }
+        )
 
     async def _ask_some(self, steps: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         for what, step in steps.items():
@@ -227,6 +239,18 @@ class SlaveSync(Service):
         )  # fmt: skip
         if found.data_version != self._groups.data_version:
             self._groups.follow(total, found.forbidden_table, found.data_version)
+
+    async def _ask_new_topics(self) -> None:
+        first: dict[str, FieldValue] = {"topicSeq": 0, "maxTopicNum": 1, "dataVersion": ""}
+        found = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG, first, _Topics)
+        if found.data_version != self._topics.data_version:
+            await self._ask_topics()
+
+    async def _ask_new_groups(self) -> None:
+        first: dict[str, FieldValue] = {"groupSeq": 0, "maxGroupNum": 1, "dataVersion": ""}
+        found = await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, first, _Groups)
+        if found.data_version != self._groups.data_version:
+            await self._ask_groups()
 
     async def _ask_offsets(self) -> None:
         found = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets)

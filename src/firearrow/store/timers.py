@@ -201,6 +201,11 @@ class TimerStore:
         self.progress = self.progress._replace(read_ms=self.slot_of(read_ms))
         self._write_check(self.progress)
 
+    def lead(self, changes: int) -> None:
+        """Have this progress count as so many changes later than that of who was followed."""
+        state, time_ms, counter = self.version
+        self.version = state, time_ms, counter + changes
+
     def take_back(self, check: bytes) -> None:
         """Follow a slave that has acted for this broker, if that is ahead; as ``follow``."""
         if len(check) >= CHECK.size and CHECK.unpack_from(check)[0] > self.progress.read_ms:
