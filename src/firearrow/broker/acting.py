@@ -11,7 +11,8 @@ of several (``totalReplicas``):
 
 * A slave asks the master where slaves connect (906), and connects.
 * A master tells each slave where that is (906), waits until it has connected, and takes back how
-  far consumers, delay levels and the timer came meanwhile.
+  far consumers, delay levels and the timer came meanwhile. A slave whose log is another one keeps
+  nobody waiting, and nothing is taken back from it.
 
 So a master that comes back hands nothing out before it knows what its slave has delivered. A slave
 that hears of it ends its special services before it answers; should the master not make it, they
@@ -54,6 +55,8 @@ CALL_SECONDS_MAX: Final = 3.0
 CONNECT_SECONDS_MAX: Final = 10.0
 """So long a master waits for a slave to connect, and a slave for its master to take it. A slave of
 RocketMQ's looks every five seconds where to connect to."""
+START_SECONDS: Final = 3.0
+"""So long a slave does not act after it came online."""
 YIELD_SECONDS: Final = 10.0
 """So long a slave does not act after a master has said that it comes back."""
 
@@ -84,14 +87,23 @@ class Special(Service):
             if on is self.runs or (on and self._has_ended):
                 return
             log.info("special services are started or stopped", extra={"runs": on})
-            self.runs = on
-            if on:
-                self._prepare()
-                for service in self._services:
+            if not on:
+                self.runs = False
+                await self._stop(self._services)
+                return
+            self._prepare()
+            self.runs = True
+            for number, service in enumerate(self._services):
+                try:
                     await service.start()
-            else:
-                for service in reversed(self._services):
-                    await service.stop()
+                except BaseException:
+                    self.runs = False
+                    await self._stop(self._services[:number])
+                    raise
+
+    async def _stop(self, services: tuple[Service, ...]) -> None:
+        for service in reversed(services):
+            await service.stop()
 
     def go_on(self) -> None:
         """Have them look again at what they could not put before."""
@@ -204,6 +216,9 @@ class Acting(Service):
         own = self._identity.broker_id
         # Who did not ask leaves it to the master until name servers say otherwise.
         self._lowest = min([own, *others]) if self._waits else MASTER_ID
+        if self._replicas.is_slave:
+            # All may have been started together: the master is given time.
+            self._yields_until = asyncio.get_running_loop().time() + START_SECONDS
         await self._special.run(self._is_to_act())
         await self._registration.start()
         self.is_online = True
@@ -251,10 +266,13 @@ class Acting(Service):
 
             def has_come(host: str = host, count: int = count) -> bool:
                 hosts = self._replicas.slave_hosts()
-                return host in hosts or len(hosts) >= count
+                return host in hosts or host in self._replicas.unfit_hosts() or len(hosts) >= count
 
             await self._until(has_come, f"slave {broker_id} at {address}")
-            await self._sync.take_back(address)
+            if host in self._replicas.unfit_hosts():
+                log.error("nothing is taken back from a slave with another log", extra=told)
+            else:
+                await self._sync.take_back(address)
             self._taken_back.add(broker_id)
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:

@@ -75,6 +75,10 @@ class Replicas:
         """Whether it is a slave that is connected to its master."""
         return self.slave is not None and self.slave.is_connected
 
+    def unfit_hosts(self) -> set[str]:
+        """The hosts of slaves that this master has refused since they have another log."""
+        return set() if self.master is None else self.master.unfit_hosts
+
     def slave_hosts(self) -> list[str]:
         """The hosts of the slaves that follow this master."""
         known = [] if self.master is None else self.master.slaves
@@ -121,6 +125,7 @@ class Replicas:
             return self.slave
         self.master = Master(store, self._config, clock, loop, self._server)
         self.master.joined.listen(self.linked)
+        self.master.refused.listen(self.linked)
         if self._config.broker_role == SYNC_MASTER and self._config.in_sync_replicas > 1:
             copies = _Copies(self.master, self._config.in_sync_replicas - 1)
             confirming = store.copy_by(copies, self._config.slave_timeout / 1000)

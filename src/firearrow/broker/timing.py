@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import re
 from array import array
+from collections import Counter
 from collections.abc import Generator
 from random import Random
 from typing import Final
@@ -209,6 +210,8 @@ class TimedMessages(Service):
         self._steps: _Steps | None = None
         self._reads_slot = False
         self._has_rolled = False
+        self._rolled: Counter[str | None] = Counter()  # by their unique keys
+        self._knows_rolled = False
         self._recalled: set[str] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
         self._placed_ms = 0  # what was put before this time is on the wheel
@@ -222,6 +225,8 @@ class TimedMessages(Service):
         """Begin with what is due already."""
         self._runs = True
         self._recalled.clear()
+        self._rolled.clear()
+        self._knows_rolled = False
         self._recalls_end = self._placed_ms = self._late_ms = 0
         self._late_slot_ms = self._timers.slot_of(self._clock.now_ms())
         self._alarm.set(0)
@@ -326,6 +331,7 @@ class TimedMessages(Service):
     def _place_all(self, now_ms: int) -> _Steps:
         """Put on the wheel what is in the timer's queue by now."""
         store, timers = self._store, self._timers
+        yield from self._read_rolled()
         end = store.max_queue_offset(names.TIMER_TOPIC, 0)
         if timers.progress.queue_offset < store.min_queue_offset(names.TIMER_TOPIC, 0):
             timers.pass_over(store.min_queue_offset(names.TIMER_TOPIC, 0) - 1)
@@ -350,6 +356,40 @@ class TimedMessages(Service):
                 return
             self._flush.moved()
             yield 0.0
+
+    def _read_rolled(self) -> _Steps:
+        """Count which messages have rolled already, of those that may be placed again: what they
+        rolled into is behind them in the queue."""
+        store, at = self._store, self._timers.progress.queue_offset
+        if self._knows_rolled or at >= self._timers.placed_again_before:
+            return
+        self._rolled.clear()
+        end = store.max_queue_offset(names.TIMER_TOPIC, 0)
+        while at < end:
+            first = at
+            for entry in store.iterate_from(names.TIMER_TOPIC, 0, first, STEP_MESSAGES):
+                record = store.record_at(entry.physical_offset)
+                view = None if record is None else timed_message(record)
+                if view is not None and properties.TIMER_ROLL_TIMES in view.properties:
+                    self._rolled[view.unique_key] += 1
+                at = entry.queue_offset + 1
+            if at == first:
+                break
+            yield 0.0
+        self._knows_rolled = True
+
+    def _has_rolled_already(self, view: MessageView, queue_offset: int) -> bool:
+        """Whether a message is behind in the queue once more."""
+        if not self._rolled or queue_offset >= self._timers.placed_again_before:
+            return False
+        config, key = self._settings.store, view.unique_key
+        due_ms = due_ms_of(view)
+        assert due_ms is not None, "`timed_message` gives none without"
+        rolls = _unit_of(due_ms - view.store_timestamp_ms, config)[1] & ROLL
+        if not rolls or key is None or not self._rolled[key]:
+            return False
+        self._rolled[key] -= 1
+        return True
 
     def _read_recalls(self) -> _Steps:
         """Note which messages are recalled by those that could not be put on the wheel yet, be it
@@ -376,6 +416,9 @@ class TimedMessages(Service):
         due_ms = due_ms_of(view)
         assert due_ms is not None, "`timed_message` gives none without"
         if due_ms < timers.progress.read_ms and queue_offset < timers.placed_again_before:
+            timers.pass_over(queue_offset)
+            return True
+        if self._has_rolled_already(view, queue_offset):
             timers.pass_over(queue_offset)
             return True
         delay_ms, magic = _unit_of(due_ms - now_ms, config)

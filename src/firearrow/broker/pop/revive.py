@@ -97,7 +97,7 @@ class Reviving(Service):
         self._settings = context.settings
         self._clock = context.clock
         self._replicas = context.replicas
-        self._retries = Retries(context)
+        self._retries = Retries(context, self.go_on)
         self._in_flight = context.in_flight
         self._tally = context.stats.tally
         self._put_checkpoint = put_checkpoint
@@ -146,6 +146,7 @@ class Reviving(Service):
                 for queue in self._queues.values():
                     self._note_again(queue)
             self._commit()
+            await self._retries.stop()
 
     def go_on(self) -> None:
         """Look again at what could not be put before."""
