@@ -73,6 +73,10 @@ class DiskFull(StoreError):
     """
 
 
+class PutLater(StoreError):
+    """What was to be put is on its way to another broker: who puts it again is told the result."""
+
+
 class StoreLocked(StoreError):
     """Another process holds the lock of the store directory."""
 

@@ -29,7 +29,7 @@ async def replica(
 ) -> AsyncIterator[Serving]:
     """A broker with a role; it is stopped in the end."""
     settings = BrokerConfig(
-        broker_name="broker-a",
+        broker_name=config.pop("broker_name", "broker-a"),
         broker_cluster_name="C",
         broker_id=1 if role == "SLAVE" else 0,
         broker_fast_failure_enable=False,

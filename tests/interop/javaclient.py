@@ -420,13 +420,14 @@ class JavaClient:
         times_max: int = -1,
         trace: bool = False,
         sql: bool = False,
-        **sharing: int,
+        **others: int,
     ) -> PushConsumer:
         """Open a push consumer, which begins at the first offset if its group has none.
 
         It fails each message so many times, and asks for this delay level then (0: that which
-        follows from the failures); ``times_max`` is its maxReconsumeTimes. For ``sharing`` see
-        `shared_consumer`.
+        follows from the failures); ``times_max`` is its maxReconsumeTimes. Of the others,
+        ``routesMs`` is how often it asks for routes, with ``pauseMs`` an orderly one pulls message
+        by message and rests that long with each; those for sharing are `shared_consumer`'s.
         """
         number = self.call(
             "push.open",
@@ -441,7 +442,7 @@ class JavaClient:
             maxReconsumeTimes=times_max,
             trace=trace,
             sql=sql,
-            **sharing,
+            **others,
         )
         return self._keep(PushConsumer(self._driver, number))
 

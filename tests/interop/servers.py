@@ -46,6 +46,8 @@ CLUSTER_NAME = "DefaultCluster"
 BROKER_NAME = "broker-a"
 IDENTITY: Mapping[str, str] = {"brokerClusterName": CLUSTER_NAME, "brokerName": BROKER_NAME}
 
+NAMESRV_KEYS = {"supportActingMaster", "notifyMinBrokerIdChanged"}
+
 # Both refuse what has waited for 200 ms, by default; a machine that runs tests may take that long.
 PATIENT: Mapping[str, str] = {"brokerFastFailureEnable": "false"}
 
@@ -156,9 +158,11 @@ def _real(
     namesrv_port, broker_port = free_port(0), broker_port or free_port(-2, 0, 1)
     namesrv = settings.get("namesrvAddr") or f"127.0.0.1:{namesrv_port}"
     server = Server("real", namesrv, f"127.0.0.1:{broker_port}", store, logs)
+    names = {key: value for key, value in settings.items() if key in NAMESRV_KEYS}
+    others = {key: value for key, value in settings.items() if key not in names}
     confs = (
-        write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port)}),
-        write_properties(logs / "broker.conf", _broker_keys(server) | dict(settings)),
+        write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port), **names}),
+        write_properties(logs / "broker.conf", _broker_keys(server) | others),
     )
     # Libraries of a broker that is killed are left behind: not in the system's directory.
     jvm = ("-Xms1g", "-Xmx1g", f"-Duser.home={logs}", f"-Djava.io.tmpdir={logs}")

@@ -70,7 +70,7 @@ def test_brokers_are_told_of_a_new_smallest_id(
             SystemClock(),
         )
         slave = f"127.0.0.1:{await broker.start('127.0.0.1', 0)}"
-        await asker.register(header(slave, 1), body())
+        await asker.register(header(slave, 1, acting=True), body())
         await asker.register(header("127.0.0.1:1", 2), body())
         await asker.register(header("1.1.1.1:10911", 0), body(*TWO))
         notice = await heard.get()

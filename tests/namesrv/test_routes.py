@@ -368,6 +368,36 @@ def test_the_lowest_slave_stands_in_for_a_lost_master() -> None:
     assert route.broker_datas[0].broker_addrs == {1: B, 2: C}
 
 
+def test_who_comes_back_as_master_is_written_to_again_and_the_slave_has_its_own_id() -> None:
+    s = Setting(support_acting_master=True)
+    for address, broker_id in ((A, 0), (B, 1)):
+        s.routes.register(header(address, broker_id, acting=True, lease_ms=10_000), body(*TWO), 1)
+    assert s.perm("T1") == 6
+    s.clock.seconds += 9
+    s.routes.touch("C", B)
+    s.clock.seconds += 2
+    assert s.routes.expire() == [1]
+    route = s.routes.route("T1")
+    assert route is not None
+    assert (route.broker_datas[0].broker_addrs, s.perm("T1")) == ({0: B}, 4)
+    assert s.addresses() == {1: B}
+    s.routes.register(header(B, 1, acting=True), body(*TWO, counter=2), None)
+    assert s.perm("T1") == 4
+    s.routes.register(header(A, 0, acting=True), body(*TWO), None)
+    route = s.routes.route("T1")
+    assert route is not None
+    assert (route.broker_datas[0].broker_addrs, s.perm("T1")) == ({0: A, 1: B}, 6)
+
+
+def test_the_topic_by_which_old_brokers_ask_for_members_shows_them_as_they_are() -> None:
+    s = Setting(support_acting_master=True)
+    members = topic("rmq_sys_SYNC_BROKER_MEMBER_broker-a", perm=4)
+    s.routes.register(header(B, 1, acting=True), body(*TWO, members), None)
+    route = s.routes.route("rmq_sys_SYNC_BROKER_MEMBER_broker-a")
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {1: B}
+
+
 def test_nobody_stands_in_unless_allowed() -> None:
     s = Setting()
     s.routes.register(header(B, 1, acting=True), body(*TWO), None)
@@ -378,16 +408,24 @@ def test_nobody_stands_in_unless_allowed() -> None:
 
 def test_changes_of_the_smallest_id_are_told() -> None:
     s = Setting(notify_min_broker_id_changed=True)
-    s.routes.register(header(B, 1), body(), None)
-    s.routes.register(header(C, 2), body(), None)
+    s.routes.register(header(B, 1, acting=True), body(), None)
+    s.routes.register(header(C, 2, acting=True), body(), None)
     assert s.told == []
-    s.routes.register(header(A, 0), body(*TWO), None)
+    s.routes.register(header(A, 0, acting=True), body(*TWO), None)
     [change] = s.told
     assert change == MinBrokerIdChange("broker-a", 0, A, None, f"ha-of-{A}", (B, C))
     s.routes.unregister("C", "broker-a", C)
     assert len(s.told) == 1
     s.routes.unregister("C", "broker-a", A)
-    assert s.told[1] == MinBrokerIdChange("broker-a", 1, B, A, f"ha-of-{A}", (B,))
+    assert s.told[1] == MinBrokerIdChange("broker-a", 1, B, A, None, (B,))
+
+
+def test_a_loss_is_told_to_those_only_who_act_for_each_other() -> None:
+    s = Setting(notify_min_broker_id_changed=True)
+    s.routes.register(header(A, 0), body(*TWO), None)
+    s.routes.register(header(B, 1), body(), None)
+    s.routes.unregister("C", "broker-a", A)
+    assert s.told == []
 
 
 def test_nothing_is_told_unless_wanted() -> None:

@@ -20,10 +20,12 @@ from msgspec import structs
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import AccessControl, access_of, metadata_for
+from firearrow.broker.acting import Acting, Special
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayedDelivery, DelayRedirection
+from firearrow.broker.escape import EscapingPuts
 from firearrow.broker.events import (
     GroupDeleted,
     GroupLeft,
@@ -33,6 +35,7 @@ from firearrow.broker.events import (
     WaitsElsewhere,
 )
 from firearrow.broker.flowcontrol import FlowControl
+from firearrow.broker.grouplocks import GroupLocks
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
@@ -60,7 +63,7 @@ from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.reconciling import adopt_queues, place_groups
-from firearrow.broker.registration import Identity, Registration, addresses_of
+from firearrow.broker.registration import Registration, addresses_of, identity_of
 from firearrow.broker.replicas import Replicas, check_role
 from firearrow.broker.requests import (
     NOTING,
@@ -78,7 +81,7 @@ from firearrow.broker.requests import (
 from firearrow.broker.routes import TopicRoutes, own_queues
 from firearrow.broker.saving import Following, Saving
 from firearrow.broker.serving import Serving
-from firearrow.broker.slaverefusals import refused_by_slave
+from firearrow.broker.slaverefusals import refused_by_acting_slave, refused_by_slave
 from firearrow.broker.slavesync import SlaveSync
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
@@ -94,14 +97,13 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
 from firearrow.broker.timercounts import TimerCounts
-from firearrow.broker.timing import TimedMessages, TimerRedirection
+from firearrow.broker.timing import TimedMessages, TimerRedirection, open_timers
 from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import NOT_YET
 from firearrow.broker.unservedtopics import refuse_static_topics, warn_of_compaction
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
-from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.operations import Operations
 from firearrow.net.server import (
     BulkHandler,
@@ -117,11 +119,11 @@ from firearrow.store import (
     MessagesArrived,
     MessageStore,
     QueuesDeleted,
-    TimedQueue,
     TimerFlush,
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
+from firearrow.wire.bodies import LEAD
 
 log = logging.getLogger(__name__)
 
@@ -264,10 +266,9 @@ class Broker:
             self._users = metadata_for(config, root, events)
             store.open(background=self._background, cut_at=self._cut_at)
         except BaseException:
-            if self._kv is not None:
-                self._kv.close()
-            if self._users is not None:
-                self._users.close()
+            for database in (self._kv, self._users):
+                if database is not None:
+                    database.close()
             self.topics.close()
             store.release()
             raise
@@ -349,6 +350,8 @@ class Broker:
             self._saving,
             self._clock,
             access_of(self.config),
+            self._timers if self._store_config.timer_wheel_enable else None,
+            often=self.config.enable_slave_acting_master,
         )
         self._registration = self._make_registration()
         self._routes = self._make_routes()
@@ -356,25 +359,34 @@ class Broker:
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()
         self._serve(context)
-        self.services = self._make_services(self._timing(context))
+        timing = self._timing(context)
+        self._acting: Acting | None = None
+        if self.config.enable_slave_acting_master:
+            self._acting = self._make_acting(context, timing)
+        self.services = self._make_services(timing)
 
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""
-
-        def queue_count(topic: str) -> int:
-            config = self.topics.get(topic)
-            return 0 if config is None else config.read_queue_nums
-
-        return self.offsets.progress(lambda group: self.groups.get(group) is not None, queue_count)
+        return self.offsets.progress(
+            lambda group: self.groups.get(group) is not None,
+            lambda topic: self.topics.read_queues(topic) or 0,
+        )
 
     def _open_timers(self) -> None:
-        """Bring the timer's files in line with the log."""
-        store = self.store
+        """Bring the timer's files in line with the log, and with who was followed."""
         if self._store_config.timer_wheel_enable:
-            ends = store.min_queue_offset(TIMER_TOPIC, 0), store.max_queue_offset(TIMER_TOPIC, 0)
-            queue = TimedQueue(store.log_end_offset, *ends, store.record_at)
-            self._timers.open(self._clock.now_ms(), queue)
+            open_timers(self.store, self._timers, self._clock.now_ms())
             self._timer_counts.load(self.topics.table)
+
+    def _before_acting(self) -> None:
+        """Go on where the other broker is that acted before."""
+        self.store.catch_up()
+        if self._timers.follows:
+            self._open_timers()
+        if self.replicas.is_slave:
+            self.offsets.lead()
+            self.delay_offsets.lead()
+            self._timers.lead(LEAD)
 
     def _timing(self, context: BrokerContext) -> list[Service]:
         """What delivers messages with a delivery time, and what was popped for a time."""
@@ -395,7 +407,7 @@ class Broker:
         self._revive_queues = lambda: reviving.queues
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        return [flush, timed, reviving, self._books]
+        return [flush, timed, reviving]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -405,7 +417,13 @@ class Broker:
             DelayRedirection(self.store.delays),
         )
         clock, chance = self._clock, self._chance
-        self._puts = Puts(self.store, self.topics, clock, chance, redirections, self.events)
+        if self.replicas.is_slave and self.config.enable_slave_acting_master:
+            self._puts: Puts = EscapingPuts(
+                self.store, self.topics, clock, chance, redirections, self.events,
+                self.settings, self._routes, access_of(self.config),
+            )  # fmt: skip
+        else:
+            self._puts = Puts(self.store, self.topics, clock, chance, redirections, self.events)
         self._delayed = DelayedDelivery(
             self.store,
             self._puts,
@@ -505,7 +523,10 @@ class Broker:
 
     def _role_conditions(self) -> list[Condition]:
         """What is refused by the role."""
-        return [refused_by_slave] if self.replicas.is_slave else []
+        if not self.replicas.is_slave:
+            return []
+        acts = self.config.enable_slave_acting_master
+        return [refused_by_acting_slave if acts else refused_by_slave]
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has
@@ -537,8 +558,7 @@ class Broker:
         listen(ConnectionClosed, lambda _: self._lite.events.closed())
         listen(QueuesDeleted, self._held_lite.topic_gone)
         listen(QueuesDeleted, self._lite.queues_gone)
-        if not self.replicas.is_slave:
-            listen(MessagesArrived, self._delayed.arrived)
+        listen(MessagesArrived, self._delayed.arrived)
         listen(QueuesDeleted, lambda _: sends.forget_targets())
         listen(QueuesDeleted, self.open_counts.topic_gone)
         listen(QueuesDeleted, self.orders.topic_gone)
@@ -549,8 +569,8 @@ class Broker:
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
         listen(MembersChanged, notices.changed)
-        if self.replicas.master is not None:
-            self.replicas.master.joined.listen(lambda _: self._serve_slaves())
+        if not self.replicas.is_slave or self.config.enable_slave_acting_master:
+            self.replicas.linked.listen(lambda _: self._serve_replicas())
         listen(WaitsElsewhere, self._transactions.waits)
         listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
@@ -566,16 +586,20 @@ class Broker:
         store, saving = self.store, self._saving
         operations = [self.operations] if self._measures else []
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
-        is_master = not self.replicas.is_slave
+        is_master, acting = not self.replicas.is_slave, self._acting
+        own = is_master and acting is None  # it is the master, whatever happens
         return [
             *operations,
             *store.services,
             self._replication,
-            *(timing if is_master else ()),
-            *(self._kv_reviving if is_master else ()),
+            *(timing if own else ()),
+            *([self._books] if timing and is_master else ()),
+            *(self._kv_reviving if own else ()),
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
-            *((self._transactions,) if is_master else ()),
+            *((self._transactions,) if own else ()),
+            *([self._puts] if isinstance(self._puts, EscapingPuts) else ()),
+            *([self._group_locks, self._special] if acting is not None else ()),
             self._serving,
             saving,
             *self._noting,
@@ -585,7 +609,7 @@ class Broker:
             self._every(
                 "open transactions", counts_seconds, partial(saving.write, self.open_counts.file)
             ),
-            *((self._delayed,) if is_master else ()),
+            *((self._delayed,) if own else ()),
             self._every("filters", FILTER_SECONDS, self._write_filters),
             self._every("orders", ORDER_SECONDS, self._write_orders),
             store.acknowledging,
@@ -601,13 +625,14 @@ class Broker:
             self._cold,
             self._every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
             self._every("counters", SAMPLE_SECONDS, self.stats.sample_step),
-            self._registration,
+            acting or self._registration,
             *(() if is_master else (self._sync,)),
             self._routes,
         ]
 
-    def _serve_slaves(self) -> None:
-        """Take clients at the port where RocketMQ's slaves ask for topics.
+    def _serve_replicas(self) -> None:
+        """Take clients at the port where RocketMQ's slaves ask for topics, and its masters that
+        come back for offsets.
 
         Java: MixAll#brokerVIPChannel; a broker has a second server there in any case.
         """
@@ -620,24 +645,32 @@ class Broker:
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
         return Every(name, seconds, call, self._loop)
 
+    def _make_acting(self, context: BrokerContext, timing: list[Service]) -> Acting:
+        """Make the part in a group whose slaves act for their master."""
+        services = [*timing, *self._kv_reviving, self._transactions, self._delayed]
+        self._special = Special(services, self._before_acting)
+        self._puts.moved.listen(lambda _: self._special.go_on())
+        who, access = self._identity, access_of(self.config)
+        acting = Acting(context, who, self._special, self._registration, self._sync, access)
+        self._group_locks = GroupLocks(context, self._handlers, access)
+        handlers = acting.handlers() | self._group_locks.handlers()
+        self._handlers.update(self._admission().before(handlers))
+        return acting
+
     def _make_registration(self) -> Registration:
         config = self.config
-        ip = config.broker_ip2 or self.address.rpartition(":")[0]
-        identity = Identity(
-            cluster_name=config.broker_cluster_name,
-            broker_name=config.broker_name,
-            broker_id=config.broker_id,
-            broker_addr=self.address,
-            ha_server_addr=f"{ip}:{self._store_config.ha_listen_port}",
-        )
+        ha_port = self._store_config.ha_listen_port
+        self._identity = identity_of(config, self.address, ha_port)
+        acts = config.enable_slave_acting_master
         return Registration(
             self._name_servers(),
-            identity,
+            self._identity,
             lambda: self.topics.table,
             lambda: self.topics.data_version,
             permission=lambda: self.settings.broker.broker_permission,
             period_ms=config.register_name_server_period,
             timeout_ms=config.register_broker_timeout_mills,
+            lease_ms=config.broker_not_active_timeout_millis if acts else None,
             compressed=config.compressed_register,
             access=access_of(config),
             on_master=self._master_is if self.replicas.is_slave else None,
@@ -756,10 +789,9 @@ class Broker:
         self.modes.file.close()
         self.filters.close()
         self.orders.file.close()
-        if self._kv is not None:
-            self._kv.close()
-        if self._users is not None:
-            self._users.close()
+        for database in (self._kv, self._users):
+            if database is not None:
+                database.close()
         self._timers.close()
 
     def _write_filters(self) -> None:
@@ -768,13 +800,10 @@ class Broker:
 
     def _write_orders(self) -> float | None:
         """Forget batches that are of no use, in steps, and write the others at last."""
-        groups, topics = self.groups, self.topics
-
-        def queue_count(topic: str) -> int | None:
-            config = topics.get(topic)
-            return None if config is None else config.read_queue_nums
-
-        if self.orders.clean_step(lambda group: groups.get(group) is not None, queue_count):
+        groups = self.groups
+        if self.orders.clean_step(
+            lambda group: groups.get(group) is not None, self.topics.read_queues
+        ):
             return 0.0
         self._saving.write(self.orders.file)
         return None

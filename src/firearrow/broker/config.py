@@ -75,12 +75,20 @@ class BrokerConfig(MetricsKeys, frozen=True):
     enable_controller_mode: Annotated[bool, "whether controllers decide who of this name is master; brokerId and brokerRole are theirs then"] = False
     controller_addr: Annotated[ServerList, "controllers, `host:port` separated by `;`"] = ""
     fetch_controller_addr_by_dns_lookup: Annotated[bool, "whether controllerAddr is one name and port, and each address of that name is a controller"] = False
-    broker_heartbeat_interval: Annotated[PositiveLong, "ms between the words by which controllers know that the broker lives"] = 1000
     controller_heart_beat_timeout_mills: Annotated[PositiveLong, "ms without one after which they take it for lost"] = 10_000
     sync_broker_metadata_period: Annotated[PositiveLong, "ms between questions for who is master, beside what controllers say by themselves"] = 5000
     sync_controller_metadata_period: Annotated[PositiveLong, "ms between questions for who leads the controllers"] = 10_000
     check_sync_state_set_period: Annotated[PositiveLong, "ms between looks of a master for slaves that are not in sync any more"] = 5000
     broker_election_priority: Annotated[AnyInt, "who has the smallest becomes master, of those with the same messages"] = 2**31 - 1
+    # --- slaves that act for their master ---
+    enable_slave_acting_master: Annotated[bool, "whether the slave with the smallest number acts for a master that is away; all brokers of a name and their name servers (`supportActingMaster`) must want it"] = False
+    enable_remote_escape: Annotated[bool, "whether messages that such a slave would put (those that are due, for example) go to another master of the cluster; else they wait for their own"] = False
+    skip_pre_online: Annotated[bool, "whether a broker registers without meeting the others of its name first"] = False
+    broker_heartbeat_interval: Annotated[PositiveInt, "ms between heartbeats, to name servers or to controllers"] = 1000
+    broker_not_active_timeout_millis: Annotated[PositiveLong, "ms without one after which name servers forget the broker"] = 10_000
+    send_heartbeat_timeout_millis: Annotated[PositiveInt, "ms that a name server has to take one"] = 1000
+    sync_broker_member_group_period: Annotated[PositiveInt, "ms between looks who else is there"] = 1000
+    lock_in_strict_mode: Annotated[bool, "whether queues are locked for a consumer by most of the totalReplicas brokers of a name", LIVE] = False
 
     # --- topics and groups ---
     broker_permission: Annotated[Permission, "what clients may do: 2 write, 4 read, 6 both", LIVE] = 6

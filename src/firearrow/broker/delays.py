@@ -26,7 +26,7 @@ from firearrow.broker.puts import Draft, Puts, again, draft_of_content, wait_els
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
+from firearrow.errors import BrokerError, DiskFull, MessageError, PutLater, StoreError
 from firearrow.message import names, properties
 from firearrow.message.record import Content
 from firearrow.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, transaction_type
@@ -145,9 +145,18 @@ class DelayedDelivery(Service):
         self._plan()
 
     async def stop(self) -> None:
-        """Deliver nothing more."""
+        """Deliver nothing more, but note what became of a message that is on its way."""
         self._runs = False
         self._alarm.cancel()
+        if await self._puts.settled():
+            self._turn(1)
+        self._ahead.clear()
+        self._due.clear()
+
+    def go_on(self) -> None:
+        """Look again at what could not be delivered before."""
+        if self._runs:
+            self._alarm.set(0)
 
     @property
     def trouble(self) -> str | None:
@@ -182,12 +191,14 @@ class DelayedDelivery(Service):
 
     def arrived(self, arrivals: MessagesArrived) -> None:
         """Some queues have new messages: look at those levels of which nothing waited."""
+        if not self._runs:
+            return  # a start looks at all levels
         is_new = False
         for topic, queue_id, _, _ in arrivals:
             if topic == _TOPIC and queue_id + 1 not in self._ahead:
                 self._look(queue_id + 1)
                 is_new = True
-        if is_new and self._runs:
+        if is_new:
             self._plan()
 
     # --- what comes next ---
@@ -250,7 +261,7 @@ class DelayedDelivery(Service):
 
     # --- delivery ---
 
-    def _turn(self) -> None:
+    def _turn(self, messages_max: int = TURN_MESSAGES_MAX) -> None:
         """Deliver what is due, as much as one turn may."""
         now_ms = self._clock.now_ms()
         if now_ms < self._seen_ms:
@@ -259,7 +270,7 @@ class DelayedDelivery(Service):
         unsaid = max(self._failures, FAILURES_SAID_MAX)
         error: str | None = "an error of its own"
         try:
-            error = self._deliver_due(now_ms, delivered)
+            error = self._deliver_due(now_ms, delivered, messages_max)
         finally:
             if delivered:
                 store = self._store
@@ -267,20 +278,24 @@ class DelayedDelivery(Service):
             if self._failures > unsaid:
                 count = self._failures - unsaid
                 log.error("more delayed messages can't be delivered", extra={"count": count})
-            self._note_trouble(error)
-            self._plan(0.0 if error is None else RETRY_SECONDS)
+            self._note_trouble(error or None)
+            if self._runs:
+                self._plan(0.0 if error is None else RETRY_SECONDS)
 
-    def _deliver_due(self, now_ms: int, delivered: dict[int, int]) -> str | None:
-        """Deliver, and note by level what comes next; give why it had to end."""
+    def _deliver_due(self, now_ms: int, delivered: dict[int, int], messages_max: int) -> str | None:
+        """Deliver, and note by level what comes next; give why it had to end, nothing for a message
+        that is on its way."""
         monotonic = self._clock.monotonic
         until = monotonic() + TURN_SECONDS
-        for _ in range(TURN_MESSAGES_MAX):
+        for _ in range(messages_max):
             if not self._due or self._due[0].at_ms > now_ms:
                 break
             level = self._due[0].level
             ahead = self._ahead[level]
             try:
                 self._deliver(level, ahead[0], now_ms)
+            except PutLater:
+                return ""
             except (StoreError, OSError) as error:
                 return str(error)
             delivered[level] = self._offsets.table[level] = ahead.popleft().queue_offset + 1

@@ -41,6 +41,7 @@ from firearrow.message.record import Content, decode_record, encode_record
 from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
     transaction_type,
 )
 from firearrow.store import ConsumeQueue, NewMessage
@@ -269,6 +270,19 @@ def resumed(view: MessageView, root: int | None) -> Draft:
     if root is not None:
         noted[_ROOT] = str(root)
     return _draft(view, HALF_TOPIC, view.properties | noted)
+
+
+def moved(half: Half) -> Draft:
+    """Give a half as the message of a transaction that its producer sent, for another broker."""
+    view = half.view
+    found = _as_sent(view.properties) | {properties.TRANSACTION_PREPARED: "true"}
+    for name in (*_NOTES, properties.TRANSACTION_ID):
+        found.pop(name, None)
+    queue_id = int(found.pop(properties.REAL_QUEUE_ID))
+    draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
+    draft.queue_id = queue_id
+    draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_PREPARED
+    return draft
 
 
 def given_up(half: Half) -> Draft:

@@ -24,7 +24,7 @@ from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
-from firearrow.events import Events
+from firearrow.events import Event, Events
 from firearrow.message import names, properties
 from firearrow.message.hosts import pack_host, unpack_host
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
@@ -183,6 +183,15 @@ class Puts:
         host = unpack_host(store.store_host)
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, chance.getrandbits(31))
         self._unique_counter = 0
+        self.moved: Event[None] = Event()
+        """Told when something has come of what was under way."""
+
+    async def settled(self) -> bool:
+        """Wait until nothing is under way any more; False if nothing was.
+
+        What is put here is put at once. Of a slave that acts for its master that is not so.
+        """
+        return False
 
     def put(self, draft: Draft, now_ms: int | None = None) -> Placed:
         """Redirect a draft and add it.

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from firearrow.broker.config import BrokerConfig
 from firearrow.errors import FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
@@ -56,6 +57,18 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
     ha_server_addr: str
 
 
+def identity_of(config: BrokerConfig, address: str, ha_port: int) -> Identity:
+    """Who a broker is that serves clients at an address and slaves at a port."""
+    ip = config.broker_ip2 or address.rpartition(":")[0]
+    return Identity(
+        cluster_name=config.broker_cluster_name,
+        broker_name=config.broker_name,
+        broker_id=config.broker_id,
+        broker_addr=address,
+        ha_server_addr=f"{ip}:{ha_port}",
+    )
+
+
 def addresses_of(namesrv_addr: str) -> list[str]:
     """The addresses in a setting ``host:port;host:port``, each once."""
     return list(dict.fromkeys(part.strip() for part in namesrv_addr.split(";") if part.strip()))
@@ -75,6 +88,8 @@ class Registration(Service):
         on_master: told where the master takes slaves and clients, whenever a name server says so
             to a slave, and says whether it is the right one; as long as that is not known, they
             are asked every few seconds.
+        lease_ms: how long a name server is to know the broker without a word, where slaves act for
+            their master; else that is up to the name server.
         compressed: whether the body is sent compressed (order and system flags get lost in it).
         access: how to get in at the name servers, and as whom.
     """
@@ -89,6 +104,7 @@ class Registration(Service):
         permission: Callable[[], int] = lambda: _ALL,
         period_ms: int = 30_000,
         timeout_ms: int = 24_000,
+        lease_ms: int | None = None,
         compressed: bool = False,
         access: Access = OPEN,
         on_master: Callable[[str, str], bool] | None = None,
@@ -100,6 +116,7 @@ class Registration(Service):
         self._permission = permission
         self._period_seconds = max(PERIOD_MS_MIN, min(PERIOD_MS_MAX, period_ms)) / 1000
         self._timeout_seconds = timeout_ms / 1000
+        self._lease_ms = lease_ms
         self._compressed = compressed
         self._on_master = on_master
         self._lacks_master = on_master is not None
@@ -159,8 +176,10 @@ class Registration(Service):
             **msgspec.to_builtins(self._identity),
             "bodyCrc32": crc32,
             "compressed": self._compressed,
-            "enableActingMaster": False,
+            "enableActingMaster": self._lease_ms is not None,
         }
+        if self._lease_ms is not None:
+            fields["heartbeatTimeoutMillis"] = self._lease_ms
         answer = await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
         self._learn(answer.ext or {})
 

@@ -12,6 +12,7 @@ from typing import Final
 from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock
 from firearrow.errors import CannotListen, ConfigError
+from firearrow.events import Event
 from firearrow.net.listening import listen, port_of
 from firearrow.replication.master import Connection, Master
 from firearrow.replication.slave import Slave
@@ -41,6 +42,11 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
             "minInSyncReplicas, allAckInSyncStateSet, asyncLearner and syncFromLastFile need "
             "enableControllerMode=true: only controllers say who is in sync"
         )
+    if broker.enable_controller_mode and broker.enable_slave_acting_master:
+        raise ConfigError(
+            "enableControllerMode and enableSlaveActingMaster: where controllers make another "
+            "broker master, no slave acts for one"
+        )
     if store.broker_role == SLAVE and broker.broker_id == 0:
         raise ConfigError("brokerRole=SLAVE needs a brokerId above 0: 0 is the master's")
     if store.broker_role != SLAVE and broker.broker_id != 0:
@@ -62,6 +68,12 @@ class Replicas:
         self._server: asyncio.Server | None = None
         self.master: Master | None = None
         self.slave: Slave | None = None
+        self.members: dict[int, str] = {}
+        """The brokers of this name, itself among them, if slaves act for their master."""
+        self.linked: Event[None] = Event()
+        """Told when a slave begins to follow, or a master is connected."""
+        self.master_is_online = True
+        """Whether clients find the master, if there is one."""
 
     @property
     def is_slave(self) -> bool:
@@ -71,7 +83,26 @@ class Replicas:
     @property
     def has_master(self) -> bool:
         """Whether it is a slave whose master is there."""
+        return self.is_following and self.master_is_online
+
+    @property
+    def is_following(self) -> bool:
+        """Whether it is a slave that gets the log of its master."""
         return self.slave is not None and self.slave.is_following
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is a slave that is connected to its master."""
+        return self.slave is not None and self.slave.is_connected
+
+    def unfit_hosts(self) -> set[str]:
+        """The hosts of slaves that this master has refused since they have another log."""
+        return set() if self.master is None else self.master.unfit_hosts
+
+    def slave_hosts(self) -> list[str]:
+        """The hosts of the slaves that follow this master."""
+        known = [] if self.master is None else self.master.slaves
+        return [it.address.rpartition(":")[0] for it in known if it.sending.acked >= 0]
 
     async def bind(self, host: str, asked_port: int, port: int) -> int:
         """Take the port for slaves; give it, as others are to be told.
@@ -117,8 +148,11 @@ class Replicas:
         loop = asyncio.get_running_loop()
         if self.is_slave:
             self.slave = Slave(store, self._config, clock, loop)
+            self.slave.connected.listen(self.linked)
             return self.slave
         self.master = Master(store, self._config, clock, loop, self._server)
+        self.master.joined.listen(self.linked)
+        self.master.refused.listen(self.linked)
         if self._config.broker_role == SYNC_MASTER and self._config.in_sync_replicas > 1:
             copies = _Copies(self.master, self._config.in_sync_replicas - 1)
             confirming = store.copy_by(copies, self._config.slave_timeout / 1000)

@@ -140,7 +140,14 @@ class TopicRoutes(Service):
             tell(queues)
 
     async def _found(self, topic: str) -> Queues | None:
-        """Ask one name server after another; raises what the last one's trouble was."""
+        route = await self.route(topic)
+        return None if route is None else readable(topic, route)
+
+    async def route(self, topic: str) -> Route | None:
+        """Ask one name server after another where a topic is; None if there is no such topic.
+
+        Raises what the last one's trouble was.
+        """
         trouble: OSError | FirearrowError | None = None
         for address in tuple(self._name_servers):
             try:
@@ -150,7 +157,7 @@ class TopicRoutes(Service):
                     {"topic": topic, "acceptStandardJsonOnly": True},
                     timeout_seconds=ASK_SECONDS_MAX,
                 )
-                return readable(topic, fastjson.decode(answer.body, Route))
+                return fastjson.decode(answer.body, Route)
             except BrokerError as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return None
@@ -159,7 +166,8 @@ class TopicRoutes(Service):
                 trouble = error
             self._name_servers.remove(address)
             self._name_servers.append(address)  # another one is asked first from now on
-        assert trouble is not None, "there is a name server"
+        if trouble is None:
+            return None
         raise trouble
 
     def _say(self, topic: str, error: Exception) -> None:

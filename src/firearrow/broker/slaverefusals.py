@@ -18,6 +18,7 @@ _NO_CHANGE: Final = (
 )
 _NO_RESET: Final = "Can not reset offset in slave broker"
 _NO_PUT: Final = "the broker is a slave: only its master takes messages"
+_NO_ACTING_PUT: Final = ResponseCode.SERVICE_NOT_AVAILABLE, _NO_PUT
 SENDS: Final = frozenset(
     {
         RequestCode.SEND_MESSAGE,
@@ -40,15 +41,24 @@ _CHANGES: Final = frozenset(
 )
 
 
+def refused_by_acting_slave(row: Row) -> Check | None:
+    """The same where slaves act for their master: its producers are to try another one."""
+    return _refused(row, _NO_ACTING_PUT if row.code in SENDS else None)
+
+
 def refused_by_slave(row: Row) -> Check | None:
     """Give the check by which a slave refuses what only masters take.
 
     Java: has the remark on topics and groups, in AdminBrokerProcessor#validateSlave, but never
     gives it; what is changed on a slave is lost when it asks its master the next time.
     """
+    return _refused(row, None)
+
+
+def _refused(row: Row, otherwise: tuple[ResponseCode, str] | None) -> Check | None:
     if Trait.MASTERS not in row.traits:
         return None
-    code, remark = _refusal(row.code)
+    code, remark = otherwise or _refusal(row.code)
 
     def check(_: Peer, __: AnyCommand) -> None:
         raise BrokerError(code, remark)

@@ -11,10 +11,16 @@ request  what the slave does with the answer
 45       takes how far delay levels are delivered
 201      the same as 21 for groups
 402      has these request modes and no others
+60       takes how far the timer is
 ======== ========================================================================================
 
+A slave that may act for its master asks every few seconds for 45 and 60, and whether 21 and 201
+are other ones: what it does not know to be delivered, it delivers again, and a topic that it does
+not know can't be read there.
+
 21 and 201 come in pages. A master that has nothing of its own, because its files are lost perhaps,
-never empties a slave: that has the only copy.
+never empties a slave: that has the only copy. A master that comes back asks its slave for 43, 45
+and 60: both are in the same queues, so who is farther is right.
 
 Source: upstream ``SlaveSynchronize``, ``BrokerOuterAPI``, whose last page may lack a name.
 """
@@ -23,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +45,7 @@ from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.services import Service
+from firearrow.store import TimerStore
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import Body, DataVersion, TopicConfig
 from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
@@ -97,7 +104,8 @@ class _Modes(Body, frozen=True):
 
 class SlaveSync(Service):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
-    serves clients, empty as long as nobody knows; ``access`` is how to get in there."""
+    serves clients, empty as long as nobody knows; ``access`` is how to get in there. With ``often``
+    it asks every few seconds for what it must know to act for the master."""
 
     def __init__(
         self,
@@ -109,8 +117,13 @@ class SlaveSync(Service):
         saving: Saving,
         clock: Clock,
         access: Access = OPEN,
+        timers: TimerStore | None = None,
+        *,
+        often: bool = False,
     ) -> None:
         super().__init__("what the master knows")
+        self._timers = timers
+        self._often = often
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -157,12 +170,17 @@ class SlaveSync(Service):
             self._told.clear()
             if self.master_address:
                 await self.ask_all()
-            soon = not self.master_address or self._failed
-            try:
-                async with asyncio.timeout(LOOK_SECONDS if soon else self.whole_seconds):
-                    await self._told.wait()
-            except TimeoutError:
-                continue
+            whole_at = self._monotonic() + self.whole_seconds
+            while not self._told.is_set() and self._monotonic() < whole_at:
+                soon = not self.master_address or self._failed or self._often
+                try:
+                    async with asyncio.timeout(LOOK_SECONDS if soon else self.whole_seconds):
+                        await self._told.wait()
+                except TimeoutError:
+                    if not self.master_address or self._failed:
+                        break
+                    if self._often:
+                        await self._ask_often()
 
     async def ask_all(self) -> None:
         """Ask for everything, once."""
@@ -172,7 +190,23 @@ class SlaveSync(Service):
             "delays": self._ask_delays,
             "groups": self._ask_groups,
             "modes": self._ask_modes,
+            "timer": self._ask_timer,
         }
+        await self._ask_some(steps)
+        self.rounds += not self._failed
+
+    async def _ask_often(self) -> None:
+        """Ask for what a slave must know that acts for its master."""
+        await self._ask_some(
+            {
+                "topics": self._ask_new_topics,
+                "groups": self._ask_new_groups,
+                "delays": self._ask_delays,
+                "timer": self._ask_timer,
+            }
+        )
+
+    async def _ask_some(self, steps: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         for what, step in steps.items():
             try:
                 await step()
@@ -180,7 +214,6 @@ class SlaveSync(Service):
                 self._fail(what, str(error))
             else:
                 self._failed.pop(what, None)
-        self.rounds += not self._failed
 
     def _fail(self, what: str, why: str) -> None:
         if self._failed.get(what) != why:
@@ -208,6 +241,18 @@ class SlaveSync(Service):
         if found.data_version != self._groups.data_version:
             self._groups.follow(total, found.forbidden_table, found.data_version)
 
+    async def _ask_new_topics(self) -> None:
+        first: dict[str, FieldValue] = {"topicSeq": 0, "maxTopicNum": 1, "dataVersion": ""}
+        found = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG, first, _Topics)
+        if found.data_version != self._topics.data_version:
+            await self._ask_topics()
+
+    async def _ask_new_groups(self) -> None:
+        first: dict[str, FieldValue] = {"groupSeq": 0, "maxGroupNum": 1, "dataVersion": ""}
+        found = await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, first, _Groups)
+        if found.data_version != self._groups.data_version:
+            await self._ask_groups()
+
     async def _ask_offsets(self) -> None:
         found = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets)
         lmq = {key: {0: queue_offset} for key, queue_offset in found.lmq_offset_table.items()}
@@ -223,13 +268,47 @@ class SlaveSync(Service):
         found = await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}, _Modes)
         self._modes.follow(found.message_request_mode_map)
 
+    async def _ask_timer(self) -> None:
+        if self._timers is not None:
+            answer = await self._client.call(
+                self.master_address,
+                RequestCode.GET_TIMER_CHECK_POINT,
+                timeout_seconds=CALL_SECONDS_MAX,
+            )
+            self._timers.follow(answer.body)
+
+    # --- a master asks ---
+
+    async def take_back(self, address: str) -> None:
+        """Go on where a slave is that acted for this master, as far as it is ahead.
+
+        Raises an OSError or a BrokerError if it can't be asked. Java: BrokerPreOnlineService takes
+        a table of the slave as a whole, if that has the same data version or a later one.
+        """
+        delays = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays, address)
+        offsets = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets, address)
+        timer = await self._client.call(
+            address, RequestCode.GET_TIMER_CHECK_POINT, timeout_seconds=CALL_SECONDS_MAX
+        )
+        self._delays.take_back(delays.offset_table, delays.data_version)
+        lmq = {key: {0: queue_offset} for key, queue_offset in offsets.lmq_offset_table.items()}
+        self._offsets.take_back(offsets.offset_table | lmq, offsets.data_version)
+        for file in (self._delays.file, self._offsets.file):
+            self._saving.write(file)
+        if self._timers is not None:
+            self._timers.take_back(timer.body)
+
     # --- how it is asked ---
 
     async def _ask(
-        self, code: RequestCode, fields: Mapping[str, FieldValue], type_: type[msgspec.Struct]
+        self,
+        code: RequestCode,
+        fields: Mapping[str, FieldValue],
+        type_: type[msgspec.Struct],
+        address: str = "",
     ) -> Any:
         answer = await self._client.call(
-            self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX
+            address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX
         )
         return fastjson.decode(answer.body or b"{}", type_)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import re
 from array import array
+from collections import Counter
 from collections.abc import Generator
 from random import Random
 from typing import Final
@@ -28,7 +29,7 @@ from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.config.table import INT_MAX
-from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
@@ -43,6 +44,8 @@ from firearrow.store import (
     NORMAL,
     ROLL,
     WHEEL_SLOTS,
+    MessageStore,
+    TimedQueue,
     TimerFlush,
     TimerStore,
     TimerUnit,
@@ -154,6 +157,21 @@ def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
     return None
 
 
+def open_timers(store: MessageStore, timers: TimerStore, now_ms: int) -> None:
+    """Bring the timer's files in line with the log, and with who was followed last, if anybody."""
+    ends = (
+        store.min_queue_offset(names.TIMER_TOPIC, 0),
+        store.max_queue_offset(names.TIMER_TOPIC, 0),
+    )
+    queue = TimedQueue(store.log_end_offset, *ends, store.record_at)
+    if not timers.follows:
+        timers.open(now_ms, queue)
+        return
+    first = next(store.iterate_from(names.TIMER_TOPIC, 0, timers.handled, 1), None)
+    unhandled = store.log_end_offset if first is None else first.physical_offset
+    timers.open_again(now_ms, queue, unhandled)
+
+
 def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
     """The handle by which a message that was just put can be recalled, None if it can't."""
     topic = draft.properties.get(properties.REAL_TOPIC, "")
@@ -192,6 +210,8 @@ class TimedMessages(Service):
         self._steps: _Steps | None = None
         self._reads_slot = False
         self._has_rolled = False
+        self._rolled: Counter[str | None] = Counter()  # by their unique keys
+        self._knows_rolled = False
         self._recalled: set[str] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
         self._placed_ms = 0  # what was put before this time is on the wheel
@@ -204,6 +224,10 @@ class TimedMessages(Service):
     async def start(self) -> None:
         """Begin with what is due already."""
         self._runs = True
+        self._recalled.clear()
+        self._rolled.clear()
+        self._knows_rolled = False
+        self._recalls_end = self._placed_ms = self._late_ms = 0
         self._late_slot_ms = self._timers.slot_of(self._clock.now_ms())
         self._alarm.set(0)
 
@@ -213,15 +237,23 @@ class TimedMessages(Service):
         self._runs = self._gathers = False
         self._alarm.cancel()
         steps = self._steps
-        while steps is not None and self._reads_slot and next(steps, None) == 0.0:
-            continue
+        while steps is not None and self._reads_slot:
+            if next(steps, None) != 0.0 and not await self._puts.settled():
+                break
+        self._steps = None
         if self._reads_slot:
             log.warning("messages may be delivered again: some of their time could not be put")
+        self._reads_slot = False
         if not self._settings.store.timer_stop_enqueue and self._behind() <= AT_STOP_MAX:
             # Java: TimerMessageStore#doEnqueue delivers what is late and not on the wheel in any
             # order: an acknowledgement before what it acknowledges, which comes again then.
             for _ in self._place_all(self._timers.slot_of(self._clock.now_ms())):
                 continue
+
+    def go_on(self) -> None:
+        """Look again at what could not be put before."""
+        if self._runs:
+            self._alarm.set(0)
 
     @property
     def trouble(self) -> str | None:
@@ -299,6 +331,7 @@ class TimedMessages(Service):
     def _place_all(self, now_ms: int) -> _Steps:
         """Put on the wheel what is in the timer's queue by now."""
         store, timers = self._store, self._timers
+        yield from self._read_rolled()
         end = store.max_queue_offset(names.TIMER_TOPIC, 0)
         if timers.progress.queue_offset < store.min_queue_offset(names.TIMER_TOPIC, 0):
             timers.pass_over(store.min_queue_offset(names.TIMER_TOPIC, 0) - 1)
@@ -323,6 +356,40 @@ class TimedMessages(Service):
                 return
             self._flush.moved()
             yield 0.0
+
+    def _read_rolled(self) -> _Steps:
+        """Count which messages have rolled already, of those that may be placed again: what they
+        rolled into is behind them in the queue."""
+        store, at = self._store, self._timers.progress.queue_offset
+        if self._knows_rolled or at >= self._timers.placed_again_before:
+            return
+        self._rolled.clear()
+        end = store.max_queue_offset(names.TIMER_TOPIC, 0)
+        while at < end:
+            first = at
+            for entry in store.iterate_from(names.TIMER_TOPIC, 0, first, STEP_MESSAGES):
+                record = store.record_at(entry.physical_offset)
+                view = None if record is None else timed_message(record)
+                if view is not None and properties.TIMER_ROLL_TIMES in view.properties:
+                    self._rolled[view.unique_key] += 1
+                at = entry.queue_offset + 1
+            if at == first:
+                break
+            yield 0.0
+        self._knows_rolled = True
+
+    def _has_rolled_already(self, view: MessageView, queue_offset: int) -> bool:
+        """Whether a message is behind in the queue once more."""
+        if not self._rolled or queue_offset >= self._timers.placed_again_before:
+            return False
+        config, key = self._settings.store, view.unique_key
+        due_ms = due_ms_of(view)
+        assert due_ms is not None, "`timed_message` gives none without"
+        rolls = _unit_of(due_ms - view.store_timestamp_ms, config)[1] & ROLL
+        if not rolls or key is None or not self._rolled[key]:
+            return False
+        self._rolled[key] -= 1
+        return True
 
     def _read_recalls(self) -> _Steps:
         """Note which messages are recalled by those that could not be put on the wheel yet, be it
@@ -349,6 +416,9 @@ class TimedMessages(Service):
         due_ms = due_ms_of(view)
         assert due_ms is not None, "`timed_message` gives none without"
         if due_ms < timers.progress.read_ms and queue_offset < timers.placed_again_before:
+            timers.pass_over(queue_offset)
+            return True
+        if self._has_rolled_already(view, queue_offset):
             timers.pass_over(queue_offset)
             return True
         delay_ms, magic = _unit_of(due_ms - now_ms, config)
@@ -438,6 +508,8 @@ class TimedMessages(Service):
                     self._put(view, unit)
                     self._trouble = None
                     break
+                except PutLater:
+                    yield RETRY_SECONDS
                 except (OSError, StoreError) as error:
                     # Java: TimerDequeuePutMessageService gives up after three tries.
                     self._stuck(error)

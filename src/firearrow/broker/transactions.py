@@ -48,6 +48,7 @@ from firearrow.broker.halves import (
     copied,
     given_up,
     half_of,
+    moved,
     noted_root,
     plain_committed,
     put_committed,
@@ -55,7 +56,7 @@ from firearrow.broker.halves import (
 )
 from firearrow.broker.puts import Draft, Placed
 from firearrow.broker.state.opencounts import OpenCounts
-from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRANS_GROUP
 from firearrow.message.record import decode_record
@@ -116,17 +117,14 @@ class Transactions(Service):
         self._context = context
         self._open_counts = open_counts
         self._tally = context.stats.tally
+        self._replicas = context.replicas
         self._store = context.store
         self._puts = context.puts
         self._settings = context.settings
         self._offsets = context.offsets
         self._clock = context.clock
         self._scheduler = scheduler
-        self._decided = Decided()
-        self._ops = OpQueue(
-            context.puts, context.store.store_host, context.settings, context.clock, scheduler
-        )
-        self._last_copies: dict[int, int] = {}
+        self._forget()
         self._next = 0  # the first half that is perhaps not done
         self._saved = (0, 0)
         self._began = 0.0
@@ -141,6 +139,15 @@ class Transactions(Service):
         self._trouble: str | None = None
 
     # --- life ---
+
+    def _forget(self) -> None:
+        """Know of no half."""
+        context = self._context
+        self._decided = Decided()
+        self._ops = OpQueue(
+            context.puts, context.store.store_host, context.settings, context.clock, self._scheduler
+        )
+        self._last_copies: dict[int, int] = {}
 
     async def start(self) -> None:
         """Learn from the store what is decided; from here on halves are checked."""
@@ -161,6 +168,13 @@ class Transactions(Service):
         self._round = None
         self._ops.write()
         self._ops.cancel()
+        if self._replicas.is_slave:
+            self._forget()  # the next start learns what its master has decided meanwhile
+
+    def go_on(self) -> None:
+        """Look again at what could not be put before."""
+        if self._is_started and self._round is None:
+            self._alarm.set(0)
 
     @property
     def trouble(self) -> str | None:
@@ -341,6 +355,8 @@ class Transactions(Service):
         goes_on, trouble = False, "a round of checks failed"
         try:
             goes_on, trouble = self._step(steps), ""
+        except PutLater:
+            trouble = ""
         except (StoreError, BrokerError) as error:
             trouble = str(error)
             if self._trouble is None:
@@ -411,7 +427,9 @@ class Transactions(Service):
                     held.append(entry.physical_offset)
                 elif verdict is _Verdict.DUE:
                     yield from self._put_held_again(held)
-                    self._see_to(half, self._ask_or_give_up)
+                    self._see_to(
+                        half, self._move if self._replicas.is_slave else self._ask_or_give_up
+                    )
             at += 1
             if held and at - self._next >= HELD_BEHIND_MAX:
                 yield from self._put_held_again(held)
@@ -431,7 +449,7 @@ class Transactions(Service):
         if self._last_copies.get(half.root, -1) > half.queue_offset:
             return _Verdict.DONE  # after a kill, or 323, there may be another chain of copies
         age_ms = self._clock.now_ms() - half.born_timestamp_ms
-        if self._is_to_be_given_up(half):
+        if self._replicas.is_slave or self._is_to_be_given_up(half):
             return _Verdict.DUE
         limit_ms = check_age_ms(half.immunity, self._settings.broker.transaction_time_out)
         is_immune = half.immunity is not None
@@ -494,6 +512,16 @@ class Transactions(Service):
             self._asked += 1
             if members[self._asked % len(members)].channel.push(asking):
                 return
+
+    def _move(self, half: Half) -> None:
+        """Put a half to another broker, which decides it: a slave that acts for its master can't.
+
+        Source: upstream TransactionalMessageServiceImpl#check, which gives one up that failed ten
+        times, and so loses it for good.
+        """
+        self._puts.deliver(moved(half), self._clock.now_ms())
+        self._decided.add(half.queue_offset)
+        self._open_counts.add(half.real_topic, -1)
 
     def _copy(self, half: Half, check_times: int) -> tuple[Draft, Placed] | None:
         """Put a half at the end of its queue; one that has no room for notes is given up.

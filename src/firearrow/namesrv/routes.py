@@ -280,8 +280,8 @@ class Routes:
         self._brokers[broker_name] = broker
         if broker.enable_acting_master and MASTER_ID not in addrs:
             self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
-        if min(addrs) != min(before.broker_addrs):
-            self._tell_min_broker_id(broker, address, live.ha_server_addr if live else None)
+        if broker.enable_acting_master and min(addrs) != min(before.broker_addrs):
+            self._tell_min_broker_id(broker, address, None)
 
     def _forget_name(self, broker_name: str) -> None:
         del self._brokers[broker_name]

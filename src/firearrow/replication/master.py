@@ -45,7 +45,7 @@ class Master(Service):
 
     ``server``, which `listen` gives, is to make its connections by `connection`; without one no
     slave can come. ``joined`` is told when a slave begins to follow, ``acked`` when one has more of
-    the log than before.
+    the log than before, ``refused`` when one has another log: of ``unfit_hosts``.
     """
 
     def __init__(
@@ -62,6 +62,8 @@ class Master(Service):
         self.clock = clock
         self.acked: Event[None] = Event()
         self.joined: Event[None] = Event()
+        self.refused: Event[None] = Event()
+        self.unfit_hosts: set[str] = set()
         self.slaves: list[Connection] = []
         self._loop = loop
         self._server = server
@@ -156,6 +158,12 @@ class Master(Service):
         self._said.add(key)
         return True
 
+    def refuse(self, slave: Connection) -> None:
+        """A slave has another log."""
+        if len(self.unfit_hosts) < SLAVES_MAX:
+            self.unfit_hosts.add(slave.address.rpartition(":")[0])
+        self.refused(None)
+
     def reported(self, slave: Connection) -> None:
         """A slave has more of the log than before, or says for the first time what it has."""
         self.acked(None)
@@ -244,6 +252,7 @@ class Connection(asyncio.Protocol):
                     extra={"address": self.address, "error": error},
                 )
             self.close()
+            self._master.refuse(self)
             return
         reply = sending.take_reply()
         if reply and self._transport is not None:
@@ -251,6 +260,7 @@ class Connection(asyncio.Protocol):
         if not reports:
             return
         if is_first:
+            self._master.unfit_hosts.discard(self.address.rpartition(":")[0])
             log.info(
                 "slave follows",
                 extra={"address": self.address, "physical_offset": sending.next_offset},

@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
+from firearrow.events import Event
 from firearrow.net.address import host_and_port
 from firearrow.replication.stream import Receiving, report
 from firearrow.services import Alarm, Running
@@ -32,7 +33,8 @@ TICK_SECONDS: Final = 1.0
 
 
 class Slave(Running):
-    """Follows the master at ``master_address``; while that is empty, it waits for one."""
+    """Follows the master at ``master_address``; while that is empty, it waits for one.
+    ``connected`` is told when there is a connection."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Slave(Running):
         self._loop = loop
         self._named = asyncio.Event()
         self._following: Following | None = None
+        self.connected: Event[None] = Event()
         self._trouble = "no connection yet"
 
     async def start(self) -> None:
@@ -79,6 +82,11 @@ class Slave(Running):
         """Make the protocol of a connection that is new."""
         return Following(self)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the master, who may have said nothing yet."""
+        return self._following is not None
+
     def follow(self, address: str) -> None:
         """Follow the master whose port for slaves is there, instead of the present one."""
         if address != self.master_address:
@@ -102,6 +110,7 @@ class Slave(Running):
                 self.fail(error)
             else:
                 self._following = following
+                self.connected(None)
                 await following.ended.wait()
                 self._following = None
             await asyncio.sleep(RETRY_SECONDS)

@@ -169,6 +169,7 @@ class StoreConfig(ServerConfig, frozen=True):
     max_ha_transfer_byte_in_second: Annotated[PositiveLong, "bytes that each slave is sent in a second at most"] = 100 * 1024 * 1024
     ha_max_gap_not_in_sync: Annotated[PositiveInt, "bytes from which on a slave that is so far behind does not count as in sync"] = 256 * 1024 * 1024
     in_sync_replicas: Annotated[CountInt, "brokers that must have a message before a `SYNC_MASTER` answers its sender, itself among them; up to 1 it waits for none"] = 1
+    total_replicas: Annotated[PositiveInt, "brokers that have one name, when slaves act for their master"] = 1
     slave_timeout: Annotated[PositiveInt, "ms that a send waits for slaves before it is answered with code 12"] = 3000
     min_in_sync_replicas: Annotated[PositiveInt, "brokers that must be in sync with a master in controller mode, itself among them, or it refuses sends"] = 1
     all_ack_in_sync_state_set: Annotated[bool, "whether in controller mode all brokers that are in sync must have a message before its sender is answered, however many inSyncReplicas wants"] = False

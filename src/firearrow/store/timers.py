@@ -119,6 +119,10 @@ class TimerStore:
         self.progress = self.saved = Progress(0, 0, 0)
         """How far it is, and how far it was when that was last brought to the disk."""
         self.version = (0, 0, 0)
+        self.handled = 0
+        """Messages before this queue offset are on the wheel of the broker that is followed."""
+        self.follows = False
+        """Whether another broker was followed since the files were opened."""
         self.placed_again_before = 0
         """Messages before this queue offset may have been delivered, if their time is over."""
         self.pending: dict[int, int] = {}
@@ -129,15 +133,18 @@ class TimerStore:
 
     # --- start and end ---
 
-    def open(self, now_ms: int, queue: TimedQueue) -> None:
+    def open(self, now_ms: int, queue: TimedQueue, unhandled_offset: int | None = None) -> None:
         """Read what is there, and make it agree with the log.
 
-        Raises CorruptStore if a file of the timer log is missing in the middle, OSError.
+        With ``unhandled_offset`` units whose records are there in the log or behind wait even if
+        their time is over: who was followed did not have them. Raises CorruptStore if a file of the
+        timer log is missing in the middle, OSError.
         """
         check = self._load_check()
+        self.handled = min(self.handled, queue.end_offset)
         self.units.load()
         self.wheel.open()
-        found = _Found(self.units, queue, check, self.precision_ms)
+        found = _Found(self.units, queue, check, self.precision_ms, unhandled_offset)
         rows, read_ms = found.rows(), self.slot_of(now_ms)
         times = (rows["due_ms"] // self.precision_ms).astype(np.int64)
         queue_offset = found.next_queue_offset()
@@ -149,6 +156,8 @@ class TimerStore:
             # Only damage has units wait for longer than the wheel goes round.
             newest_ms = int(times.max()) * self.precision_ms
             read_ms = max(read_ms, newest_ms - self.wheel.span_ms + self.precision_ms)
+            if unhandled_offset is not None:
+                np.maximum(times, read_ms // self.precision_ms, out=times)
             kept = times >= read_ms // self.precision_ms
             rows, times = rows[kept], times[kept]
             self._newest_ms = newest_ms
@@ -157,7 +166,7 @@ class TimerStore:
         self.progress = self.saved = Progress(read_ms, queue_offset, found.end)
         vouched = 0
         if check is not None:
-            self.placed_again_before = min(check.queue_offset, queue.end_offset)
+            self.placed_again_before = min(max(check.queue_offset, self.handled), queue.end_offset)
             vouched = min(check.end, found.end)
         if self.progress != check and self.wheel.is_there:
             self.flush(vouched, self.progress)
@@ -165,6 +174,42 @@ class TimerStore:
         self._oldest = int(rows["position"].min()) if len(rows) else found.end
         if len(rows):
             log.info("timer goes on", extra={"count": len(rows), "queue_offset": queue_offset})
+
+    def open_again(self, now_ms: int, queue: TimedQueue, unhandled_offset: int) -> None:
+        """Go on where that broker is who was followed last; raises as ``open``."""
+        self.close()
+        self.follows = False
+        self.pending.clear()
+        self.spared.clear()
+        self._newest_ms = -1
+        self.open(now_ms, queue, unhandled_offset)
+
+    def follow(self, check: bytes) -> None:
+        """Go by the ``timercheck`` of another broker with the same log: what it has delivered is
+        not delivered here. That counts from ``open_again`` on.
+
+        Raises OSError without room.
+        """
+        if len(check) < CHECK.size:
+            return
+        read_ms, _, _, handled, *version = CHECK.unpack_from(check)
+        if read_ms <= 0 or (handled, tuple(version)) == (self.handled, self.version):
+            return
+        self.version = (version[0], version[1], version[2])
+        self.handled = handled
+        self.follows = True
+        self.progress = self.progress._replace(read_ms=self.slot_of(read_ms))
+        self._write_check(self.progress)
+
+    def lead(self, changes: int) -> None:
+        """Have this progress count as so many changes later than that of who was followed."""
+        state, time_ms, counter = self.version
+        self.version = state, time_ms, counter + changes
+
+    def take_back(self, check: bytes) -> None:
+        """Follow a slave that has acted for this broker, if that is ahead; as ``follow``."""
+        if len(check) >= CHECK.size and CHECK.unpack_from(check)[0] > self.progress.read_ms:
+            self.follow(check)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -178,7 +223,7 @@ class TimerStore:
             return None
         if len(data) < CHECK.size:
             return None
-        read_ms, end, queue_offset, _, *version = CHECK.unpack_from(data)
+        read_ms, end, queue_offset, self.handled, *version = CHECK.unpack_from(data)
         self.version = (version[0], version[1], version[2])
         return Progress(read_ms, queue_offset, end) if read_ms > 0 else None
 
@@ -331,15 +376,19 @@ class TimerStore:
         """Write ``timercheck``. What it says has to be on the disk already; in any thread."""
         state, time_ms, counter = self.version
         self.version = state, time_ms, counter + 1
+        self._write_check(progress)
+        self.saved = progress
+
+    def _write_check(self, progress: Progress) -> None:
         ensure_directory(self._fs, self.check_path.parent)
         self._fs.replace_head(self.check_path, self.content(progress), CHECK_BYTES)
         self._fs.sync_directory(self.check_path.parent)
-        self.saved = progress
 
     def content(self, progress: Progress) -> bytes:
         """What ``timercheck`` begins with, for a progress."""
         offset = progress.queue_offset
-        return CHECK.pack(progress.read_ms, progress.end, offset, offset, *self.version)
+        handled = max(offset, self.handled)
+        return CHECK.pack(progress.read_ms, progress.end, offset, handled, *self.version)
 
     def _make_files(self) -> None:
         if not self.wheel.is_there:
@@ -356,8 +405,14 @@ class _Found:
     """
 
     def __init__(
-        self, units: TimerUnits, queue: TimedQueue, check: Progress | None, precision_ms: int
+        self,
+        units: TimerUnits,
+        queue: TimedQueue,
+        check: Progress | None,
+        precision_ms: int,
+        unhandled_offset: int | None = None,
     ) -> None:
+        self._unhandled_offset = unhandled_offset
         self._queue = queue
         self._precision_ms = precision_ms
         self._check = check
@@ -417,7 +472,10 @@ class _Found:
         self._last = int(piece["physical_offset"][-1]), int(piece["record_size"][-1])
         due_ms = piece["written_ms"] + piece["delay_ms"]
         read_ms = 0 if self._check is None else self._check.read_ms
-        waiting = np.flatnonzero(due_ms >= read_ms)
+        is_waiting = due_ms >= read_ms
+        if self._unhandled_offset is not None:
+            is_waiting |= piece["physical_offset"] >= self._unhandled_offset
+        waiting = np.flatnonzero(is_waiting)
         rows = np.zeros(len(waiting), _WAITING)
         rows["position"] = position + waiting * UNIT_BYTES
         rows["previous"] = piece["previous"][waiting]

@@ -55,6 +55,10 @@ class Body(msgspec.Struct, rename="camel", frozen=True):
     """Base of the bodies; ``fastjson.dumps`` writes them and ``fastjson.decode`` reads them."""
 
 
+LEAD: Final = 100_000
+"""Changes by which a version is made later than another, which was not seen for a minute."""
+
+
 class DataVersion(Body, frozen=True):
     """Which state of a table this is: two states are the same when all three numbers are."""
 
@@ -65,6 +69,15 @@ class DataVersion(Body, frozen=True):
     def next_version(self, now_ms: int) -> DataVersion:
         """The version after one more change, made at ``now_ms``."""
         return DataVersion(self.state_version, now_ms, self.counter + 1)
+
+    def leading(self, now_ms: int) -> DataVersion:
+        """A version that is later than any that another broker has made of this one meanwhile."""
+        return DataVersion(self.state_version, now_ms, self.counter + LEAD)
+
+    def is_later_than(self, other: DataVersion) -> bool:
+        """Whether it is the later one, as upstream ``DataVersion#compare`` has it."""
+        ours = self.state_version, self.counter, self.timestamp
+        return ours > (other.state_version, other.counter, other.timestamp)
 
 
 class TopicConfig(Body, frozen=True):

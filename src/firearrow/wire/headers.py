@@ -378,6 +378,25 @@ class BrokerHeartbeat(Header):
     election_priority: Int32 | None = None
 
 
+class MinBrokerId(Header):
+    """905: the smallest number among the brokers of a name is another; who has left, and where a
+    master that came takes slaves."""
+
+    min_broker_id: Int64
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+class ExchangeHaInfo(Header):
+    """906: where a master takes slaves; without fields that is asked."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
 class BrokerNameHeader(Header):
     """205, 327, 1004: a broker name."""
 

@@ -49,7 +49,7 @@ class KvReviving(Service):
         self._settings = context.settings
         self._clock = context.clock
         self._in_flight = context.in_flight
-        self._retries = Retries(context)
+        self._retries = Retries(context, lambda: None)
         self._records = records
         self._alarm = Alarm(scheduler, self._turn)
         self._page: deque[bytes] = deque()
@@ -68,6 +68,7 @@ class KvReviving(Service):
         """Have nothing come again, and remove the records of what has."""
         self._runs = False
         self._alarm.cancel()
+        await self._retries.stop()
         if self._records.has_leaving:
             try:
                 self._store.flush_log()

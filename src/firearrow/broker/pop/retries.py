@@ -11,12 +11,14 @@ Source: upstream ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.remotereads import Place, RemoteReads
 from firearrow.broker.state.attributes import has_priorities
 from firearrow.errors import MessageError
 from firearrow.message import names, properties
@@ -43,18 +45,33 @@ class Target(NamedTuple):
 
 
 class Retries:
-    """Puts messages of checkpoints into retry topics."""
+    """Puts messages of checkpoints into retry topics; ``arrived`` is called when one is there that
+    was asked of another broker."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, arrived: Callable[[], object]) -> None:
+        self._remote = RemoteReads(context, arrived)
         self._store = context.store
+        self._puts = context.puts
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
         self._settings = context.settings
 
+    async def stop(self) -> None:
+        """Ask other brokers no more."""
+        await self._remote.stop()
+
+    def _is_foreign(self, checkpoint: Checkpoint) -> bool:
+        """Whether the messages are another broker's, which name servers may know."""
+        broker = self._settings.broker
+        named = checkpoint.broker_name not in (None, "", broker.broker_name)
+        return named and bool(broker.namesrv_addr)
+
     def target(self, checkpoint: Checkpoint, *, any_group: bool = False) -> Target | None:
         """Give where messages of a checkpoint go, which is there with its queues then; None if
         their topic is gone, or their group and that matters. Raises DiskFull if that can't be."""
+        if self._is_foreign(checkpoint):  # topic and group are there
+            return Target(checkpoint, self._topic_of(checkpoint, 1), 1, {})
         popped = self._topics.get(popped_topic(checkpoint.topic, checkpoint.group))
         if popped is None or (not any_group and self._groups.find(checkpoint.group) is None):
             return None
@@ -66,8 +83,16 @@ class Retries:
         """Put one message of a checkpoint into its retry topic, unless it is gone from the store.
 
         MessageError says why that can't be done with this message for now; StoreError and OSError,
-        why nothing can be put.
+        why nothing can be put; PutLater, that another broker is asked for it.
         """
+        popped = target.checkpoint
+        if self._is_foreign(popped):
+            name = popped.broker_name or ""
+            place = Place(name, popped.topic, popped.queue_id, queue_offset)
+            remote = self._remote.content(place)
+            if remote is not None:
+                self._put(target, remote, now_ms)
+            return
         entry = self._entry(target, queue_offset)
         if entry is None:
             return
@@ -108,16 +133,19 @@ class Retries:
         # The notes may make it too large for a file, too.
         for kept in (_noted(checkpoint, content), content.properties):
             try:
-                store.put(
-                    queue,
-                    content.body,
-                    kept,
-                    content.flag,
-                    content.sys_flag & ~HOSTS_V6_MASK,
-                    content.born_timestamp_ms,
-                    store.store_host,
+                self._puts.put_again(
+                    (
+                        queue,
+                        content.body,
+                        kept,
+                        content.flag,
+                        content.sys_flag & ~HOSTS_V6_MASK,
+                        content.born_timestamp_ms,
+                        store.store_host,
+                        reconsume_times,
+                        0,
+                    ),
                     now_ms,
-                    reconsume_times,
                 )
             except MessageError as error:
                 refusal = error

@@ -33,7 +33,7 @@ from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.retries import Retries, Target
 from firearrow.broker.pop.revivequeue import LATE_MS, ReviveQueue
 from firearrow.broker.pop.telling import Telling
-from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.message import names
 from firearrow.message.names import REVIVE_GROUP
 from firearrow.services import Alarm, Scheduler, Service
@@ -96,7 +96,8 @@ class Reviving(Service):
         self._offsets = context.offsets
         self._settings = context.settings
         self._clock = context.clock
-        self._retries = Retries(context)
+        self._replicas = context.replicas
+        self._retries = Retries(context, self.go_on)
         self._in_flight = context.in_flight
         self._tally = context.stats.tally
         self._put_checkpoint = put_checkpoint
@@ -114,6 +115,8 @@ class Reviving(Service):
 
     async def start(self) -> None:
         """Read what is open, and go on from now on."""
+        self._queues.clear()
+        self._due.clear()
         prefix = names.revive_topic("")  # the cluster may have had another name
         for topic in sorted(topic for topic in self._topics.table if topic.startswith(prefix)):
             config = self._topics.table[topic]
@@ -139,9 +142,16 @@ class Reviving(Service):
         self._alarm.cancel()
         if self._runs:
             self._runs = False
-            for queue in self._queues.values():
-                self._note_again(queue)
+            if not self._replicas.is_slave:
+                for queue in self._queues.values():
+                    self._note_again(queue)
             self._commit()
+            await self._retries.stop()
+
+    def go_on(self) -> None:
+        """Look again at what could not be put before."""
+        if self._runs:
+            self._alarm.set(0)
 
     def _note_again(self, queue: ReviveQueue) -> None:
         """Note the checkpoints anew that keep a start from passing what came again already.
@@ -187,15 +197,17 @@ class Reviving(Service):
 
     def _turn(self) -> None:
         """Do what is to be done, as much as one turn may."""
-        is_busy, error = False, "an error of its own"
+        is_busy, waits, error = False, False, "an error of its own"
         try:
             is_busy, error = self._work(), ""
+        except PutLater:
+            waits, error = True, ""
         except (StoreError, OSError) as refused:
             error = str(refused)
         finally:
             self._telling.note_trouble(error or None)
             self._commit()
-            seconds = RETRY_SECONDS if error else 0.0 if is_busy else self._seconds()
+            seconds = RETRY_SECONDS if error or waits else 0.0 if is_busy else self._seconds()
             if self._runs and seconds < math.inf:
                 self._alarm.set(seconds)
 

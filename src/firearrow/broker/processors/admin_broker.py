@@ -136,6 +136,7 @@ class BrokerAdminProcessor:
 
     def delays(self, _: Channel, __: AnyCommand) -> Response:
         """45: up to where delay levels are delivered, as slaves ask for it."""
+        self._delay_offsets.settle(self._store.flushed_offset)
         return Response(body=fastjson.dumps(self._delay_offsets.settled()))
 
     def counter(self, _: Channel, request: AnyCommand) -> Response:

@@ -134,6 +134,21 @@ class DelayOffsets:
             self.data_version = version
             self.file.behind = True
 
+    def take_back(self, offsets: Mapping[int, int], version: DataVersion) -> None:
+        """Have levels be delivered up to where a slave has delivered them, if that is ahead."""
+        for level, queue_offset in offsets.items():
+            if queue_offset > self.table.get(level, 0):
+                self.table[level] = self._flushed[level] = queue_offset
+                self.file.behind = True
+        if version.is_later_than(self.data_version):
+            self.data_version = version
+            self.file.behind = True
+
+    def lead(self) -> None:
+        """Have this table count as later than that of a master that is away."""
+        self.data_version = self.data_version.leading(self._clock.now_ms())
+        self.file.behind = True
+
     def correct(self, level: int, queue_offset: int) -> None:
         """Have a level go on elsewhere: its queue does not reach where it was."""
         self.table[level] = self._flushed[level] = queue_offset

@@ -270,6 +270,23 @@ class ConsumerOffsets:
             self.data_version = version
             self.file.behind = True
 
+    def take_back(self, table: OffsetTable, version: DataVersion) -> None:
+        """Take the offsets of a slave that are ahead of those that are here."""
+        for key, queues in table.items():
+            own = self.committed.get(key, {})
+            for queue_id, queue_offset in queues.items():
+                if queue_offset > own.get(queue_id, UNKNOWN):
+                    _put(self.committed, self._own, key, queue_id, queue_offset)
+                    self.file.behind = True
+        if version.is_later_than(self.data_version):
+            self.data_version = version
+            self.file.behind = True
+
+    def lead(self) -> None:
+        """Have these offsets count as later than those of a master that is away."""
+        self.data_version = self.data_version.leading(self._clock.now_ms())
+        self.file.behind = True
+
     def close(self) -> None:
         """Let go of file or database; what was not saved is lost."""
         self.file.close()

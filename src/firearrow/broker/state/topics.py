@@ -104,6 +104,11 @@ class TopicTable:
         self._system = frozenset[str]()
         self._create_system_topics()
 
+    def read_queues(self, topic: str) -> int | None:
+        """Give how many queues of a topic are read, None without the topic."""
+        config = self.get(topic)
+        return None if config is None else config.read_queue_nums
+
     def get(self, topic: str) -> TopicConfig | None:
         """Give the config of a topic, None if there is no such topic.
 

@@ -128,6 +128,13 @@ final class PushConsumers {
             consumer.subscribe(arguments.getString("topic"), arguments.getString("expression"));
         }
         consumer.setMaxReconsumeTimes(arguments.getIntValue("maxReconsumeTimes"));
+        if (arguments.containsKey("routesMs")) {
+            consumer.setPollNameServerInterval(arguments.getIntValue("routesMs"));
+        }
+        if (arguments.containsKey("pauseMs")) {
+            consumer.setPullBatchSize(1);
+            consumer.setPullThresholdForQueue(1);
+        }
         Opened opened = new Opened(consumer, arguments.getIntValue("failures"));
         if (arguments.getBooleanValue("shared")) {
             consumer.setClientRebalance(false);
@@ -136,7 +143,8 @@ final class PushConsumers {
         if (arguments.getBooleanValue("holds")) {
             holdMarked(opened);
         } else {
-            listen(opened, arguments.getBooleanValue("orderly"), arguments.getIntValue("level"));
+            listen(opened, arguments.getBooleanValue("orderly"), arguments.getIntValue("level"),
+                arguments.getLongValue("pauseMs"));
         }
         comeAgainAfter(consumer, arguments.getIntValue("againS"));
         consumer.start();
@@ -160,11 +168,23 @@ final class PushConsumers {
         }
     }
 
-    /** @param level the delay level of what is failed, 0 for that which follows from the failures */
-    private static void listen(Opened opened, boolean orderly, int level) {
+    private static void pause(long ms) {
+        try {
+            Thread.sleep(ms);
+        } catch (InterruptedException end) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /**
+     * @param level the delay level of what is failed, 0 for that which follows from the failures
+     * @param pauseMs for how long a consumer that keeps the order rests with each message
+     */
+    private static void listen(Opened opened, boolean orderly, int level, long pauseMs) {
         if (orderly) {
             opened.client.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 opened.add(messages);
+                pause(pauseMs);
                 context.setSuspendCurrentQueueTimeMillis(AGAIN_MS);
                 return opened.fails(messages)
                     ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;

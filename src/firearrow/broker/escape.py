@@ -1,0 +1,318 @@
+"""What a slave that acts for its master puts goes to another master of the cluster.
+
+Its own log has what its master's has, and nothing else. So messages that are due, popped ones that
+come again and halves that wait for a decision are sent to a broker of another name that has their
+topic, with ``enableRemoteEscape``; without it they wait until their master is back.
+
+Who puts a message does not wait for the other broker: `EscapingPuts` begins to send it, and raises
+`PutLater`. When there is an answer, ``moved`` is told, and who puts the message again then learns
+what came of it: all is well, or a StoreError as from a disk that is full. So services put in their
+own ways, one message after the other, whether they are a master's or not.
+
+A message goes to the same queue of the same broker as the one before it, as long as that takes it.
+Java: to another one each time, so messages of one queue lose their order.
+
+Source: upstream ``EscapeBridge``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from firearrow.broker.puts import Draft, Placed, Puts, Redirection
+from firearrow.broker.routes import TopicRoutes
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError, FirearrowError, PutLater, StoreError
+from firearrow.events import Events
+from firearrow.message import names, properties
+from firearrow.message.sysflag import HOSTS_V6_MASK, TRANSACTION_PREPARED, transaction_type
+from firearrow.net.access import OPEN, Access
+from firearrow.net.client import Client
+from firearrow.services import Service
+from firearrow.store import ConsumeQueue, MessageStore, NewMessage
+from firearrow.wire.bodies import PERM_WRITE, Route
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.headers import SendMessageV2
+
+log = logging.getLogger(__name__)
+
+SEND_SECONDS_MAX: Final = 3.0  # Java: EscapeBridge#SEND_TIMEOUT
+UNDER_WAY_MAX: Final = 64
+"""Messages that are on their way, or of which nobody has asked what came of them."""
+ROUTES_MAX: Final = 1000
+_QUEUES_OF_NEW: Final = 8  # Java: BrokerOuterAPI#buildSendMessageRequestHeaderV2
+_STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Codes of a broker that has the message: with some of them not yet as safely as it should."""
+_WAITS_FOR_NOBODY: Final = {properties.WAIT_STORE: "false"}
+_NOWHERE: Final = Placed(0, 0, 0)
+
+
+class _Key(NamedTuple):
+    """By what a message is known when it is put again; notes in its properties may differ."""
+
+    topic: str
+    queue_id: int
+    born_ms: int
+    reconsume_times: int
+    message: str | int  # its unique key, or a checksum of its body
+
+
+class _Message(NamedTuple):
+    """A message that is to be sent."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    born_ms: int
+    reconsume_times: int
+
+    @property
+    def key(self) -> _Key:
+        """By what it is known."""
+        known = self.properties.get(properties.UNIQUE_KEY) or crc32(self.body)
+        return _Key(self.topic, self.queue_id, self.born_ms, self.reconsume_times, known)
+
+
+class _Master(NamedTuple):
+    """Another master that has a topic."""
+
+    address: str
+    broker_name: str
+    queue_nums: int
+
+
+class _Target(NamedTuple):
+    """Where a message goes."""
+
+    address: str
+    broker_name: str
+    queue_id: int
+
+
+class EscapingPuts(Puts, Service):
+    """Puts messages into other brokers; as a service it ends what is under way."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        clock: Clock,
+        chance: Random,
+        redirections: Sequence[Redirection],
+        events: Events,
+        settings: Settings,
+        routes: TopicRoutes,
+        access: Access = OPEN,
+    ) -> None:
+        Puts.__init__(self, store, topics, clock, chance, redirections, events)
+        Service.__init__(self, "escape")
+        self._settings = settings
+        self._routes = routes
+        self._monotonic = clock.monotonic
+        self._client = Client(access=access)
+        self._known: dict[str, tuple[Route | None, float]] = {}
+        self._turns = 0
+        self._ways: dict[_Key, str | None] = {}  # why it failed, None as long as it is under way
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._trouble: str | None = None
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last message could not be sent."""
+        return self._trouble
+
+    async def settled(self) -> bool:
+        """Wait until nothing is under way any more; False if nothing was."""
+        if not self._tasks:
+            return False
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return True
+
+    # --- what is put ---
+
+    def put_waiting(self, *_: Any) -> int:
+        """Raise a StoreError: what was popped is noted by masters only."""
+        raise StoreError("a slave notes nothing of what was popped")
+
+    def put_again(self, message: NewMessage, now_ms: int) -> None:
+        """Send a message to another broker; raises PutLater until that has answered, and StoreError
+        if it can't be put there now."""
+        queue, body, stored, flag, sys_flag, born_ms, _, times, _ = message
+        found = properties.parse(stored)
+        _wait_no_more(found)
+        self._put_away(
+            _Message(queue.topic, queue.queue_id, body, found, flag, sys_flag, born_ms, times)
+        )
+
+    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
+        found = properties.parse(draft.stored) | draft.properties
+        topic, queue_id = draft.topic, draft.queue_id
+        if topic == names.TIMER_TOPIC:  # it rolls: the other broker has it wait from the begin
+            topic = found.pop(properties.REAL_TOPIC, "")
+            queue_id = _number(found.pop(properties.REAL_QUEUE_ID, ""))
+            due_ms = _number(found.pop(properties.TIMER_OUT_MS, "")) + 1
+            for name in properties.DELIVERY_TIMES:
+                found.pop(name, None)
+            found[properties.TIMER_DELIVER_MS] = str(due_ms)
+            found.pop(properties.DELAY_LEVEL, None)
+        elif transaction_type(draft.sys_flag) != TRANSACTION_PREPARED:
+            _wait_no_more(found)
+        self._put_away(
+            _Message(
+                topic, queue_id, draft.body, found,
+                draft.flag, draft.sys_flag, draft.born_ms, draft.reconsume_times,
+            )
+        )  # fmt: skip
+        return _NOWHERE
+
+    def _put_away(self, message: _Message) -> None:
+        if not self._settings.broker.enable_remote_escape:
+            raise StoreError(
+                "messages wait for their master: only with enableRemoteEscape=true a slave that "
+                "acts for it sends them to another one"
+            )
+        key = message.key
+        if key in self._ways:
+            failure = self._ways[key]
+            if failure is None:
+                raise PutLater("the message is on its way to another broker")
+            del self._ways[key]
+            if failure:
+                raise StoreError(failure)
+            return
+        if len(self._ways) >= UNDER_WAY_MAX:
+            done = next((it for it, why in self._ways.items() if why is not None), None)
+            if done is None:
+                raise StoreError("too many messages are on their way to other brokers")
+            del self._ways[done]
+        self._ways[key] = None
+        task = asyncio.get_running_loop().create_task(self._send(key, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        raise PutLater("the message is on its way to another broker")
+
+    # --- how it is sent ---
+
+    async def _send(self, key: _Key, message: _Message) -> None:
+        failure = "it was not sent"
+        try:
+            target = await self._target(message)
+            answer = await self._client.answer(
+                target.address,
+                RequestCode.SEND_MESSAGE_V2,
+                self._fields(message, target),
+                message.body,
+                timeout_seconds=SEND_SECONDS_MAX,
+            )
+            if answer.code not in _STORED:
+                raise BrokerError.of(answer.code, answer.remark, target.address)
+            failure = ""
+        except (OSError, FirearrowError) as error:
+            failure = str(error) or type(error).__name__
+            self._known.pop(message.topic, None)
+            self._turns += 1
+        finally:
+            if failure and self._trouble is None:
+                log.warning(
+                    "message can't be put to another broker: it is tried again",
+                    extra={"topic": message.topic, "error": failure},
+                )
+            self._trouble = failure or None
+            self._ways[key] = failure
+        asyncio.get_running_loop().call_soon(self.moved, None)
+
+    def _fields(self, message: _Message, target: _Target) -> dict[str, str | int | bool]:
+        broker = self._settings.broker
+        own = f"InnerProducerGroup_{broker.broker_name}_{broker.broker_id}"
+        header = SendMessageV2(
+            producer_group=message.properties.get(properties.PRODUCER_GROUP) or own,
+            topic=message.topic,
+            default_topic=names.AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=_QUEUES_OF_NEW,
+            queue_id=target.queue_id,
+            sys_flag=message.sys_flag & ~HOSTS_V6_MASK,
+            born_timestamp=message.born_ms,
+            flag=message.flag,
+            properties=properties.encode(message.properties | _WAITS_FOR_NOBODY).decode(),
+            reconsume_times=message.reconsume_times,
+            broker_name=target.broker_name,
+        )
+        fields = msgspec.to_builtins(header)
+        return {name: value for name, value in fields.items() if value is not None}
+
+    async def _target(self, message: _Message) -> _Target:
+        """A queue of another broker; raises a BrokerError if there is none."""
+        own = self._settings.broker.broker_name
+        masters = _elsewhere(await self._route(message.topic), own)
+        if not masters and names.is_retry(message.topic):  # a broker makes it for the first message
+            anywhere = _elsewhere(await self._route(names.AUTO_CREATE_TOPIC), own)
+            masters = [master._replace(queue_nums=1) for master in anywhere]
+        if not masters:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST, f"no other master has the topic {message.topic}"
+            )
+        master = masters[(message.queue_id + self._turns) % len(masters)]
+        return _Target(master.address, master.broker_name, message.queue_id % master.queue_nums)
+
+    async def _route(self, topic: str) -> Route | None:
+        """Where a topic is, as it was some seconds ago at most."""
+        age_max = self._settings.broker.load_balance_poll_name_server_interval / 1000
+        now = self._monotonic()
+        if topic in self._known and now - self._known[topic][1] < age_max:
+            return self._known[topic][0]
+        route = await self._routes.route(topic)
+        if len(self._known) >= ROUTES_MAX:
+            self._known.clear()
+        if route is not None:
+            self._known[topic] = route, now
+        return route
+
+
+def _wait_no_more(found: dict[str, str]) -> None:
+    """Remove what would have the other broker delay a message once more."""
+    for name in (properties.DELAY_LEVEL, *properties.DELIVERY_TIMES):
+        found.pop(name, None)
+
+
+def _elsewhere(route: Route | None, own: str) -> list[_Master]:
+    """The masters that a route says may be written to, but for those of one broker name."""
+    if route is None:
+        return []
+    masters = {it.broker_name: it.broker_addrs.get(0) for it in route.broker_datas}
+    found = []
+    for queues in sorted(route.queue_datas, key=lambda it: it.broker_name):
+        address = masters.get(queues.broker_name)
+        if address and queues.broker_name != own and queues.perm & PERM_WRITE:
+            count = max(queues.write_queue_nums, 1)
+            found.append(_Master(address, queues.broker_name, count))
+    return found
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else 0

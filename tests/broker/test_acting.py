@@ -1,0 +1,461 @@
+"""Slaves that act for a master that is away, and masters that come back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.clock import Clock
+from firearrow.namesrv.app import NameServer
+from firearrow.namesrv.config import NamesrvConfig
+from firearrow.net.client import Client
+from firearrow.testing import loop
+from firearrow.testing.loop import VirtualClock
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import MemberGroupBody, Route
+from firearrow.wire.command import FieldValue
+from tests.broker.popping import ack, pop, popped
+from tests.broker.replicated import caught_up, replica
+from tests.broker.serving import Caller, Serving, bodies, seconds, until
+
+
+class Cluster:
+    """A name server, a name with a master and a slave, and if wanted a second master.
+
+    The brokers keep their places: each can be stopped and started again.
+    """
+
+    def __init__(self, root: Path, clock: Clock, namesrv: str, client: Client) -> None:
+        self.root = root
+        self.clock = clock
+        self.namesrv = namesrv
+        self.client = client
+        self.port = 10_911
+        self.keys: dict[str, Any] = {"total_replicas": 2}
+
+    @asynccontextmanager
+    async def master(self, **config: Any) -> AsyncIterator[Serving]:
+        """The master of broker-a; it is online."""
+        keys = {"enable_slave_acting_master": True, "namesrv_addr": self.namesrv, **config}
+        port = self.port
+        async with replica(self.root / "m", self.clock, port=port, store=self.keys, **keys) as it:
+            await online(it)
+            yield it
+
+    @asynccontextmanager
+    async def slave(self, **config: Any) -> AsyncIterator[Serving]:
+        """Its slave; it is online."""
+        keys = {"enable_slave_acting_master": True, "namesrv_addr": self.namesrv, **config}
+        keys = {"slave_read_enable": True, "enable_remote_escape": True, **keys}
+        root = self.root / "s"
+        async with replica(root, self.clock, role="SLAVE", store=self.keys, **keys) as it:
+            await online(it)
+            yield it
+
+    @asynccontextmanager
+    async def other(self) -> AsyncIterator[Serving]:
+        """The master of broker-b."""
+        keys: dict[str, Any] = {"namesrv_addr": self.namesrv, "broker_name": "broker-b"}
+        async with replica(self.root / "o", self.clock, **keys) as it:
+            yield it
+
+    async def members(self) -> dict[int, str]:
+        """What 901 is answered."""
+        fields = {"clusterName": "C", "brokerName": "broker-a"}
+        answer = await self.client.call(self.namesrv, 901, fields)
+        group = fastjson.decode(answer.body, MemberGroupBody).broker_member_group
+        assert group is not None
+        return group.broker_addrs
+
+    async def route(self, topic: str = "T") -> tuple[dict[int, str], int]:
+        """The addresses of broker-a that clients see, and what they may do with a topic there."""
+        answer = await self.client.call(self.namesrv, 105, {"topic": topic})
+        route = fastjson.decode(answer.body, Route)
+        [broker] = [it for it in route.broker_datas if it.broker_name == "broker-a"]
+        [queues] = [it for it in route.queue_datas if it.broker_name == "broker-a"]
+        return broker.broker_addrs, queues.perm
+
+
+@asynccontextmanager
+async def cluster(root: Path, clock: Clock) -> AsyncIterator[Cluster]:
+    """A cluster of which only the name server runs."""
+    config = NamesrvConfig(support_acting_master=True, notify_min_broker_id_changed=True)
+    server = NameServer(config, clock)
+    port = await server.start("127.0.0.1", 0)
+    client = Client()
+    try:
+        yield Cluster(root, clock, f"127.0.0.1:{port}", client)
+    finally:
+        await client.close()
+        await server.stop()
+
+
+async def online(served: Serving) -> None:
+    part = served.broker._acting
+    assert part is not None
+    await until(lambda: part.is_online)
+
+
+async def acting(served: Serving, *, on: bool = True) -> None:
+    await until(lambda: served.broker._special.runs is on)
+
+
+async def synced(slave: Serving) -> None:
+    """Wait until a slave has asked its master for everything."""
+    before = slave.broker._sync.rounds
+    await asyncio.sleep(61)
+    assert slave.broker._sync.rounds > before
+
+
+async def commit(caller: Caller, queue_offset: int) -> None:
+    fields: dict[str, FieldValue] = {
+        "consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": queue_offset
+    }  # fmt: skip
+    assert (await caller.call(15, fields)).code == 0
+
+
+async def committed(caller: Caller) -> int:
+    answer = await caller.call(14, {"consumerGroup": "g", "topic": "T", "queueId": 0})
+    assert answer.code == 0
+    return int(answer.ext["offset"])
+
+
+def test_a_slave_is_read_from_while_its_master_is_away_and_hands_back_where_consumers_are(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c, AsyncExitStack() as masters:
+            master = await masters.enter_async_context(c.master())
+            to_master = await masters.enter_async_context(master.caller())
+            async with c.slave() as slave, slave.caller() as to_slave:
+                assert master.broker._special.runs
+                assert not slave.broker._special.runs
+                for number in range(3):
+                    await to_master.sent(b"%d" % number)
+                await to_master.pull(0)
+                await commit(to_master, 1)
+                await caught_up(slave, master)
+                await synced(slave)
+                ours, theirs = slave.broker.address, master.broker.address
+                assert await c.members() == {0: theirs, 1: ours}
+                assert await c.route() == ({0: theirs, 1: ours}, 6)
+                await masters.aclose()
+                began = seconds()
+                await acting(slave)
+                assert seconds() - began < 3
+                assert (await c.members(), await c.route()) == ({1: ours}, ({0: ours}, 4))
+                assert (await to_slave.pull(0)).code == 0
+                assert (await to_slave.send()).code == 14
+                assert await committed(to_slave) == 1
+                await commit(to_slave, 3)
+                async with c.master() as master, master.caller() as to_master:
+                    assert await committed(to_master) == 3
+                    assert await c.members() == {0: theirs, 1: ours}
+                    assert await c.route() == ({0: theirs, 1: ours}, 6)
+                    await acting(slave, on=False)
+                    await to_master.sent(b"after")
+                    await caught_up(slave, master)
+                    assert bodies(slave) == [b"0", b"1", b"2", b"after"]
+                    await until(lambda: slave.broker.replicas.has_master)
+                    assert "group" not in slave.broker.troubles
+
+    loop.run(main)
+
+
+def test_what_is_due_goes_to_another_master_once_and_the_rest_is_left_to_the_own(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.other() as other,
+            other.caller() as to_other,
+            AsyncExitStack() as masters,
+        ):
+            master = await masters.enter_async_context(c.master())
+            caller = await masters.enter_async_context(master.caller())
+            other.broker.topics.create("T", 4)
+            master.broker.topics.create("T", 4)
+            async with c.slave() as slave:
+                await caller.sent(b"level, before", i="DELAY\x013\x02UNIQ_KEY\x01A\x02")
+                await caller.sent(b"time, before", i="TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01B\x02")
+                await asyncio.sleep(13)
+                assert sorted(bodies(master)) == [b"level, before", b"time, before"]
+                for number in range(20):
+                    soon, late = f"UNIQ_KEY\x01S{number}\x02", f"UNIQ_KEY\x01L{number}\x02"
+                    await caller.sent(b"l%d" % number, i="DELAY\x014\x02" + soon)
+                    await caller.sent(b"t%d" % number, i="TIMER_DELAY_SEC\x0130\x02" + soon)
+                    await caller.sent(b"late l%d" % number, i="DELAY\x017\x02" + late)
+                    await caller.sent(b"late t%d" % number, i="TIMER_DELAY_SEC\x01180\x02" + late)
+                await caught_up(slave, master)
+                await asyncio.sleep(5)
+                await masters.aclose()
+                await acting(slave)
+                await asyncio.sleep(40)
+                found = await to_other.stored()
+                assert sorted(view.body for view in found) == sorted(
+                    b"%b%d" % (kind, number) for kind in (b"l", b"t") for number in range(20)
+                )
+                levels = [view.body for view in found if view.body.startswith(b"l")]
+                assert levels == [b"l%d" % number for number in range(20)]
+                assert not {"DELAY", "TIMER_DELAY_SEC"} & {
+                    name for view in found for name in view.properties
+                }
+                before = len(bodies(slave))
+                async with c.master() as master:
+                    await asyncio.sleep(240)
+                    new = bodies(master)[before:]
+                    assert sorted(new) == sorted(
+                        b"late %b%d" % (kind, number)
+                        for kind in (b"l", b"t")
+                        for number in range(20)
+                    )
+                    assert len(bodies(other)) == 40
+                    await caught_up(slave, master)
+                    assert "special services" not in slave.broker.troubles
+
+    loop.run(main)
+
+
+def test_without_escape_what_is_due_waits_for_its_master(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.other() as other,
+            AsyncExitStack() as masters,
+        ):
+            master = await masters.enter_async_context(c.master())
+            caller = await masters.enter_async_context(master.caller())
+            other.broker.topics.create("T", 4)
+            async with c.slave(enable_remote_escape=False) as slave:
+                await caller.sent(b"l", i="DELAY\x013\x02")
+                await caller.sent(b"t", i="TIMER_DELAY_SEC\x0110\x02")
+                await caught_up(slave, master)
+                await masters.aclose()
+                await acting(slave)
+                await asyncio.sleep(30)
+                assert "enableRemoteEscape" in slave.broker.troubles["special services"]
+                async with c.master() as master:
+                    await until(lambda: sorted(bodies(master)) == [b"l", b"t"])
+                    await asyncio.sleep(30)
+                    assert sorted(bodies(master)) == [b"l", b"t"]
+                    assert bodies(other) == []
+
+    loop.run(main)
+
+
+def test_what_rolled_at_the_master_is_delivered_once_by_its_slave(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.other() as other,
+            AsyncExitStack() as masters,
+        ):
+            c.keys["timer_roll_window_slot"] = 10
+            master = await masters.enter_async_context(c.master())
+            caller = await masters.enter_async_context(master.caller())
+            other.broker.topics.create("T", 4)
+            async with c.slave() as slave:
+                for number in range(3):
+                    unique = f"UNIQ_KEY\x01R{number}\x02"
+                    await caller.sent(b"%d" % number, i="TIMER_DELAY_SEC\x0145\x02" + unique)
+                await asyncio.sleep(15)
+                assert master.broker.store.max_queue_offset("rmq_sys_wheel_timer", 0) == 6
+                await caught_up(slave, master)
+                await asyncio.sleep(5)
+                await masters.aclose()
+                await acting(slave)
+                await asyncio.sleep(20)
+                assert bodies(other) == []
+                await asyncio.sleep(40)
+                assert sorted(bodies(other)) == [b"0", b"1", b"2"]
+                async with c.master() as master:
+                    await asyncio.sleep(60)
+                    assert bodies(master) == []
+
+    loop.run(main)
+
+
+def test_what_was_popped_comes_again_at_another_master(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.other() as other,
+            AsyncExitStack() as masters,
+        ):
+            master = await masters.enter_async_context(c.master())
+            caller = await masters.enter_async_context(master.caller())
+            async with c.slave() as slave, slave.caller() as to_slave:
+                for number in range(3):
+                    await caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01P{number}\x02")
+                await master.dispatched()
+                found = await popped(caller, invisibleTime=40_000)
+                assert len(found) == 3
+                assert (await ack(caller, found[1][1])).code == 0
+                await caught_up(slave, master)
+                await asyncio.sleep(5)
+                await masters.aclose()
+                await acting(slave)
+
+                assert (await pop(to_slave)).code == 14
+                await asyncio.sleep(60)
+                assert bodies(other, "%RETRY%g_T") == [b"0", b"2"]
+                async with c.master() as master:
+                    await asyncio.sleep(60)
+                    assert bodies(master, "%RETRY%g_T") == []
+
+    loop.run(main)
+
+
+def test_halves_are_moved_to_another_master_who_asks_their_producer(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        half = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01H{}\x02"
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.other() as other,
+            AsyncExitStack() as masters,
+        ):
+            master = await masters.enter_async_context(c.master())
+            caller = await masters.enter_async_context(master.caller())
+            other.broker.topics.create("T", 4)
+            async with c.slave() as slave:
+                for number in range(3):
+                    sent = await caller.sent(b"h%d" % number, i=half.format(number), f=4)
+                end: dict[str, FieldValue] = {
+                    "producerGroup": "producers", "tranStateTableOffset": sent["queueOffset"],
+                    "commitLogOffset": int(sent["msgId"][-16:], 16), "commitOrRollback": 8,
+                    "fromTransactionCheck": False, "transactionId": "H2", "msgId": "H2",
+                }  # fmt: skip
+                assert (await caller.call(37, end)).code == 0
+                await asyncio.sleep(5)
+                await caught_up(slave, master)
+                await masters.aclose()
+                await acting(slave)
+                halves = "RMQ_SYS_TRANS_HALF_TOPIC"
+                await asyncio.sleep(40)
+                assert bodies(other, halves) == [b"h0", b"h1"]
+                async with c.master() as master:
+                    await asyncio.sleep(120)
+                    assert bodies(master) == [b"h2"]
+                    assert len(bodies(master, halves)) == 3
+
+    loop.run(main)
+
+
+def test_a_slave_gives_way_to_a_master_that_comes_and_acts_again_if_it_does_not(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            async with c.master() as master, c.slave() as slave:
+                await until(lambda: slave.broker.replicas.has_master)
+                assert master.broker._special.runs
+            async with c.slave() as slave, slave.caller() as caller:
+                await acting(slave)
+                assert "group" not in slave.broker.troubles
+                told: dict[str, FieldValue] = {
+                    "masterHaAddress": "127.0.0.1:9", "masterFlushOffset": 0,
+                    "masterAddress": "127.0.0.1:8",
+                }  # fmt: skip
+                assert (await caller.call(906, told)).code == 0
+                assert not slave.broker._special.runs
+                await asyncio.sleep(9)
+                assert not slave.broker._special.runs
+                await acting(slave)
+
+    loop.run(main)
+
+
+def test_a_master_that_finds_no_slave_where_name_servers_say_so_waits_until_they_know(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            fields: dict[str, FieldValue] = {
+                "brokerName": "broker-a", "brokerAddr": "127.0.0.1:7", "clusterName": "C",
+                "brokerId": 1, "enableActingMaster": True, "heartbeatTimeoutMillis": 1000,
+            }  # fmt: skip
+            body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}},"filterServerList":[]}'
+            await c.client.call(c.namesrv, 103, fields, body)
+            began = seconds()
+            async with c.master() as master:
+                assert 4 < seconds() - began < 9
+                assert master.broker._special.runs
+                assert await c.members() == {0: master.broker.address}
+
+    loop.run(main)
+
+
+def test_a_broker_that_skips_it_is_online_at_once(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c, c.slave(skip_pre_online=True) as slave:
+            began = seconds()
+            assert not slave.broker._special.runs
+            await acting(slave)
+            assert 2 < seconds() - began < 6
+            assert (await c.members()) == {1: slave.broker.address}
+
+
+def test_a_slave_with_another_log_keeps_no_master_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            async with (
+                c.master() as master,
+                master.caller() as caller,
+                c.slave() as slave,
+            ):
+                for number in range(3):
+                    await caller.sent(b"%d" % number)
+                await caught_up(slave, master)
+            shutil.rmtree(tmp_path / "m")
+            async with c.slave() as slave:
+                slave.broker.offsets.commit("g", "T", 0, 2)
+                async with c.master() as master:
+                    assert master.broker._special.runs
+                    assert bodies(slave) == [b"0", b"1", b"2"]
+                    assert "nothing is taken back from a slave with another log" in caplog.text
+                    assert master.broker.offsets.query("g", "T", 0) == -1
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_queue_is_locked_by_most_of_a_name_if_that_is_wanted(
+    tmp_path: Path, strict: bool
+) -> None:
+    def wants(client: str, *queues: int, only: bool = False) -> bytes:
+        found = [{"topic": "T", "brokerName": "broker-a", "queueId": it} for it in queues]
+        asked = {"consumerGroup": "g", "clientId": client, "mqSet": found, "onlyThisBroker": only}
+        return fastjson.dumps(asked)
+
+    async def locked(caller: Caller, asked: bytes) -> list[int]:
+        answer = await caller.call(41, {}, asked)
+        assert answer.code == 0
+        return sorted(it["queueId"] for it in fastjson.loads(answer.body)["lockOKMQSet"])
+
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.master(lock_in_strict_mode=strict) as master,
+            c.slave(lock_in_strict_mode=strict) as slave,
+            master.caller() as to_master,
+            slave.caller() as to_slave,
+        ):
+            await until(lambda: len(master.broker.replicas.members) == 2)
+            assert await locked(to_slave, wants("other", 1, only=True)) == [1]
+            assert await locked(to_master, wants("me", 0, 1)) == ([0] if strict else [0, 1])
+            assert await locked(to_slave, wants("late", 0, only=True)) == ([] if strict else [0])
+            assert (await to_master.call(42, {}, wants("me", 0, 1))).code == 0
+            await asyncio.sleep(1)
+            assert await locked(to_slave, wants("late", 0, only=True)) == [0]
+            assert await locked(to_master, wants("late", 0, only=True)) == [0]
+
+    loop.run(main)
