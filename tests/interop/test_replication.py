@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Final
 import pytest
 
 from firearrow.store.offline import Layout, diff
+from firearrow.store.timerfiles import CHECK
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing
 from tests.interop.servers import SMALL_FILES, Kind, Server, serve
@@ -140,6 +142,14 @@ def knows_topic(slave: Server) -> bool:
     return any(TOPIC.encode() in path.read_bytes() for path in files)
 
 
+def timer_offset(broker: Server) -> int:
+    """Up to which message of its queue a slave knows its master's timer to be; 0 before."""
+    try:
+        return int(CHECK.unpack_from((broker.store / "config" / "timercheck").read_bytes())[3])
+    except (FileNotFoundError, struct.error):
+        return 0
+
+
 def test_a_slave_has_what_its_master_has_whoever_is_killed(pair: Pair) -> None:
     with pair.master(sync=False, killed=True) as master:
         java = JavaClient(pair.driver, master)
@@ -154,7 +164,9 @@ def test_a_slave_has_what_its_master_has_whoever_is_killed(pair: Pair) -> None:
                 bodies += sent(java, 50, len(bodies))
         with following(pair, java) as slave:
             bodies += sent(java, 50, len(bodies))
+            java.producer().send(TOPIC, [Outgoing(body=b"timed", queue=0, delay=1000)])
             wait_until(lambda: knows_topic(slave), TIMEOUT_S, "topics of the slave")
+            wait_until(lambda: timer_offset(slave) == 1, TIMEOUT_S, "timer of the slave")
         java.close()
     found = diff(Layout(pair.directory / "master"), Layout(pair.directory / "slave"))
     parts = {"log", "queues"} & {it.part for it in found.differences}

@@ -339,6 +339,7 @@ class Broker:
             self.delay_offsets,
             self.modes,
             self._saving,
+            self._timer_counts if self._store_config.timer_wheel_enable else None,
             self._clock,
             access_of(self.config),
         )
@@ -383,11 +384,12 @@ class Broker:
         )
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
+        self._sync.timer_told.listen(timed.follow)
         self.store.keep_from(timed.let_go)
         self._revive_queues = lambda: reviving.queues
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        return [flush, timed, reviving, self._books]
+        return [flush, timed] if self.replicas.is_slave else [flush, timed, reviving, self._books]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -556,7 +558,7 @@ class Broker:
             *operations,
             *store.services,
             self._replication,
-            *(timing if is_master else ()),
+            *timing,
             *(self._kv_reviving if is_master else ()),
             self._every("retention", clean_seconds, store.clean),
             self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
