@@ -17,7 +17,7 @@ from tests.broker.world import scratch
 from tests.replication.simulation import FILE_BYTES, Node, Sent, World
 from tests.store.stores import messages, opened
 
-SEEDS = int(os.environ.get("FIREARROW_REPLICA_POWER_SEEDS", "6"))
+SEEDS = int(os.environ.get("FIREARROW_REPLICA_POWER_SEEDS", "2"))
 EACH_SECONDS = 0.002
 MESSAGES = 600
 FLUSH_SECONDS = 0.5  # flushIntervalCommitLog

@@ -135,6 +135,9 @@ class Master(Service):
         """A slave is connected."""
         self.slaves.append(slave)
         self._turns += 1
+        if len(self._hosts) >= SLAVES_MAX:
+            there = {it.host for it in self.slaves}
+            self._hosts = {host: known for host, known in self._hosts.items() if host in there}
         self._hosts.setdefault(slave.host, _Host()).newest = self._turns
         self.store.dispatching.woken = self.wake
         if not self._tick.is_set:
