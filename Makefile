@@ -34,11 +34,12 @@ fuzz: setup ## the property tests of codec, server, filters and delivery, for a 
 	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter tests/broker/test_world.py --timeout 0 $(ARGS)
 	@FIREARROW_SQL_PAIRS=1000000 .venv/bin/python -m pytest tests/interop/test_filters.py $(ARGS)
 
-chaos: setup ## kills and losses of power, thousands of them
+chaos: setup ## kills, pauses, losses of power and damage, of brokers alone and in pairs, thousands of them
 	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
-		FIREARROW_SPARK_KILL_ROUNDS=20 FIREARROW_REPLICA_KILL_ROUNDS=10 .venv/bin/python -m pytest -n 2 \
-		tests/crash tests/interop/test_replication.py tests/store/test_power_loss.py tests/spark/jobs/test_archive_killed.py \
-		tests/spark/jobs/test_archive_spark.py
+		FIREARROW_SPARK_KILL_ROUNDS=20 FIREARROW_REPLICAS_KILL_ROUNDS=50 FIREARROW_REPLICA_KILL_ROUNDS=3 \
+		FIREARROW_DAMAGE_SEEDS=200 FIREARROW_REPLICA_POWER_SEEDS=60 .venv/bin/python -m pytest -n 2 \
+		tests/crash tests/replication tests/interop/test_replication.py tests/store/test_power_loss.py \
+		tests/spark/jobs/test_archive_killed.py tests/spark/jobs/test_archive_spark.py
 
 differ: setup ## the same scripts against RocketMQ's broker and this one, a hundred seeds
 	@FIREARROW_DIFFER_SEEDS=100 .venv/bin/python -m pytest tests/interop/test_differ.py $(ARGS)
@@ -49,9 +50,10 @@ handovers: setup ## every way in which a store goes from one broker to the other
 		tests/interop/test_pop_takeover.py \
 		$(ARGS)
 
-simulate: setup ## ten million events of producers, consumers and crashes in virtual time, ten of Raft
+simulate: setup ## ten million events of producers, consumers and crashes in virtual time, ten of Raft, and replication
 	@.venv/bin/python -m tests.broker.simulation $(ARGS)
 	@.venv/bin/python -m tests.raft.simulation
+	@.venv/bin/python -m tests.replication.simulation
 
 pythons: ## the unit tests on every Python from 3.11 to 3.14 that is here
 	@tools/pythons.sh $(ARGS)

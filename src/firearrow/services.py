@@ -99,15 +99,18 @@ class Service:
 
 
 class Running(Service):
-    """Does one thing after another, in a task, from its start to its stop."""
+    """Does one thing after another, in a task, from its start to its stop; ``loop`` is whose task
+    that is, if not of the running one."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(name)
+        self._task_loop = loop
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = self._task_loop or asyncio.get_running_loop()
+        self._task = loop.create_task(self._run())
 
     async def stop(self) -> None:
         """End, also what is under way."""

@@ -29,7 +29,7 @@ from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
 from tests.broker.replicated import caught_up, replica
 from tests.broker.serving import Caller, Serving, bodies, until
 from tests.pages import ROOT, blocks
-from tests.store.stores import small_config
+from tests.store.stores import KINDS, small_config
 
 
 @asynccontextmanager
@@ -127,6 +127,30 @@ def test_tables_come_in_pages(tmp_path: Path, count: int, monkeypatch: pytest.Mo
                 broker.groups.put(SubscriptionGroupConfig(f"g{number}"))
             await until(lambda: bool(slave.broker._sync.master_address))
             await round_(slave)
+            assert slave.broker.topics.table == broker.topics.table
+            assert slave.broker.groups.table == broker.groups.table
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_topics_and_groups_than_a_page_holds(tmp_path: Path, kind: str) -> None:
+    """apache/rocketmq#10195: with topics in RocksDB, page 0 came again and again; #11041: the last
+    one is lost where it is alone on its page."""
+
+    async def main(clock: VirtualClock) -> None:
+        store = {"store_type": kind}
+        async with (
+            replica(tmp_path / "m", clock, store=store) as master,
+            replica(tmp_path / "s", clock, role="SLAVE", store=store) as slave,
+        ):
+            broker, system = master.broker, len(master.broker.topics.table)
+            for number in range(2 * slavesync.PAGE_ENTRIES + 1 - system):
+                broker.topics.put(TopicConfig(f"T{number}", 1, 1, 6))
+                broker.groups.put(SubscriptionGroupConfig(f"g{number}"))
+            assert len(broker.topics.table) % slavesync.PAGE_ENTRIES == 1
+            slave.broker._sync.follow(master.broker.address)
+            await until(lambda: slave.broker._sync.rounds > 0)
             assert slave.broker.topics.table == broker.topics.table
             assert slave.broker.groups.table == broker.groups.table
 

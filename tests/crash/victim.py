@@ -12,14 +12,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
-from firearrow.wire.command import request
+from firearrow.wire.command import Command, request
 from tests.broker.serving import pull_fields, send_fields
 from tests.net.talker import Talker, talking
 
@@ -78,7 +79,7 @@ class Victim:
         """Start, compare, send until some are acknowledged, kill."""
         with serving(self._store, *settings) as (process, port):
             asyncio.run(self._compare_new(port))
-            asyncio.run(self._load(port, process))
+            asyncio.run(self._load(port, process.kill))
             process.wait()
 
     def compare_all(self) -> None:
@@ -116,26 +117,30 @@ class Victim:
 
     # --- load ---
 
-    async def _load(self, port: int, process: subprocess.Popen[str]) -> None:
-        """Send on several connections until the number of answers says that it is time to kill."""
+    async def _load(self, port: int, strike: Callable[[], object]) -> None:
+        """Send on several connections until the broker is killed, which is what ``strike`` does in
+        the end; it is called when the number of answers says that it is time."""
         self._left = self._random.randrange(ACKNOWLEDGED_MAX)
-        await asyncio.gather(*(self._connection(port, process) for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(self._connection(port, strike) for _ in range(CONNECTIONS)))
 
-    async def _connection(self, port: int, process: subprocess.Popen[str]) -> None:
+    async def _connection(self, port: int, strike: Callable[[], object]) -> None:
         try:
             async with talking(port) as talker:
                 waiting: dict[int, tuple[int, list[bytes]]] = {}
                 for opaque in itertools.count(1):
                     waiting[opaque] = self._send(talker, opaque)
                     if len(waiting) >= IN_FLIGHT:
-                        answer = await talker.answer()
+                        answer = await self._answer(talker)
                         assert answer.code == 0, answer
                         self._acknowledge(answer.ext, *waiting.pop(answer.opaque))
                         self._left -= 1
                         if self._left < 0:
-                            process.kill()
+                            strike()
         except (ConnectionError, asyncio.IncompleteReadError):
             assert self._left < 0, "the broker ended by itself"
+
+    async def _answer(self, talker: Talker) -> Command[Any]:
+        return await talker.answer()
 
     def _send(self, talker: Talker, opaque: int) -> tuple[int, list[bytes]]:
         queue_id = self._random.randrange(QUEUES)

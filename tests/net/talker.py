@@ -45,9 +45,9 @@ class Talker:
         """Send requests in one write."""
         self.write(b"".join(map(encode_request, commands)))
 
-    async def answer(self) -> Command[Any]:
+    async def answer(self, seconds_max: float | None = None) -> Command[Any]:
         """The next command that the server sends."""
-        async with asyncio.timeout(wait_seconds_max()):
+        async with asyncio.timeout(seconds_max or wait_seconds_max()):
             lengths = await self._reader.readexactly(LENGTHS.size)
             rest = await self._reader.readexactly(LENGTHS.unpack(lengths)[0] - 4)
         [command] = Connection(FRAME_BYTES_MAX * 2).receive(lengths + rest)

@@ -146,3 +146,50 @@ def test_log_bytes_are_those_of_one_file(tmp_path: Path) -> None:
         assert store.log_bytes(end, 1000) == b""
         assert store.log_bytes(end + 7, 1000) == b""
         assert len(store.log_bytes(FILE_BYTES, 1000)) == 1000
+
+
+def test_a_slave_whose_only_file_is_lost_goes_on_where_that_began(tmp_path: Path) -> None:
+    """Its log ends there, without a file; nothing before that is there to be dispatched."""
+    data, expected = filled(tmp_path / "master", 300, mapped_file_size_commit_log=8 * KiB)
+    start = len(data) - len(data) % (8 * KiB)
+    root = tmp_path / "slave"
+    store = slave(root, mapped_file_size_commit_log=8 * KiB)
+    store.put_raw(start, data[start : start + 100])
+    abandon(store)
+    [file] = (root / "commitlog").iterdir()
+    file.write_bytes(bytes(file.stat().st_size))
+    (root / "settled").unlink()  # as after a loss of power
+    store = slave(root, mapped_file_size_commit_log=8 * KiB)
+    assert (store.log_start_offset, store.log_end_offset) == (start, start)
+    store.put_raw(start, data[start:])
+    settle(store)
+    found = bodies(store)
+    assert found
+    assert found == expected[-len(found) :]
+    assert store.min_queue_offset("T", 0) == len(expected) - len(found)
+    store.close()
+
+
+def test_a_queue_with_an_empty_file_begins_where_the_log_does(tmp_path: Path) -> None:
+    """A loss of power may leave the file and nothing in it: no message takes the place of those
+    that were never here."""
+    data, expected = filled(tmp_path / "master", 300, mapped_file_size_commit_log=8 * KiB)
+    start = 8 * KiB
+    root = tmp_path / "slave"
+    sizes = {"mapped_file_size_commit_log": 8 * KiB, "mapped_file_size_consume_queue": 20 * 1000}
+    store = slave(root, **sizes)
+    store.put_raw(start, data[start : 2 * start])
+    settle(store)
+    first = store.min_queue_offset("T", 0)
+    assert first > 0
+    abandon(store)
+    for file in (root / "consumequeue" / "T").glob("*/*"):
+        file.write_bytes(bytes(file.stat().st_size))
+    (root / "settled").unlink()
+    store = slave(root, **sizes)
+    store.put_raw(2 * start, data[2 * start : 3 * start])
+    settle(store)
+    found = bodies(store)
+    assert store.min_queue_offset("T", 0) == first
+    assert found == expected[first : first + len(found)]
+    store.close()

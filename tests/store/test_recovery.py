@@ -323,3 +323,18 @@ def test_a_file_that_begins_in_the_millisecond_of_the_last_flush_may_follow_a_ho
     with opened(tmp_path, **options) as store:
         assert bodies(store, "T", 0) == [b"0", b"1", b"2", b"3", b"4"]
         assert store.log.end_offset == places[5]
+
+
+def test_a_record_whose_last_byte_begins_a_sector_is_whole(tmp_path: Path) -> None:
+    """Without properties that byte is zero, as is what a loss of power has left of the sector."""
+    store = make_store(tmp_path)
+    store.open(background=False)
+    append(store, b"")
+    size = store.log_end_offset
+    append(store, bytes(range(256)) * 2 + b"x" * ((1 - 2 * size - 512) % 512))
+    end = store.log_end_offset
+    assert end % 512 == 1
+    abandon(store)
+    (tmp_path / "settled").unlink()
+    with opened(tmp_path, background=False) as again:
+        assert again.log_end_offset == end

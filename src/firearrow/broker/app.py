@@ -348,6 +348,7 @@ class Broker:
             self.delay_offsets,
             self.modes,
             self._saving,
+            self._timer_counts if self._store_config.timer_wheel_enable else None,
             self._clock,
             access_of(self.config),
             self._timers if self._store_config.timer_wheel_enable else None,
@@ -403,11 +404,13 @@ class Broker:
         )
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
+        self._sync.timer_told.listen(timed.follow)
         self.store.keep_from(timed.let_go)
         self._revive_queues = lambda: reviving.queues
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        return [flush, timed, reviving]
+        follows = self.replicas.is_slave and not self.config.enable_slave_acting_master
+        return [flush, timed] if follows else [flush, timed, reviving]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -592,7 +595,7 @@ class Broker:
             *operations,
             *store.services,
             self._replication,
-            *(timing if own else ()),
+            *(timing if acting is None else ()),
             *([self._books] if timing and is_master else ()),
             *(self._kv_reviving if own else ()),
             self._every("retention", clean_seconds, store.clean),

@@ -143,9 +143,11 @@ class Replicas:
         assert self.master is not None, "slaves are taken when all is there"
         return self.master.connection()
 
-    def begin(self, store: MessageStore, clock: Clock) -> Service:
-        """Make the master's part or the slave's, as a service."""
-        loop = asyncio.get_running_loop()
+    def begin(
+        self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
+    ) -> Service:
+        """Make the master's part or the slave's, as a service; a simulation gives its loop."""
+        loop = loop or asyncio.get_running_loop()
         if self.is_slave:
             self.slave = Slave(store, self._config, clock, loop)
             self.slave.connected.listen(self.linked)
@@ -154,7 +156,7 @@ class Replicas:
         self.master.joined.listen(self.linked)
         self.master.refused.listen(self.linked)
         if self._config.broker_role == SYNC_MASTER and self._config.in_sync_replicas > 1:
-            copies = _Copies(self.master, self._config.in_sync_replicas - 1)
+            copies = _Copies(self.master, self._config.in_sync_replicas - 1, store)
             confirming = store.copy_by(copies, self._config.slave_timeout / 1000)
             self.master.acked.listen(lambda _: confirming.answer())
         return self.master
@@ -179,14 +181,15 @@ class _Copies:
 
     is_broken = False
 
-    def __init__(self, master: Master, count: int) -> None:
+    def __init__(self, master: Master, count: int, store: MessageStore) -> None:
         self._count = count
+        self._store = store
         self._master = master
 
     @property
     def reached(self) -> int:
         """Up to where enough slaves have the log."""
-        return self._master.copied_offset(self._count)
+        return self._master.copied_offset(self._count, self._store.confirming.first_offset)
 
     def ask(self) -> None:
         """Send slaves what they lack."""

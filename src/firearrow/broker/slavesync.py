@@ -1,7 +1,8 @@
 """What a slave learns from its master beside the log: topics, offsets, delays, groups, modes.
 
 A slave asks for all of it once a minute, and at once when it hears of a master; what can't be had
-is asked for again some seconds later, and does not keep it from the rest.
+is asked for again some seconds later, and does not keep it from the rest. How far the timer is, it
+asks each three seconds.
 
 ======== ========================================================================================
 request  what the slave does with the answer
@@ -11,7 +12,9 @@ request  what the slave does with the answer
 45       takes how far delay levels are delivered
 201      the same as 21 for groups
 402      has these request modes and no others
-60       takes how far the timer is
+61       takes the names of the topics of which messages wait for their time
+60       has its timer follow, as far as the log goes that the master has then, which 907 says
+         (where slaves act for their master: 60 alone, see `TimerStore.follow`)
 ======== ========================================================================================
 
 A slave that may act for its master asks every few seconds for 45 and 60, and whether 21 and 201
@@ -30,6 +33,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -40,17 +44,22 @@ from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.timercounts import TimerCounts, TimerMetrics
+from firearrow.broker.timing import MasterTimer
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, FirearrowError
+from firearrow.errors import BrokerError, FirearrowError, RemoteProtocolError
+from firearrow.events import Event
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.services import Service
-from firearrow.store import TimerStore
+from firearrow.store import TimerStore, told_progress
 from firearrow.wire import fastjson
+from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import Body, DataVersion, TopicConfig
 from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
+from firearrow.wire.frame import AnyCommand
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +113,9 @@ class _Modes(Body, frozen=True):
 
 class SlaveSync(Service):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
-    serves clients, empty as long as nobody knows; ``access`` is how to get in there. With ``often``
-    it asks every few seconds for what it must know to act for the master."""
+    serves clients, empty as long as nobody knows; ``access`` is how to get in there. ``timer_told``
+    is told how far the master's timer is; without ``timer_counts`` that is not asked for. With
+    ``often`` it asks every few seconds for what it must know to act for the master."""
 
     def __init__(
         self,
@@ -115,6 +125,7 @@ class SlaveSync(Service):
         delays: DelayOffsets,
         modes: RequestModes,
         saving: Saving,
+        timer_counts: TimerCounts | None,
         clock: Clock,
         access: Access = OPEN,
         timers: TimerStore | None = None,
@@ -130,6 +141,8 @@ class SlaveSync(Service):
         self._delays = delays
         self._modes = modes
         self._saving = saving
+        self._timer_counts = timer_counts
+        self.timer_told: Event[MasterTimer] = Event()
         self._monotonic = clock.monotonic
         self._client = Client(access=access)
         self._task: asyncio.Task[None] | None = None
@@ -166,21 +179,20 @@ class SlaveSync(Service):
             self._told.set()
 
     async def _run(self) -> None:
+        whole_at = self._monotonic()
         while True:
+            is_due = self._told.is_set() or self._monotonic() >= whole_at
             self._told.clear()
-            if self.master_address:
+            if self.master_address and (is_due or self._failed.keys() - {"timer"}):
                 await self.ask_all()
-            whole_at = self._monotonic() + self.whole_seconds
-            while not self._told.is_set() and self._monotonic() < whole_at:
-                soon = not self.master_address or self._failed or self._often
-                try:
-                    async with asyncio.timeout(LOOK_SECONDS if soon else self.whole_seconds):
-                        await self._told.wait()
-                except TimeoutError:
-                    if not self.master_address or self._failed:
-                        break
-                    if self._often:
-                        await self._ask_often()
+                whole_at = self._monotonic() + self.whole_seconds
+            elif self.master_address and self._often:
+                await self._ask_often()
+            elif self.master_address:
+                await self._ask_some({"timer": self._ask_timer})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._told.wait()
 
     async def ask_all(self) -> None:
         """Ask for everything, once."""
@@ -190,6 +202,7 @@ class SlaveSync(Service):
             "delays": self._ask_delays,
             "groups": self._ask_groups,
             "modes": self._ask_modes,
+            "timer counts": self._ask_timer_counts,
             "timer": self._ask_timer,
         }
         await self._ask_some(steps)
@@ -268,14 +281,28 @@ class SlaveSync(Service):
         found = await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}, _Modes)
         self._modes.follow(found.message_request_mode_map)
 
-    async def _ask_timer(self) -> None:
-        if self._timers is not None:
-            answer = await self._client.call(
-                self.master_address,
-                RequestCode.GET_TIMER_CHECK_POINT,
-                timeout_seconds=CALL_SECONDS_MAX,
+    async def _ask_timer_counts(self) -> None:
+        if self._timer_counts is not None:
+            self._timer_counts.follow(
+                await self._ask(RequestCode.GET_TIMER_METRICS, {}, TimerMetrics)
             )
+
+    async def _ask_timer(self) -> None:
+        """In this order: all that was put for what is delivered is before the end of the log. A
+        slave that may act for its master notes only how far that is."""
+        if self._timer_counts is None:
+            return
+        if self._often and self._timers is not None:
+            answer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {})
             self._timers.follow(answer.body)
+            return
+        answer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {})
+        told = told_progress(body := answer.body or b"")
+        if told is None:
+            raise RemoteProtocolError(f"{len(body)} bytes do not say how far a timer is")
+        status = await self._ask(RequestCode.GET_BROKER_HA_STATUS, {}, HaStatus)
+        if told[0] > 0:  # else it never ran
+            self.timer_told(MasterTimer(*told, status.master_commit_log_max_offset))
 
     # --- a master asks ---
 
@@ -287,9 +314,7 @@ class SlaveSync(Service):
         """
         delays = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays, address)
         offsets = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets, address)
-        timer = await self._client.call(
-            address, RequestCode.GET_TIMER_CHECK_POINT, timeout_seconds=CALL_SECONDS_MAX
-        )
+        timer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {}, address)
         self._delays.take_back(delays.offset_table, delays.data_version)
         lmq = {key: {0: queue_offset} for key, queue_offset in offsets.lmq_offset_table.items()}
         self._offsets.take_back(offsets.offset_table | lmq, offsets.data_version)
@@ -300,6 +325,13 @@ class SlaveSync(Service):
 
     # --- how it is asked ---
 
+    async def _call(
+        self, code: RequestCode, fields: Mapping[str, FieldValue], address: str = ""
+    ) -> AnyCommand:
+        return await self._client.call(
+            address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX
+        )
+
     async def _ask(
         self,
         code: RequestCode,
@@ -307,9 +339,7 @@ class SlaveSync(Service):
         type_: type[msgspec.Struct],
         address: str = "",
     ) -> Any:
-        answer = await self._client.call(
-            address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX
-        )
+        answer = await self._call(code, fields, address)
         return fastjson.decode(answer.body or b"{}", type_)
 
     async def _pages(
@@ -329,12 +359,12 @@ class SlaveSync(Service):
         version = ""
         found: dict[str, Any] = {}
         for _ in range(PAGES_MAX):
-            answer = await self._client.call(
-                self.master_address,
-                code,
-                {start_field: len(found), most_field: PAGE_ENTRIES, "dataVersion": version},
-                timeout_seconds=CALL_SECONDS_MAX,
-            )
+            asked: dict[str, FieldValue] = {
+                start_field: len(found),
+                most_field: PAGE_ENTRIES,
+                "dataVersion": version,
+            }
+            answer = await self._call(code, asked)
             page = fastjson.decode(answer.body or b"{}", type_)
             entries = entries_of(page)
             said = fastjson.dumps(page.data_version).decode()

@@ -90,9 +90,11 @@ class SwitchReplicas(Replicas):
         self._server = await listen(self._connection, host, 0)
         return port_of(self._server)
 
-    def begin(self, store: MessageStore, clock: Clock) -> Service:
+    def begin(
+        self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
+    ) -> Service:
         """Make the master's part or the slave's, as a service."""
-        loop = asyncio.get_running_loop()
+        loop = loop or asyncio.get_running_loop()
         place, config = self.place, self._config
         if self.is_slave:
             slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting)

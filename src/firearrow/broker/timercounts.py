@@ -61,6 +61,11 @@ class TimerCounts:
         for topic in topics:
             self.note(java_hash(topic), topic)
 
+    def follow(self, metrics: TimerMetrics) -> None:
+        """Know a master's topics; how many messages wait is counted here."""
+        for topic in metrics.timing_count:
+            self.note(java_hash(topic), topic)
+
     def note(self, topic_hash: int, topic: str) -> None:
         """A message of a topic waits."""
         self._names[topic_hash] = topic

@@ -10,6 +10,11 @@ to ``timerPrecisionMs`` late. Before a slot is read, everything that was put bef
 so a recall that was acknowledged is heeded, and messages are delivered in the order of their slots,
 and within a slot in the order in which they were sent.
 
+A slave delivers nothing: its timer follows its master's (`TimedMessages.follow`), so that the slave
+goes on there as a master. How far that was counts when all that the master had put by then is here.
+A message goes on the wheel, or counts as delivered, when the master's timer has moved on since it
+had it on its own wheel: until then it may be there in a later slot than it should be.
+
 Source: upstream ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
 """
 
@@ -21,7 +26,7 @@ from array import array
 from collections import Counter
 from collections.abc import Generator
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
@@ -67,6 +72,14 @@ _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 _Steps = Generator[float, None, None]
 """Work in steps: each yields the seconds after which it goes on."""
+
+
+class MasterTimer(NamedTuple):
+    """How far a master's timer was, and where its CommitLog ended then or later."""
+
+    read_ms: int
+    queue_offset: int
+    log_end: int
 
 
 class TimerRedirection:
@@ -220,6 +233,11 @@ class TimedMessages(Service):
         self._runs = False
         self._gathers = False  # the alarm is set for the first of those that came since
         self._trouble: str | None = None
+        broker = self._settings.broker
+        self._follows = context.replicas.is_slave and not broker.enable_slave_acting_master
+        self._check: MasterTimer | None = None  # to be followed when all of it is here
+        self._followed = MasterTimer(0, 0, 0)
+        self._followed_end = 0  # up to here the queue is on the wheel of the master for sure
 
     async def start(self) -> None:
         """Begin with what is due already."""
@@ -268,6 +286,13 @@ class TimedMessages(Service):
             self._alarm.set_earlier(GATHER_SECONDS)
             self._gathers = True
 
+    def follow(self, check: MasterTimer) -> None:
+        """On a slave: be as far as the master's timer was."""
+        if self._check is None:  # else one is still waited for
+            self._check = check
+            if self._runs and self._steps is None:
+                self._alarm.set_earlier(0)
+
     # --- when ---
 
     def _turn(self) -> None:
@@ -290,6 +315,8 @@ class TimedMessages(Service):
 
     def _seconds_left(self) -> float:
         """How long there is nothing to do; -1 as long as nobody wakes it."""
+        if self._follows:
+            return -1.0 if self._check is None and not self._behind() else GATHER_SECONDS
         timers, config = self._timers, self._settings.store
         now_ms = self._clock.now_ms()
         waits = timers.has_units and not config.timer_stop_dequeue
@@ -310,8 +337,12 @@ class TimedMessages(Service):
 
     def _behind(self) -> int:
         """How many messages are not on the wheel yet."""
+        return max(self._queue_end() - self._timers.progress.queue_offset, 0)
+
+    def _queue_end(self) -> int:
+        """Up to where the timer's queue goes on the wheel."""
         end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
-        return end - self._timers.progress.queue_offset
+        return min(end, self._followed_end) if self._follows else end
 
     # --- what ---
 
@@ -319,6 +350,11 @@ class TimedMessages(Service):
         """Bring the wheel up to the present, and deliver what is due by then."""
         config = self._settings.store
         now_ms = self._timers.slot_of(self._clock.now_ms())
+        if self._follows:
+            yield from self._follow_check()
+            if not config.timer_stop_enqueue:
+                yield from self._place_all(now_ms)
+            return
         if not config.timer_stop_enqueue:
             end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
             yield from self._place_all(now_ms)
@@ -328,18 +364,60 @@ class TimedMessages(Service):
         if not config.timer_stop_dequeue:
             yield from self._deliver_before(now_ms)
 
+    def _follow_check(self) -> _Steps:
+        """Take over how far the master's timer was, if all that it had put is here."""
+        check, store, timers = self._check, self._store, self._timers
+        if check is None or store.log_end_offset < check.log_end or store.behind_bytes:
+            return
+        if check.queue_offset and not self._has_files():
+            return
+        before, self._followed = self._followed, check
+        if before.read_ms < check.read_ms:
+            self._followed_end = timers.placed_again_before = before.queue_offset
+        end_ms, at = timers.slot_of(check.read_ms), timers.progress.read_ms
+        while at < end_ms:
+            at, is_used = timers.wheel.next_used(at, end_ms)
+            if is_used:
+                yield from self._count_off(at)
+                at += timers.precision_ms
+            yield 0.0
+        if end_ms != timers.progress.read_ms:
+            timers.was_read(end_ms)
+            self._flush.moved()
+        self._check = None
+
+    def _has_files(self) -> bool:
+        """Make the timer's files, where it is to be kept how far it is."""
+        try:
+            self._timers.make_files()
+        except OSError as error:
+            self._stuck(error)
+            return False
+        self._trouble = None
+        return True
+
+    def _count_off(self, slot_ms: int) -> _Steps:
+        """Count the units of a slot as delivered."""
+        for positions in self._timers.chain(slot_ms, STEP_MESSAGES):
+            for position in positions:
+                unit = self._timers.units.unit(position)
+                assert unit is not None, "the chain led there"
+                self._timers.count(unit.topic_hash, 1 if unit.magic & DELETE else -1)
+            yield 0.0
+
     def _place_all(self, now_ms: int) -> _Steps:
         """Put on the wheel what is in the timer's queue by now."""
         store, timers = self._store, self._timers
         yield from self._read_rolled()
-        end = store.max_queue_offset(names.TIMER_TOPIC, 0)
+        end = self._queue_end()
         if timers.progress.queue_offset < store.min_queue_offset(names.TIMER_TOPIC, 0):
             timers.pass_over(store.min_queue_offset(names.TIMER_TOPIC, 0) - 1)
         while timers.progress.queue_offset < end:
             first = timers.progress.queue_offset
             timers.pass_spared()
             start = timers.progress.queue_offset
-            for entry in store.iterate_from(names.TIMER_TOPIC, 0, start, STEP_MESSAGES):
+            most = max(min(STEP_MESSAGES, end - start), 0)
+            for entry in store.iterate_from(names.TIMER_TOPIC, 0, start, most):
                 if entry.queue_offset < timers.progress.queue_offset or timers.pass_spared():
                     continue
                 record = store.record_at(entry.physical_offset)

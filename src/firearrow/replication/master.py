@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import Final, cast
 
 from firearrow.clock import Clock
@@ -73,6 +74,8 @@ class Master(Service):
         self._tick_seconds = min(TICK_SECONDS, config.ha_send_heartbeat_interval / 1000)
         self._said: set[str] = set()
         self.stop_seconds = STOP_SECONDS
+        self._hosts: dict[str, _Host] = {}
+        self._turns = 0  # connections that came
 
     def connection(self) -> Connection:
         """Make the protocol of a connection that is new."""
@@ -139,6 +142,11 @@ class Master(Service):
     def came(self, slave: Connection) -> None:
         """A slave is connected."""
         self.slaves.append(slave)
+        self._turns += 1
+        if len(self._hosts) >= SLAVES_MAX:
+            there = {it.host for it in self.slaves}
+            self._hosts = {host: known for host, known in self._hosts.items() if host in there}
+        self._hosts.setdefault(slave.host, _Host()).newest = self._turns
         self.store.dispatching.woken = self.wake
         if not self._tick.is_set:
             self._tick.set(self._tick_seconds)
@@ -166,16 +174,33 @@ class Master(Service):
 
     def reported(self, slave: Connection) -> None:
         """A slave has more of the log than before, or says for the first time what it has."""
+        slave.reported_in = self._turns
+        host = self._hosts[slave.host]
+        host.begins_at = max(host.begins_at, slave.sending.began_at)
         self.acked(None)
 
     # --- what is known of them ---
 
-    def copied_offset(self, count: int) -> int:
-        """Up to which physical offset so many slaves have the log; 0 if there are not so many."""
+    def copied_offset(self, count: int, first_offset: int) -> int:
+        """Up to which physical offset so many slaves have the log, for one who waits for all from
+        ``first_offset`` on; 0 if there are not so many.
+
+        Java: GroupTransferService counts connections, which may be of one slave, and those that
+        began behind what is waited for.
+        """
         if not count:
             return self.store.log_end_offset
-        acked = sorted((it.sending.acked for it in self.slaves), reverse=True)
+        acked = [it.sending.acked for it in self.slaves if self._counts(it, first_offset)]
+        acked.sort(reverse=True)
         return max(acked[count - 1], 0) if len(acked) >= count else 0
+
+    def _counts(self, slave: Connection, first_offset: int) -> bool:
+        """Whether a slave is still there, and was not empty when what is waited for was put.
+
+        A connection of the same host that is newer may be the same slave's.
+        """
+        host = self._hosts[slave.host]
+        return slave.reported_in >= host.newest and first_offset > host.begins_at
 
     @property
     def following(self) -> list[Connection]:
@@ -205,6 +230,15 @@ class Master(Service):
         return HaStatus(True, end, sum(it.in_sync for it in found), found)
 
 
+@dataclass
+class _Host:
+    """What is known of the slaves of a host: the number of the newest connection, and from where on
+    at least they have the log for sure."""
+
+    newest: int = 0
+    begins_at: int = 0
+
+
 class Connection(asyncio.Protocol):
     """The connection of one slave."""
 
@@ -220,7 +254,8 @@ class Connection(asyncio.Protocol):
         self._bytes = 0
         self._bytes_at = self._heard_at
         self.bytes_a_second = 0
-        self.address = ""
+        self.address = self.host = ""
+        self.reported_in = 0  # how many connections had come
         self.sending = master.sending()
 
     # --- what the event loop calls ---
@@ -229,6 +264,7 @@ class Connection(asyncio.Protocol):
         """A slave has connected."""
         self._transport = connected = cast(asyncio.Transport, transport)
         self.address, _ = remote_of(connected.get_extra_info("peername"))
+        self.host = self.address.rpartition(":")[0]
         if len(self._master.slaves) >= SLAVES_MAX:
             if self._master.is_news("many", self.address):
                 log.error("slave is refused: there are too many", extra={"address": self.address})

@@ -2,9 +2,13 @@
 
 What comes is appended as it is read, without waiting for the end of a frame, and dispatched by the
 usual way. The slave then reports up to where it has the log, once for each read. Whatever goes
-wrong ends the connection, and the next one begins where the log ends, a second later (RocketMQ
-waits for five): a slave that does not fit its master's log, or has no room, tries again and again
-without changing anything.
+wrong ends the connection, and the next one begins a second later (RocketMQ waits for five): a slave
+that does not fit its master's log, or has no room, tries again and again without changing anything.
+
+A connection begins `OVERLAP_BYTES` before the end of the log: what comes up to there must be what
+is here. A master that has lost the end of its log, by a loss of power, has other messages in its
+place before long. Java: DefaultHAClient reports the end of its log, and from then on has half of a
+record of the one and half of the other.
 
 Source: upstream ``DefaultHAClient``.
 """
@@ -19,7 +23,7 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.events import Event
 from firearrow.net.address import host_and_port
-from firearrow.replication.stream import Receiving, report
+from firearrow.replication.stream import Mismatch, Receiving, report
 from firearrow.services import Alarm, Running
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
@@ -30,6 +34,8 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0
 CONNECT_SECONDS_MAX: Final = 3.0
 TICK_SECONDS: Final = 1.0
+OVERLAP_BYTES: Final = 64 * 1024
+"""Enough for the head of a usual record, which says when it was stored."""
 
 
 class Slave(Running):
@@ -43,7 +49,7 @@ class Slave(Running):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__("replication")
+        super().__init__("replication", loop)
         self.store = store
         self.config = config
         self.clock = clock
@@ -80,7 +86,7 @@ class Slave(Running):
 
     def connection(self) -> Following:
         """Make the protocol of a connection that is new."""
-        return Following(self)
+        return Following(self, self._loop)
 
     @property
     def is_connected(self) -> bool:
@@ -150,18 +156,19 @@ class Slave(Running):
 class Following(asyncio.Protocol):
     """One connection to the master; ``ended`` is set when it is over."""
 
-    def __init__(self, slave: Slave) -> None:
+    def __init__(self, slave: Slave, loop: asyncio.AbstractEventLoop) -> None:
         self._slave = slave
         self._store = slave.store
         self._clock = slave.clock
         self._transport: asyncio.Transport | None = None
-        self._receiving = Receiving(slave.store.log_end_offset)
-        self._tick = Alarm(asyncio.get_running_loop(), self._beat)
+        self._receiving = Receiving(0)
+        self._tick = Alarm(loop, self._beat)
         heartbeat = slave.config.ha_send_heartbeat_interval / 1000
         self._tick_seconds = min(TICK_SECONDS, heartbeat)
         self._heartbeat_seconds = heartbeat
         self._silence_seconds_max = slave.config.ha_housekeeping_interval / 1000
         self._heard_at = self._said_at = self._bytes_at = self._clock.monotonic()
+        self._moved_at = self._heard_at
         self._bytes = 0
         self.ended = asyncio.Event()
 
@@ -178,7 +185,7 @@ class Following(asyncio.Protocol):
         slave = self._slave
         self._heard_at = self._clock.monotonic()
         slave.last_read_ms = self._clock.now_ms()
-        before = self._store.log_end_offset
+        before = self._end_there
         try:
             self._take(data)
         except (RemoteProtocolError, StoreError) as error:
@@ -187,21 +194,57 @@ class Following(asyncio.Protocol):
             return
         if self.ended.is_set():
             return
-        slave.well()
-        if self._store.log_end_offset != before:
+        if not self._is_ahead:
+            slave.well()
+        if self._end_there != before:
+            self._moved_at = self._heard_at
             self._bytes += len(data)
             self._report()
 
     def _begin(self) -> None:
         """Say what is here, as the first thing on a connection."""
-        self._receiving = Receiving(self._store.log_end_offset)
+        self._receiving = Receiving(self._compared_from())
         self._report()
 
     def _take(self, data: bytes) -> None:
         """Append what the master sends. Raises RemoteProtocolError or StoreError."""
-        put = self._store.put_raw
         for at, piece in self._receiving.receive(data):
-            put(at, piece)
+            self._put(at, piece)
+
+    @property
+    def _end_there(self) -> int:
+        """Up to where the master has sent the log."""
+        return self._receiving.end_offset
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the log here goes on behind what the master has sent."""
+        return self._end_there < self._store.log_end_offset
+
+    def _compared_from(self) -> int:
+        """Where a connection begins; not at 0, which is what an empty log says."""
+        store, end = self._store, self._store.log_end_offset
+        start = max(store.log_start_offset, end - OVERLAP_BYTES, 1)
+        # A log may have lost all that it had behind a file's begin.
+        return start if start < end and store.log_bytes(start, 1) else end
+
+    def _put(self, physical_offset: int, piece: memoryview) -> None:
+        """Append what is new of a piece; raises Mismatch if the log has something else there."""
+        store = self._store
+        known = store.log_end_offset - physical_offset
+        while known > 0 and piece:
+            here = store.log_bytes(physical_offset, min(known, len(piece)))
+            if not here:  # deleted meanwhile
+                raise StoreError(f"the CommitLog has nothing at {physical_offset}")
+            if piece[: len(here)] != here:
+                raise Mismatch(
+                    f"the master's log is another one between {physical_offset} and "
+                    f"{physical_offset + len(here)}"
+                )
+            physical_offset, known = physical_offset + len(here), known - len(here)
+            piece = piece[len(here) :]
+        if piece:
+            store.put_raw(physical_offset, piece)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The master is gone."""
@@ -217,7 +260,7 @@ class Following(asyncio.Protocol):
 
     def _said(self) -> bytes:
         """What is said of the log, again and again."""
-        return report(self._store.log_end_offset)
+        return report(self._end_there)
 
     def _beat(self) -> None:
         now = self._clock.monotonic()
@@ -226,6 +269,13 @@ class Following(asyncio.Protocol):
             self._bytes, self._bytes_at = 0, now
         if now - self._heard_at > self._silence_seconds_max:
             self._slave.fail("the master is silent")
+            self.close()
+            return
+        if self._is_ahead and now - self._moved_at > self._heartbeat_seconds:
+            self._slave.fail(
+                f"the log goes on to {self._store.log_end_offset} here, the master's ends at "
+                f"{self._end_there}"
+            )
             self.close()
             return
         if now - self._said_at >= self._heartbeat_seconds:

@@ -51,7 +51,7 @@ class SwitchSlave(Slave):
 
     def connection(self) -> Following:
         """Make the protocol of a connection that is new."""
-        return SwitchFollowing(self)
+        return SwitchFollowing(self, self._loop)
 
     def confirm(self, physical_offset: int) -> None:
         """Note up to where all that must have the log have it: it is dispatched so far."""
@@ -62,14 +62,18 @@ class SwitchSlave(Slave):
 class SwitchFollowing(Following):
     """One connection to the master."""
 
-    def __init__(self, slave: SwitchSlave) -> None:
-        super().__init__(slave)
+    def __init__(self, slave: SwitchSlave, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(slave, loop)
         self._switch_slave = slave
         self._from_master = SwitchReceiving(self._store.log_end_offset)
 
     def _begin(self) -> None:
         self._from_master = SwitchReceiving(self._store.log_end_offset)
         self._report()
+
+    @property
+    def _end_there(self) -> int:
+        return self._store.log_end_offset
 
     def _said(self) -> bytes:
         if not self._from_master.is_ready:

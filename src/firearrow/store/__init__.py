@@ -43,7 +43,13 @@ if TYPE_CHECKING:
         on_wheel,
     )
     from firearrow.store.timerflush import TimerFlush
-    from firearrow.store.timers import TimedQueue, TimerStore, due_ms_of, timed_message
+    from firearrow.store.timers import (
+        TimedQueue,
+        TimerStore,
+        due_ms_of,
+        timed_message,
+        told_progress,
+    )
     from firearrow.store.timerunits import TimerUnit
 
 __all__ = [
@@ -97,6 +103,7 @@ __all__ = [
     "offset_ids",
     "on_wheel",
     "timed_message",
+    "told_progress",
 ]
 
 _MODULES: Final = (

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 MANY_WAITERS: Final = 32
 SWEEP_SECONDS: Final = 0.1
+OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class Outcome(Enum):
@@ -107,6 +108,11 @@ class Acknowledging(Service):
         """Whether anybody waits."""
         return bool(self._waiters)
 
+    @property
+    def first_offset(self) -> int:
+        """What the first waiter waits for; without one, more than anybody could."""
+        return self._waiters[0][0] if self._waiters else OFFSET_MAX
+
     def wait_for(self, physical_offset: int, on_safe: OnSafe) -> None:
         """Have ``on_safe`` called once the log is safe up to an offset."""
         waiting = len(self._waiters)
@@ -144,6 +150,7 @@ class Acknowledging(Service):
     def expire(self) -> None:
         """Answer those who have waited too long: their message is not confirmed."""
         waiters, now = self._waiters, self._monotonic()
+        before = len(waiters)
         while waiters:
             physical_offset, since, on_safe = waiters[0]
             lacking = self._lacking(physical_offset, now - since)
@@ -151,6 +158,8 @@ class Acknowledging(Service):
                 break
             waiters.popleft()
             on_safe(lacking)
+        if 0 < len(waiters) < before:  # a copy may not have counted for those alone
+            self.answer()
 
     def _lacking(self, physical_offset: int, seconds: float) -> Outcome | None:
         """What a message has waited for too long, the copies before the disk, as upstream."""

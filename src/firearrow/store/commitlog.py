@@ -153,8 +153,8 @@ class CommitLog:
 
     @property
     def start_offset(self) -> int:
-        """The lowest physical offset that the log still holds."""
-        return self.segments.first_offset
+        """The lowest physical offset that the log still holds; its end, if it holds nothing."""
+        return self.segments.first_offset if self.segments.files else self.end_offset
 
     def append(
         self,

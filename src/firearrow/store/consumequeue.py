@@ -141,8 +141,12 @@ class FileQueue(ABC):
             "queue begins again: its topic was made again",
             extra={"topic": self.topic, "queue_id": self.queue_id},
         )
+        self._drop_files()
+
+    def _drop_files(self) -> None:
+        """Have no units, and nothing that says where they begin."""
         self.segments.cut(0)
-        assert not self.segments.files, "nothing is left of the earlier topic"
+        assert not self.segments.files, "nothing is left"
         with _beginning:
             self._lives += 1
             self._forget()
@@ -366,7 +370,8 @@ class FileConsumeQueue(FileQueue):
         if queue_offset == 0:
             self._begin_again()
             assert self.max_offset == 0, "it begins at 0 again"
-        elif complete and not self.segments.files:
+        elif complete and self.max_physical_offset < 0:
+            self._drop_files()
             self._jump(queue_offset)
         elif complete and 0 < (lost := queue_offset - self.max_offset) <= self._room_for(entries):
             return self.max_offset, entries[:ENTRY_BYTES] * lost + entries

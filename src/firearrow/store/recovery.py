@@ -57,6 +57,7 @@ _RECORDS_A_STEP: Final = 4096
 # Dispatch may have been killed within a step, before some queues had their entries of it.
 _DISPATCHED_BYTES: Final = 2 * SCAN_BYTES_MAX
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
+_LENGTH_BYTES: Final = 2
 _COPY_BYTES: Final = 1 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
@@ -122,6 +123,8 @@ class Recovery:
         self.queues.correct_min(commit_log.start_offset)
         if index is not None:
             index.cut(end)
+        if not commit_log.segments.files:  # all that was in its only file is lost
+            return Recovered(end, end, end, last_ms)
         queues_offset = min(self._queues_from(walk_from), end)
         start = queues_offset
         if index is not None:  # the last record that it knows may lack keys
@@ -327,7 +330,9 @@ def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
         at = int(np.searchsorted(columns.position, start, side="right")) - 1
         if at < 0:
             continue
-        end = min(start + _SECTOR_BYTES, int(columns.position[at] + columns.size[at]))
+        # A record without properties ends in zeros, as their length, which its size confirms.
+        zeros = _LENGTH_BYTES if not columns.properties_size[at] else 0
+        end = min(start + _SECTOR_BYTES, int(columns.position[at] + columns.size[at]) - zeros)
         body = int(columns.body_start[at])
         inside_body = body <= start and end <= body + int(columns.body_size[at])
         torn[at] |= start < end and not inside_body

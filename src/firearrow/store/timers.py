@@ -96,6 +96,15 @@ def due_ms_of(view: MessageView) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
+def told_progress(content: bytes) -> tuple[int, int] | None:
+    """Read what a master tells of its ``timercheck``: the time before which all is delivered, and
+    the queue offset before which all was on its wheel. None for what is too short."""
+    if len(content) < CHECK.size:
+        return None
+    read_ms, _, _, queue_offset, *_ = CHECK.unpack_from(content)
+    return read_ms, queue_offset
+
+
 class TimerStore:
     """The timer's files below ``root``; they are made when the first message comes.
 
@@ -293,7 +302,7 @@ class TimerStore:
         written_ms = unit.written_ms
         if abs(slot_ms - written_ms) > _DELAY_MS_MAX:
             written_ms = slot_ms
-        self._make_files()
+        self.make_files()
         known = self.wheel.get(slot_ms)
         position = self.units.append(
             unit._replace(
@@ -340,6 +349,11 @@ class TimerStore:
         slot = self.wheel.get(slot_ms)
         if slot is not None:
             yield from self.units.chain(slot.last, slot.first, step)
+
+    def delivered_before_ms(self, now_ms: int) -> int:
+        """The time before which nothing is left on the wheel."""
+        read_ms = self.progress.read_ms
+        return max(read_ms, self.wheel.next_used(read_ms, self.slot_of(now_ms))[0])
 
     def was_read(self, before_ms: int) -> None:
         """All times before one are delivered: what was put for them is in the CommitLog."""
@@ -390,7 +404,8 @@ class TimerStore:
         handled = max(offset, self.handled)
         return CHECK.pack(progress.read_ms, progress.end, offset, handled, *self.version)
 
-    def _make_files(self) -> None:
+    def make_files(self) -> None:
+        """See that there are files; OSError if there is no room for them."""
         if not self.wheel.is_there:
             self.wheel.make()
             self._fs.sync_directory(self.root)

@@ -123,8 +123,16 @@ class BrokerAdminProcessor:
         }
 
     def timer_progress(self, _: Channel, __: AnyCommand) -> Response:
-        """60: how far the timer is, as in ``timercheck``."""
-        return Response(body=self._timers.content(self._timers.progress))
+        """60: how far the timer is, as in ``timercheck``.
+
+        A time before which nothing waits counts as read, as on the original: a slave can tell by it
+        that messages are delivered, also while nothing else comes.
+        """
+        timers, progress = self._timers, self._timers.progress
+        if progress.read_ms and not self._replicas.is_slave:
+            read_ms = timers.delivered_before_ms(self._clock.now_ms())
+            progress = progress._replace(read_ms=read_ms)
+        return Response(body=timers.content(progress))
 
     def timer_counts(self, _: Channel, __: AnyCommand) -> Response:
         """61: how many messages of each topic wait for their time."""
