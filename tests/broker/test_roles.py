@@ -349,10 +349,10 @@ def test_any_history_keeps_what_was_acknowledged(
     lag(monkeypatch, random)
 
     async def main(field: Field) -> None:
-        producer = Producer(field, 0.1)
+        producer = Producer(field, 0.15)
         sending = asyncio.create_task(producer.run())
-        for _ in range(12):
-            await asyncio.sleep(random.choice([0.1, 1.0, 7.0]))
+        for _ in range(8):
+            await asyncio.sleep(random.choice([0.1, 1.0, 4.0]))
             running = [it for it in field.members if it.runs]
             away = [it for it in field.members if not it.runs]
             member = random.choice(field.members)
@@ -377,7 +377,7 @@ def test_any_history_keeps_what_was_acknowledged(
         producer.stop()
         await sending
         master = await field.master()
-        assert len(producer.acked) > 20
+        assert len(producer.acked) > 10
         for member in field.members:
             if member is not master:
                 await same(member, master)
