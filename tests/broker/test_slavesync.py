@@ -234,7 +234,7 @@ def test_what_the_page_says_makes_a_pair(tmp_path: Path) -> None:
         async with AsyncExitStack() as stack:
             address = await stack.enter_async_context(name_server(clock))
             brokers = []
-            for number, block in enumerate(blocks(ROOT / "docs" / "replication.md")):
+            for number, block in enumerate(list(blocks(ROOT / "docs" / "replication.md"))[:2]):
                 broker, rest = take(BrokerConfig, properties.loads(block.code))
                 store, rest = take(StoreConfig, rest)
                 assert rest == {}
@@ -254,3 +254,17 @@ def test_what_the_page_says_makes_a_pair(tmp_path: Path) -> None:
                 assert bodies(slave) == [b"a"]
 
     loop.run(main)
+
+
+def test_what_the_page_says_has_slaves_act() -> None:
+    names, brokers = (
+        properties.loads(block.code) for block in list(blocks(ROOT / "docs" / "replication.md"))[2:]
+    )
+    namesrv, rest = take(NamesrvConfig, names)
+    assert (namesrv.support_acting_master, namesrv.notify_min_broker_id_changed, rest) == (
+        True, True, {},
+    )  # fmt: skip
+    broker, rest = take(BrokerConfig, brokers)
+    store, rest = take(StoreConfig, rest)
+    assert (broker.enable_slave_acting_master, broker.enable_remote_escape) == (True, True)
+    assert (store.total_replicas, rest) == (2, {})
