@@ -121,7 +121,7 @@ class Node:
         end = self.store.log_end_offset
         if self.ahead_end or (ends and end > min(ends)):
             self._fits_to = min([*ends, self._fits_to] if self.ahead_end else ends)
-            self.ahead_end = end if end > self._fits_to else 0
+            self.ahead_end = end if end > max(self._fits_to, self.log_start) else 0
 
     @property
     def log_start(self) -> int:
@@ -365,7 +365,7 @@ class World:
             return
         ends = master.store.log_end_offset
         for slave in self.slaves:
-            if not slave.is_up:
+            if not slave.is_up or slave.log_start == slave.store.log_end_offset:
                 continue
             if slave.ahead_end:
                 if slave.store.log_end_offset != slave.ahead_end:
@@ -382,7 +382,7 @@ class World:
         self.network.heal()
         self.network.delay_seconds_max = 0.01
         for slave in self.slaves:
-            if slave.ahead_end:
+            if slave.ahead_end or slave.store.log_end_offset > self.master.store.log_end_offset:
                 await slave.stop()
                 slave.empty()
                 await slave.start()

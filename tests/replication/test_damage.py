@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from firearrow.errors import StoreError
-from firearrow.store.offline import Layout, verify
+from firearrow.store.offline import Layout, diff, verify
 from firearrow.testing.loop import VirtualLoop
 from tests.broker.world import scratch
 from tests.replication.simulation import Node, World
@@ -67,7 +67,7 @@ class Damaged(World):
             (node.root / "settled").unlink(missing_ok=True)
 
     async def _with_slave_damaged(self, slave: Node) -> str:
-        """It refuses to start, has again what it lacks, or verification finds it."""
+        """It refuses to start, has again what it lacks, or verification or comparison finds it."""
         self._damage(slave)
         await self.master.start()
         try:
@@ -84,8 +84,15 @@ class Damaged(World):
             await node.stop()
         if is_same:
             return "slave: copied again" if lacks else "slave: harmless"
-        assert not verify(Layout(slave.root)).sound
-        return "slave: for verification to find"
+        if not verify(Layout(slave.root)).sound:
+            return "slave: for verification to find"
+        # A field of a head that nothing vouches for, or what fills a file.
+        assert not diff(Layout(self.master.root), Layout(slave.root)).same
+        ours, theirs = self._content(slave), self._content(self.master)
+        assert all(
+            it == other[len(other) - len(it) :] for it, other in zip(ours, theirs, strict=True)
+        )
+        return "slave: for a comparison to find"
 
     def _with_master_damaged(self, slave: Node) -> str:
         """Whatever becomes of it, the slave is a master with all that was acknowledged."""

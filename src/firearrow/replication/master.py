@@ -172,11 +172,16 @@ class Master(Service):
             self.unfit_hosts.add(slave.address.rpartition(":")[0])
         self.refused(None)
 
-    def reported(self, slave: Connection) -> None:
-        """A slave has more of the log than before, or says for the first time what it has."""
-        slave.reported_in = self._turns
+    def began(self, slave: Connection) -> None:
+        """A slave says for the first time what it has. It confirms nothing: whether that is of this
+        log, a slave that compares knows when it has got something."""
         host = self._hosts[slave.host]
         host.begins_at = max(host.begins_at, slave.sending.began_at)
+        self.joined(None)
+
+    def reported(self, slave: Connection) -> None:
+        """A slave says what it has, after what it was sent."""
+        slave.reported_in = self._turns
         self.acked(None)
 
     # --- what is known of them ---
@@ -301,8 +306,9 @@ class Connection(asyncio.Protocol):
                 "slave follows",
                 extra={"address": self.address, "physical_offset": sending.next_offset},
             )
-            self._master.joined(None)
+            self._master.began(self)
             self._master.wake()
+            return
         self._master.reported(self)
 
     def pause_writing(self) -> None:

@@ -108,8 +108,13 @@ class SwitchMaster(Master):
         greeting = greeting_of(slave)
         return greeting is not None and greeting.broker_id in self.in_sync.members
 
+    def began(self, slave: Connection) -> None:
+        """A slave says for the first time what it has, which counts: epochs were compared."""
+        super().began(slave)
+        self.reported(slave)
+
     def reported(self, slave: Connection) -> None:
-        """A slave has more of the log than before, or says for the first time what it has."""
+        """A slave says what it has."""
         greeting = greeting_of(slave)
         assert greeting is not None, "a slave shakes hands before it reports"
         self._look_at(greeting, slave.sending.acked)
