@@ -18,8 +18,9 @@ from typing import Final, cast
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.net.address import host_and_port
+from firearrow.net.running import Running
 from firearrow.replication.stream import Receiving, report
-from firearrow.services import Alarm, Running
+from firearrow.services import Alarm
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaClient, HaStatus
