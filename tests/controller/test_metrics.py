@@ -34,7 +34,7 @@ def test_each_family_is_counted(tmp_path: Path) -> None:
     async def main(stage: Stage) -> None:
         await stage.pair()
         leader = await stage.group.leader()
-        refused = await stage.group.ask(leader, Code.BROKER_HEARTBEAT, clusterName="C")
+        refused = await stage.group.ask(leader, Code.CLEAN_BROKER_DATA)
         assert refused.code != 0
         await stage.brokers[2].elect()  # the master lives
         await stage.group.ask_leader(
@@ -55,8 +55,8 @@ def test_each_family_is_counted(tmp_path: Path) -> None:
         applied = {"request_type": "CONTROLLER_APPLY_BROKER_ID"}
         assert requests.value(**applied, request_handle_status="success") == 2
         assert took.value(**applied, le="+Inf") == 2
-        beats = {"request_type": "CONTROLLER_BROKER_HEARTBEAT"}
-        assert requests.value(**beats, request_handle_status="failed") == 1
+        refusals = {"request_type": "CONTROLLER_CLEAN_BROKER_DATA"}
+        assert requests.value(**refusals, request_handle_status="success") == 1  # it is an answer
         elections = families["election_total"]
         assert elections.value(broker_set=NAME, election_result="new_master_elected") == 1
         assert elections.value(broker_set=NAME, election_result="keep_current_master") >= 1

@@ -57,7 +57,6 @@ _ACTIONS: Final[Mapping[str, list[Action]]] = {
     "SUB|PUB": [Action.PUB, Action.SUB],
 }
 _DENY: Final = "DENY"
-_NOT_TAKEN: Final = "addresses that needed no signature are not taken over"
 
 
 class Account(msgspec.Struct, rename="camel", kw_only=True):
@@ -114,8 +113,12 @@ def _accounts_in(path: Path) -> list[Account]:
         mark = getattr(error, "problem_mark", None)  # the text around it may be a secret
         raise ConfigError(f"{path} is no YAML, see line {mark.line + 1 if mark else 1}") from None
     if found.global_white_remote_addresses:
-        log.warning(_NOT_TAKEN, extra={"path": str(path)})
+        _warn_of_addresses("path", str(path))
     return found.accounts
+
+
+def _warn_of_addresses(what: str, name: str) -> None:
+    log.warning("addresses that needed no signature are not taken over", extra={what: name})
 
 
 def _said(content: Any) -> Any:
@@ -141,7 +144,7 @@ def migrate(metadata: Metadata, accounts: Iterable[Account]) -> list[str]:
             continue
         made.append(account.access_key)
         if account.white_remote_address:
-            log.warning(_NOT_TAKEN, extra={"user": account.access_key})
+            _warn_of_addresses("user", account.access_key)
     if made:
         log.info("users of ACL 1 are taken over", extra={"count": len(made)})
     return made

@@ -24,6 +24,7 @@ import msgspec
 from firearrow.errors import BrokerError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
+from firearrow.net.running import Running
 from firearrow.raft import (
     Entry,
     LogFile,
@@ -36,7 +37,7 @@ from firearrow.raft import (
     decode_messages,
     encode_messages,
 )
-from firearrow.services import Every, Running, Service
+from firearrow.services import Every, Service
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)

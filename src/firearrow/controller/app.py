@@ -81,7 +81,7 @@ class Controller:
         self.operations = Operations(config, self._pages(), self._metrics)
         self._address = members[config.controller_d_leger_self_id]
         self._client = Client(access=access)
-        self._notices = Notices(self._client, "broker can't be told of its master")
+        self._notices = Notices(self._client, "who is master")
         self._clock = clock
         self._began = 0.0  # to lead, or ceased to
         self._has_stopped = False

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from firearrow.controller.agreement import PEER_MESSAGES, Agreement
 from firearrow.controller.config import ControllerConfig
 from firearrow.controller.heartbeats import Heartbeats
+from firearrow.errors import BrokerError
 from firearrow.net.counts import Counts, Histograms
 from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
 from firearrow.net.server import Answer, Handler, Peer
@@ -89,7 +90,10 @@ class Tally:
             since = self._monotonic()
             try:
                 answer = handler(peer, request)
-            except Exception:
+            except BrokerError:  # a refusal is an answer
+                self.answered(code, since)
+                raise
+            except BaseException:
                 self.requests.add((code, False))
                 raise
             if answer is not None:

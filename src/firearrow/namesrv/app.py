@@ -43,7 +43,7 @@ class NameServer:
             tls=config,
         )
         self._client = Client(access=access_of(config))
-        self._notices = Notices(self._client, "broker can't be told the new smallest id")
+        self._notices = Notices(self._client, "the new smallest id")
         self.services: list[Service] = []
 
     @property

@@ -21,7 +21,7 @@ from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
 from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, Sample, Value
 from firearrow.net.meter import Histogram
-from firearrow.services import Running
+from firearrow.net.running import Running
 
 log = logging.getLogger(__name__)
 

@@ -78,7 +78,8 @@ class RpcMeter:
     def __init__(self, now_ms: Callable[[], int], departures: Departures) -> None:
         self._now_ms = now_ms
         self._plan = departures.plan
-        self._codes: dict[int, int] = {}  # of the present turn
+        self._code, self._number = OTHER, 0  # the first of the present turn, and how often
+        self._others: dict[int, int] = {}  # that came in it, too
         self._usual: dict[int, Histogram] = {}  # of those of one turn, by code
         self.histograms: defaultdict[RpcKey, Histogram] = defaultdict(lambda: Histogram(BOUNDS_MS))
         self._since_ms = 0
@@ -86,13 +87,14 @@ class RpcMeter:
 
     def count(self, code: int, number: int, since_ms: int) -> None:
         """So many requests of a code that came at a time are answered well."""
-        if not number:
-            return
-        codes = self._codes
-        if not codes:
+        if code == self._code:
+            self._number += number
+        elif self._number:
+            self._others[code] = self._others.get(code, 0) + number
+        elif number:
+            self._code, self._number = code, number
             self._since_ms = since_ms
             self._plan()
-        codes[code] = codes.get(code, 0) + number
 
     def count_all(
         self, requests: Sequence[AnyCommand], answers: Sequence[bytes | None], since_ms: int
@@ -104,21 +106,26 @@ class RpcMeter:
 
     def _end_turn(self) -> None:
         """The answers of a turn leave."""
-        codes = self._codes
-        if not codes:
+        if not self._number:
             return
         took_ms = self._now_ms() - self._since_ms
-        # Nearly always it is less than a millisecond: then there is nothing to look for.
-        place = bisect_left(BOUNDS_MS, took_ms) if took_ms > 1 else 0
-        usual = self._usual
-        for code, number in codes.items():
-            if code not in usual:
-                usual[code] = self.histograms[RpcKey(code, 0, False, False)]
-            histogram = usual[code]
-            histogram.counts[place] += number
-            if took_ms > 0:
-                histogram.sum += took_ms * number
-        codes.clear()
+        usual = self._usual.get(self._code)
+        if took_ms > 1 or usual is None or self._others:
+            self._add_all(took_ms)
+        else:  # nearly always
+            usual.counts[0] += self._number
+            usual.sum += self._number if took_ms > 0 else 0
+        self._code, self._number = OTHER, 0
+
+    def _add_all(self, took_ms: int) -> None:
+        place = bisect_left(BOUNDS_MS, took_ms)
+        for code, number in ((self._code, self._number), *self._others.items()):
+            usual = self._usual.get(code)
+            if usual is None:
+                usual = self._usual[code] = self.histograms[RpcKey(code, 0, False, False)]
+            usual.counts[place] += number
+            usual.sum += max(took_ms, 0) * number
+        self._others.clear()
 
     def note(
         self,

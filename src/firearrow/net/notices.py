@@ -18,7 +18,7 @@ SECONDS_MAX: Final = 3.0
 class Notices:
     """Sends one-way requests by a client, each in a task of its own.
 
-    ``what`` is the log's line for one that can't be sent in time.
+    ``what`` says in the log what could not be told in time.
     """
 
     def __init__(self, client: Client, what: str) -> None:
@@ -47,4 +47,7 @@ class Notices:
             async with asyncio.timeout(SECONDS_MAX):
                 await self._client.send(address, code, fields, body)
         except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
-            log.warning(self._what, extra={"address": address, "error": error})
+            log.warning(
+                "notice can't be sent",
+                extra={"what": self._what, "address": address, "error": error},
+            )

@@ -23,8 +23,9 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.events import Event
 from firearrow.net.address import host_and_port
+from firearrow.net.running import Running
 from firearrow.replication.stream import Mismatch, Receiving, report
-from firearrow.services import Alarm, Running
+from firearrow.services import Alarm
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaClient, HaStatus
