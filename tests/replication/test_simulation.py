@@ -64,7 +64,7 @@ def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> N
         (Following, "_compared_from", begins_at_the_end, 58, "follows, its log is another one"),
         (Master, "_counts", counts_all, 9, "is acknowledged, of 2 only"),
         (Master, "copied_offset", counts_nobody, 3, "is acknowledged, of 2 only"),
-        (Following, "_take", appends_twice, 0, "has another log than its master"),
+        (Following, "_put", appends_twice, 0, "has another log than its master"),
     ],
     ids=["begins at the end", "counts all", "counts nobody", "appends twice"],
 )
