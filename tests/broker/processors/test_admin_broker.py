@@ -61,7 +61,7 @@ def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
         (b"messageDelayLevel=xx\n", 29, "messageDelayLevel=xx: allowed is numbers with s, m, h"),
         (b"maxMessageSize=10\n", 29, "maxMessageSize=10: allowed is a whole number from 1024"),
         (b"regionId=a\\nc=d\n", 29, "regionId='a\\nc=d': allowed is 1 to 255 characters"),
-        (b"metricsGrpcExporterHeader=a\\nc=d\n", 29, "is not of its type"),
+        (b"metricsGrpcExporterHeader=a\\nc=d\n", 29, "allowed is name:value"),
         (
             b"authenticationEnabled=true\n",
             29,
