@@ -29,6 +29,7 @@ from firearrow.broker.events import (
     GroupLeft,
     MembersChanged,
     SettingsChanged,
+    TopicMade,
     TopicsChanged,
     WaitsElsewhere,
 )
@@ -75,10 +76,11 @@ from firearrow.broker.requests import (
     reply_handlers_of,
     transaction_handlers_of,
 )
-from firearrow.broker.routes import TopicRoutes
+from firearrow.broker.routes import TopicRoutes, own_queues
 from firearrow.broker.saving import Following, Saving
 from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.slavesync import SlaveSync
+from firearrow.broker.spreading import Spreading
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
@@ -120,8 +122,6 @@ from firearrow.store import (
     TimerStore,
 )
 from firearrow.store.config import StoreConfig
-from firearrow.wire.bodies import PERM_READ
-from firearrow.wire.client_bodies import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -343,7 +343,7 @@ class Broker:
             access_of(self.config),
         )
         self._registration = self._make_registration()
-        self._routes = self._make_routes()
+        self._routes, self._spreading = self._make_routes(), self._make_spreading()
         self._make_puts()
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()
@@ -533,6 +533,7 @@ class Broker:
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
+        listen(TopicMade, self._spreading.made)
         listen(MembersChanged, notices.changed)
         if self.replicas.master is not None:
             self.replicas.master.joined.listen(lambda _: self._serve_slaves())
@@ -589,6 +590,7 @@ class Broker:
             self._registration,
             *(() if is_master else (self._sync,)),
             self._routes,
+            self._spreading,
         ]
 
     def _serve_slaves(self) -> None:
@@ -634,21 +636,22 @@ class Broker:
         self._sync.follow(address)
 
     def _make_routes(self) -> TopicRoutes:
-        def own(topic: str) -> tuple[MessageQueue, ...] | None:
-            config = self.topics.get(topic)
-            if config is None:
-                return None
-            count = config.read_queue_nums if config.perm & PERM_READ else 0
-            return tuple(
-                MessageQueue(topic, self.config.broker_name, number) for number in range(count)
-            )
-
         return TopicRoutes(
             addresses_of(self.config.namesrv_addr),
-            own,
+            own_queues(self.topics, self.config.broker_name),
             lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
             self._clock,
             access_of(self.config),
+        )
+
+    def _make_spreading(self) -> Spreading:
+        config, settings = self.config, self.settings
+        return Spreading(
+            lambda: settings.broker.auto_create_topic_on_all,
+            addresses_of(config.namesrv_addr),
+            config.broker_cluster_name,
+            self.address,
+            access_of(config),
         )
 
     def _told(self) -> Told:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError
 from firearrow.net.access import OPEN, Access
@@ -155,6 +156,19 @@ class TopicRoutes(Service):
             log.warning(
                 "no name server says where a topic is", extra={"topic": topic, "error": error}
             )
+
+
+def own_queues(topics: TopicTable, broker_name: str) -> Callable[[str], Queues | None]:
+    """Give what tells the readable queues that a topic has on this broker; None: no such topic."""
+
+    def queues(topic: str) -> Queues | None:
+        config = topics.get(topic)
+        if config is None:
+            return None
+        count = config.read_queue_nums if config.perm & PERM_READ else 0
+        return tuple(MessageQueue(topic, broker_name, number) for number in range(count))
+
+    return queues
 
 
 def readable(topic: str, route: Route) -> Queues:
