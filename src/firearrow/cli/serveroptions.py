@@ -10,10 +10,10 @@ from cyclopts import Parameter
 
 from firearrow.cli import EMBEDDED_STORE
 from firearrow.cli.parameters import options, repeated, switch, valued
-from firearrow.cli.several import BROKERS_MAX
 from firearrow.cli.values import WrongValue, pair
 from firearrow.cli.values import port as as_port
 
+BROKERS_MAX = 26  # the name of each ends with a letter
 Pairs = tuple[tuple[str, str], ...]
 
 

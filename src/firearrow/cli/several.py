@@ -28,7 +28,6 @@ import msgspec
 from firearrow.config.demands import refuse
 from firearrow.errors import ConfigError
 
-BROKERS_MAX: Final = len(string.ascii_lowercase)  # a name ends with a letter
 PORTS_APART: Final = 10
 CONTROL: Final = "brokers.json"
 
