@@ -47,6 +47,7 @@ class Replicas:
         self._server: asyncio.Server | None = None
         self.master: Master | None = None
         self.slave: Slave | None = None
+        self._sender: Master | None = None
 
     @property
     def is_slave(self) -> bool:
@@ -62,23 +63,23 @@ class Replicas:
         """Take the port for slaves; give it, as others are to be told.
 
         ``asked_port`` is the ``listenPort`` of the configuration, ``port`` the one that was found.
-        Raises CannotListen where slaves are wanted for sure: else a master does without.
+        Raises CannotListen where slaves are wanted for sure: else a broker does without. A slave
+        takes others as well, which follow it or want bytes of the log back.
         """
         wanted = self._config.ha_listen_port
         if not wanted and asked_port:
             wanted = port + 1
-        if self.is_slave:
-            return wanted or port + 1
         try:
             self._server = await listen(self._connection, host, wanted)
         except CannotListen as error:
-            if self._config.ha_listen_port or self._config.broker_role == SYNC_MASTER:
+            wants = self._config.ha_listen_port or self._config.broker_role == SYNC_MASTER
+            if wants and not self.is_slave:
                 raise
             log.warning(
                 "slaves can't connect: their port is taken (haListenPort)",
                 extra={"address": error.filename, "error": error.strerror},
             )
-            return wanted
+            return wanted or port + 1
         return port_of(self._server)
 
     def close(self) -> None:
@@ -87,16 +88,17 @@ class Replicas:
             self._server.close()
 
     def _connection(self) -> Connection:
-        assert self.master is not None, "slaves are taken when all is there"
-        return self.master.connection()
+        assert self._sender is not None, "slaves are taken when all is there"
+        return self._sender.connection()
 
     def begin(self, store: MessageStore, clock: Clock) -> Service:
         """Make the master's part or the slave's, as a service."""
         loop = asyncio.get_running_loop()
+        self._sender = Master(store, self._config, clock, loop, self._server)
         if self.is_slave:
             self.slave = Slave(store, self._config, clock, loop)
-            return self.slave
-        self.master = Master(store, self._config, clock, loop, self._server)
+            return _Both(self.slave, self._sender)
+        self.master = self._sender
         if self._config.broker_role == SYNC_MASTER and self._config.in_sync_replicas > 1:
             copies = _Copies(self.master, self._config.in_sync_replicas - 1)
             confirming = store.copy_by(copies, self._config.slave_timeout / 1000)
@@ -113,6 +115,30 @@ class Replicas:
         side = self.slave or self.master
         assert side is not None, "it has begun"
         return side.status()
+
+
+class _Both(Service):
+    """A slave that is sent the log, and sends it on."""
+
+    def __init__(self, slave: Slave, sender: Master) -> None:
+        super().__init__(slave.name)
+        self._slave = slave
+        self._sender = sender
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not follow."""
+        return self._slave.trouble
+
+    async def start(self) -> None:
+        """Begin to follow, and take others."""
+        await self._sender.start()
+        await self._slave.start()
+
+    async def stop(self) -> None:
+        """Follow no longer, and let go of the others."""
+        await self._slave.stop()
+        await self._sender.stop()
 
 
 class _Copies:

@@ -197,6 +197,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow store repair": (
         "firearrow store repair data/store",
         "firearrow store repair data/store --apply",
+        "firearrow store repair data/store --from 10.0.0.2:10912 --apply",
     ),
     "firearrow store rebuild": (
         "firearrow store rebuild data/store --dry-run",
