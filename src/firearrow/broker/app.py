@@ -35,6 +35,7 @@ from firearrow.broker.events import (
 )
 from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.halves import waits_as_half
+from firearrow.broker.healing import Healing
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.metrics.creating import measured
@@ -80,7 +81,7 @@ from firearrow.broker.routes import TopicRoutes, own_queues
 from firearrow.broker.saving import Following, Saving
 from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.slavesync import SlaveSync
-from firearrow.broker.spreading import Spreading
+from firearrow.broker.spreading import spreading_of
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
@@ -117,6 +118,7 @@ from firearrow.store import (
     MessagesArrived,
     MessageStore,
     QueuesDeleted,
+    RecordDamaged,
     TimedQueue,
     TimerFlush,
     TimerStore,
@@ -343,7 +345,9 @@ class Broker:
             access_of(self.config),
         )
         self._registration = self._make_registration()
-        self._routes, self._spreading = self._make_routes(), self._make_spreading()
+        self._routes = self._make_routes()
+        self._spreading = spreading_of(self.settings, self.address)
+        self._healing = Healing(self.store, self.replicas.peer_of_log)
         self._make_puts()
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()
@@ -534,6 +538,7 @@ class Broker:
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
         listen(TopicMade, self._spreading.made)
+        listen(RecordDamaged, self._healing.met)
         listen(MembersChanged, notices.changed)
         if self.replicas.master is not None:
             self.replicas.master.joined.listen(lambda _: self._serve_slaves())
@@ -591,6 +596,7 @@ class Broker:
             *(() if is_master else (self._sync,)),
             self._routes,
             self._spreading,
+            self._healing,
         ]
 
     def _serve_slaves(self) -> None:
@@ -642,16 +648,6 @@ class Broker:
             lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
             self._clock,
             access_of(self.config),
-        )
-
-    def _make_spreading(self) -> Spreading:
-        config, settings = self.config, self.settings
-        return Spreading(
-            lambda: settings.broker.auto_create_topic_on_all,
-            addresses_of(config.namesrv_addr),
-            config.broker_cluster_name,
-            self.address,
-            access_of(config),
         )
 
     def _told(self) -> Told:

@@ -105,6 +105,10 @@ class Replicas:
             self.master.acked.listen(lambda _: confirming.answer())
         return self.master
 
+    def peer_of_log(self) -> str:
+        """Where another broker sends the same log to slaves; empty if none is known."""
+        return self._config.heal_from or (self.slave.master_address if self.slave else "")
+
     def follow(self, ha_address: str) -> None:
         """Follow the master that takes slaves there, unless the configuration says another."""
         if self.slave is not None and ha_address and not self._config.ha_master_address:

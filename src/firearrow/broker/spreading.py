@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from firearrow.broker.access import access_of
 from firearrow.broker.events import TopicMade
+from firearrow.broker.registration import addresses_of
+from firearrow.broker.state.settings import Settings
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.access import OPEN, Access
@@ -30,6 +33,18 @@ WAITING_MAX: Final = 10_000
 """Topics that are still to be spread; of further ones nothing is told to others."""
 CALL_SECONDS_MAX: Final = 3.0
 _MASTER: Final = 0
+
+
+def spreading_of(settings: Settings, address: str) -> Spreading:
+    """Make it for a broker that serves clients at an address."""
+    config = settings.broker
+    return Spreading(
+        lambda: settings.broker.auto_create_topic_on_all,
+        addresses_of(config.namesrv_addr),
+        config.broker_cluster_name,
+        address,
+        access_of(config),
+    )
 
 
 class Spreading(Service):

@@ -9,10 +9,10 @@ of a record's size, which is zero. It blocks: for tools, and for a thread of a b
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import closing
 from typing import Final
 
+from firearrow.clock import SystemClock
 from firearrow.errors import FirearrowError
 from firearrow.net.address import host_and_port
 from firearrow.replication.stream import Receiving, report
@@ -21,6 +21,7 @@ CONNECT_SECONDS_MAX: Final = 3.0
 SILENCE_SECONDS_MAX: Final = 3.0
 """A broker that has the bytes sends them at once; beyond, it has no more."""
 RECEIVE_BYTES: Final = 256 * 1024
+_CLOCK: Final = SystemClock()
 
 
 class NoReplica(FirearrowError):
@@ -43,9 +44,9 @@ def fetch(address: str, physical_offset: int, size: int) -> bytes:
 def _received(line: socket.socket, physical_offset: int, size: int) -> bytes:
     receiving = Receiving(physical_offset)
     found = bytearray()
-    quiet_at = time.monotonic() + SILENCE_SECONDS_MAX
+    quiet_at = _CLOCK.monotonic() + SILENCE_SECONDS_MAX
     while len(found) < size:
-        left = quiet_at - time.monotonic()
+        left = quiet_at - _CLOCK.monotonic()
         if left <= 0:  # heartbeats come all the while
             break
         line.settimeout(left)
@@ -59,5 +60,5 @@ def _received(line: socket.socket, physical_offset: int, size: int) -> bytes:
         for _, piece in receiving.receive(data):
             found += piece
         if len(found) > before:
-            quiet_at = time.monotonic() + SILENCE_SECONDS_MAX
+            quiet_at = _CLOCK.monotonic() + SILENCE_SECONDS_MAX
     return bytes(found[:size])
